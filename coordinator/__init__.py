@@ -13,7 +13,8 @@ from chronicle.lazy_exports import lazy_exports
 if TYPE_CHECKING:
     from coordinator.filesystem import AgentFileSystem
     from coordinator.home import Home
-    from coordinator.service.client import AgentRef, ServiceClient, ServiceError, ServiceRefused, attach, connect
+    from coordinator.service.client import AgentRef, ServiceClient, ServiceError, ServiceRefused
+    from coordinator.service.connecting import attach, connect
     from coordinator.settings import Settings, read_settings
 
 __all__ = [
@@ -37,8 +38,8 @@ _MODULES: Final = {
     "ServiceError": "coordinator.service.client",
     "ServiceRefused": "coordinator.service.client",
     "Settings": "coordinator.settings",
-    "attach": "coordinator.service.client",
-    "connect": "coordinator.service.client",
+    "attach": "coordinator.service.connecting",
+    "connect": "coordinator.service.connecting",
     "read_settings": "coordinator.settings",
 }
 

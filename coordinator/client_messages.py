@@ -1,4 +1,4 @@
-"""Admission of clients' messages into inboxes, and the state of an admitted message for its waiting sender."""
+"""Admission of clients' messages into inboxes, and the state of an admitted message for those who follow it."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chronicle.journal.records import NewMessage
+from chronicle.journal.records import NewMessage, Receipt
+from podium.agent_record import find_session
 from podium.messages.admission import admit_message
+from podium.messages.inbox import message_of
+from podium.turn.busy import BusyPolicy
 from podium.turn.journal_frames import retry_frames, settled_frames
 
 if TYPE_CHECKING:
@@ -15,9 +18,8 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Head, Receipt, Session
+    from chronicle.journal.records import Head, Session
     from podium.address import Address
-    from podium.turn.busy import BusyPolicy
     from podium.turn.stream import Frame
 
 __all__ = ["Admission", "Admitted"]
@@ -25,12 +27,14 @@ __all__ = ["Admission", "Admitted"]
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """A message that is durably in its inbox and whose sender waits for its frames."""
+    """A message that is durably in its inbox."""
 
     receipt: Receipt
     when_busy: BusyPolicy
     before: int
-    """Messages ahead of it in the inbox at its admission, the one being handled included."""
+    """Messages ahead of it in the inbox when this was read, the one being handled included."""
+    attempts: int
+    """Failed attempts when this was read."""
     _store: JournalStore
     _blobs: BlobReader
     _session: Session
@@ -110,4 +114,18 @@ class Admission:
         )
         receipt = admit_message(self._store, session, message, when_busy, self._inbox_limit)
         before = self._store.waiting_before(receipt.message_id)
-        return Admitted(receipt, when_busy, before, self._store, self._blobs, session)
+        attempts = self._store.message(receipt.message_id).attempts if receipt.repeated else 0
+        return Admitted(receipt, when_busy, before, attempts, self._store, self._blobs, session)
+
+    def find(self, address: Address, message_id: MessageId) -> Admitted:
+        """Return a message that was admitted earlier. It preempts nothing: its policy was for its admission.
+
+        Raises:
+            UnknownAgent: there is no such agent.
+            NotFound: the agent never got the message, or its record was pruned.
+        """
+        session = find_session(self._store, address)
+        message = message_of(self._store, session, message_id)
+        receipt = Receipt(session.session_id, message_id, message.position, repeated=True)
+        before = self._store.waiting_before(message_id)
+        return Admitted(receipt, BusyPolicy.ENQUEUE, before, message.attempts, self._store, self._blobs, session)

@@ -8,6 +8,7 @@
     │   ├── AgentClassNotFound  the file has no such class
     │   └── NotAnAgent          the class is not a usable BaseAgent; tells what is missing
     ├── UnknownAgent            no agent of that address in this home
+    ├── UnknownAgentType        no agent class of that type is known
     ├── UnknownMoment           the agent has no such turn, or does not keep it
     ├── UnknownArtifact         no artifact of that id in this home
     ├── AgentExists             there is an agent of that address already
@@ -55,6 +56,7 @@ __all__ = [
     "NotAnAgent",
     "PodiumError",
     "UnknownAgent",
+    "UnknownAgentType",
     "UnknownArtifact",
     "UnknownMoment",
 ]
@@ -101,6 +103,21 @@ class NotAnAgent(AgentLoadError):
 
 class UnknownAgent(PodiumError):
     """No agent of that address in this home."""
+
+
+class UnknownAgentType(PodiumError):
+    """No agent class of that type is known. Nothing was stored.
+
+    Attributes:
+        agent_type: the type.
+        known: the known types, sorted.
+    """
+
+    def __init__(self, agent_type: str, known: tuple[str, ...]) -> None:
+        types = f"the known types are {', '.join(known)}" if known else "no types are known"
+        super().__init__(f"no agent class of type {agent_type!r}: {types}")
+        self.agent_type = agent_type
+        self.known = known
 
 
 class UnknownMoment(PodiumError):

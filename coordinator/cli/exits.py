@@ -29,6 +29,7 @@ class ExitCode(IntEnum):
     NOT_FOUND = 22
     AGENT_EXISTS = 23
     UNKNOWN_ARTIFACT = 24
+    UNKNOWN_AGENT_TYPE = 25
     TURN_FAILED = 30
     TURN_CANCELLED = 31
     STATE_REFUSED = 32
@@ -61,6 +62,7 @@ EXITS: Final = ExitTable(
         ExitCode.NOT_FOUND: "no such path, iteration, message or home",
         ExitCode.AGENT_EXISTS: "there is an agent of that address already",
         ExitCode.UNKNOWN_ARTIFACT: "no such artifact in this home",
+        ExitCode.UNKNOWN_AGENT_TYPE: "no agent class of that type is known",
         ExitCode.TURN_FAILED: "a message could not be handled: on_message raised or ran out of time",
         ExitCode.TURN_CANCELLED: "the reply was cancelled",
         ExitCode.STATE_REFUSED: "the agent's state cannot be stored or read: a value JSON cannot hold, a newer version",
@@ -86,6 +88,7 @@ EXITS: Final = ExitTable(
         podium.AgentClassNotFound: ExitCode.CLASS_NOT_FOUND,
         podium.NotAnAgent: ExitCode.NOT_AN_AGENT,
         podium.UnknownAgent: ExitCode.UNKNOWN_AGENT,
+        podium.UnknownAgentType: ExitCode.UNKNOWN_AGENT_TYPE,
         podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
         podium.UnknownArtifact: ExitCode.UNKNOWN_ARTIFACT,
         podium.AgentExists: ExitCode.AGENT_EXISTS,

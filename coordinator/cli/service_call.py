@@ -30,7 +30,7 @@ def call_service(home: Path, doing: str, call: Callable[[ServiceClient], Awaitab
     import asyncio  # noqa: PLC0415  slow to import, and --help needs none
 
     from coordinator.home import Home  # noqa: PLC0415
-    from coordinator.service.client import attach  # noqa: PLC0415
+    from coordinator.service.connecting import attach  # noqa: PLC0415
 
     async def ask() -> _T | None:
         with Progress() as progress:

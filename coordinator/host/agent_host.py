@@ -60,9 +60,6 @@ __all__ = ["AgentHost", "HostConfig"]
 
 _DEADLINE_GRACE_S: Final = 5.0
 """Grace period of a turn after its deadline or its cancellation; then its process is ended."""
-_STOP_GRACE_S: Final = 12.0
-"""Grace period of a turn when the service ends: less than `Settings.stop_timeout_s`, which also covers the interruption
-of the turn and the agent's ``on_shutdown``."""
 _EXIT_DEADLINE: Final = 75
 """Exit code of a host that ended itself because a turn ignored its deadline (EX_TEMPFAIL of sysexits.h)."""
 
@@ -256,17 +253,17 @@ class AgentHost:
             return None
         return running if may_preempt(self._store.message(message_id), self._store.message(running)) else None
 
-    def stop(self, *, patient: bool = False) -> None:
+    def stop(self, grace_s: float | None = None) -> None:
         """End in order after the running turn.
 
         Args:
-            patient: wait for the turn without a limit; otherwise a long turn is interrupted, and its message stays
-                pending.
+            grace_s: limit of the turn from now on; then it is interrupted, its message stays pending, and no attempt is
+                counted. ``None``: no limit.
         """
         if self._loop is not None and self._activation is not None:
             self._loop.stop()
-            if not patient:
-                asyncio.get_running_loop().call_later(_STOP_GRACE_S, self._activation.interrupt)
+            if grace_s is not None:
+                asyncio.get_running_loop().call_later(grace_s, self._activation.interrupt)
 
     def retire(self) -> None:
         """End in order after the running turn, without a time limit, and begin no other turn.

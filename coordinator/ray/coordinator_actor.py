@@ -91,6 +91,14 @@ class CoordinatorActor:
         await self._pool.retire(route.host_id)
         return route
 
+    async def register(self, code: Code) -> None:
+        """Set the code of an agent type: warm hosts are started for it, and agents with pending messages are woken.
+
+        Agents that are awake with another code keep it until they sleep.
+        """
+        await self._begin()
+        await self._register(code)
+
     async def wake(self, address: Address, code: Code, lost: Route | None = None) -> Route:
         """Return the route to an agent, waking the agent if it sleeps.
 
@@ -139,7 +147,6 @@ class CoordinatorActor:
         self._state.changed.set()
 
     async def _register(self, code: Code) -> None:
-        """Set the code of an agent type: warm hosts are started for it, and agents with pending messages are woken."""
         if self._state.codes.register(code):
             self._state.changed.set()
             for address in await self._state.with_pending(code.agent_type):
@@ -199,11 +206,14 @@ class CoordinatorActor:
             for host in self._state.hosts
         ]
 
-    async def stop(self) -> None:
-        """End all agents in order, then all hosts; no agent is woken afterwards."""
+    async def stop(self, timeout_s: float) -> None:
+        """End all agents in order, then all hosts; no agent is woken afterwards.
+
+        Args:
+            timeout_s: timeout of the agents; see `coordinator.ray.router.Router.end_agents`.
+        """
         await self._begin()
-        self._reconciler.stop()
-        await self._pool.stop_all(self._config.stop_timeout_s)
+        await self._reconciler.end_agents(timeout_s)
         self._tasks.cancel()
 
     async def _begin(self) -> None:

@@ -24,4 +24,3 @@ class CoordinatorConfig:
     lease_ttl_s: float
     silence_s: float
     wake_timeout_s: float
-    stop_timeout_s: float

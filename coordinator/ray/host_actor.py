@@ -90,9 +90,9 @@ class HostActor:
         """Check the inbox for a new message."""
         self._host.poke()
 
-    async def stop(self, patient: bool = False) -> None:
-        """End in order after the running turn."""
-        self._host.stop(patient=patient)
+    async def stop(self, grace_s: float | None = None) -> None:
+        """End in order after the running turn; interrupt the turn after a grace, unless it is ``None``."""
+        self._host.stop(grace_s)
 
     async def wait_ended(self) -> Ending:
         """Wait for the end of the activation and return how it ended; raise if it failed."""

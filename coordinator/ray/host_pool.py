@@ -32,6 +32,8 @@ __all__ = ["HostPool"]
 
 _ORDERLY_END_S: Final = 10.0
 """Timeout for a host to end after its activation; then its process is killed."""
+_TURN_SHARE: Final = 0.6
+"""The running turn's share of the timeout of an end; the rest is for its interruption and ``on_shutdown``."""
 _START_DEADLINE_S: Final = 180.0
 """Timeout for a node to start a host: longer than the node's own timeouts for the process and its imports."""
 _ANSWER_S: Final = 10.0
@@ -161,17 +163,21 @@ class HostPool:
         async with asyncio.timeout(_NODE_DEADLINE_S):
             await self._node.end_others.remote([host.host_id for host in self._table])
 
-    async def stop_all(self, timeout_s: float) -> None:
-        """End all agents in order, within the timeout, then all hosts."""
-        ending = []
+    async def stop_all(self, timeout_s: float) -> list[Host]:
+        """End all agents in order, within the timeout, then all hosts.
+
+        Returns:
+            the hosts whose agents did not end in time: their processes were killed.
+        """
+        ending: dict[asyncio.Future[None], Host] = {}
         for host in self._table:
             handle = find_actor(host.host_id)
             if host.status is HostStatus.ASSIGNED and handle is not None:
-                ending.append(asyncio.ensure_future(_stop(handle)))
-        if ending:
-            await asyncio.wait(ending, timeout=timeout_s)
+                ending[asyncio.ensure_future(_stop(handle, timeout_s * _TURN_SHARE))] = host
+        late = (await asyncio.wait(ending, timeout=timeout_s))[1] if ending else ()
         for host in self._table:
             await self.end(host.host_id)
+        return [ending[stopping] for stopping in late]
 
     # -- watch ----------------------------------------------------------------------------------------------------
 
@@ -256,7 +262,7 @@ class HostPool:
                 await asyncio.sleep(LEASE_POLL_S)
                 continue
             if stopped != host.host_id and (handle := find_actor(host.host_id)) is not None:
-                handle.stop.remote(patient=True)
+                handle.stop.remote()
                 stopped = host.host_id
             await asyncio.wait({watch}, timeout=poll_s)
 
@@ -302,9 +308,9 @@ async def _death_of(handle: Any, error: ray.exceptions.RayActorError) -> Excepti
     return error
 
 
-async def _stop(handle: Any) -> None:
+async def _stop(handle: Any, grace_s: float) -> None:
     try:
-        await handle.stop.remote()
+        await handle.stop.remote(grace_s)
         await handle.wait_ended.remote()
     except ray.exceptions.RayError:
         return

@@ -22,6 +22,7 @@ from podium.errors import HostDied, InvalidAddress
 from podium.messages.courier import deliver_outbox
 
 if TYPE_CHECKING:
+    from chronicle.ids import SessionId
     from chronicle.journal.records import Lease, Session
     from coordinator.fleet.background_tasks import BackgroundTasks
     from coordinator.fleet.cancellation import Withdrawals
@@ -90,9 +91,16 @@ class Reconciler:
                 async with asyncio.timeout(TICK_S):
                     await state.changed.wait()
 
-    def stop(self) -> None:
-        """Start no further hosts and wake no further agents."""
+    async def end_agents(self, timeout_s: float) -> None:
+        """End all agents in order, then all hosts. No further host is started, and no agent is woken.
+
+        The lease of an agent whose process had to be killed is released: so the next activation counts no attempt.
+        """
         self._stopping = True
+        for host in await self._pool.stop_all(timeout_s):
+            if host.address is not None and host.epoch is not None:
+                session = await asyncio.to_thread(self._state.store.session, str(host.address))
+                await self._release(session.session_id, host.epoch)
 
     async def poke(self, address: Address) -> bool:
         """Have an agent check its inbox; wake it if it has pending messages.
@@ -186,7 +194,7 @@ class Reconciler:
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
             await self._pool.end(host_id, died=isinstance(error, ray.exceptions.RayActorError))
             if lease is not None and not unclean:  # nothing was tried under it; else the next activation counts the try
-                await self._release(lease)
+                await self._release(lease.session_id, lease.epoch)
             await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
             return
         hosts.note_death(address, None)
@@ -203,12 +211,12 @@ class Reconciler:
         log = self._config.logs / f"{address.workspace_id}.log"
         return HostDied(f"the agent's process died while it was being woken: {how}; {log} says more")
 
-    async def _release(self, lease: Lease) -> None:
-        """Release a lease under which no message was attempted; if that fails, it expires."""
+    async def _release(self, session_id: SessionId, epoch: int) -> None:
+        """Release a lease of a dead host under which no attempt is to be counted; if that fails, it expires."""
         try:
-            await asyncio.to_thread(self._state.store.release_lease, lease.session_id, lease.epoch)
+            await asyncio.to_thread(self._state.store.release_lease, session_id, epoch)
         except ChronicleError as error:
-            _log.warning("lease_not_released", session_id=lease.session_id, error=str(error))
+            _log.warning("lease_not_released", session_id=session_id, error=str(error))
 
     async def _wake_failed(self, address: Address, request: WakeRequest, error: Exception) -> None:
         """Retry a wake with another host if the host or the node's mount service died; otherwise fail the request."""

@@ -47,6 +47,8 @@ __all__ = ["Router"]
 
 _EMBEDDED_NODE: Final = "local"
 _NODE_MANAGER: Final = f"node-manager-{_EMBEDDED_NODE}"
+_END_MARGIN_S: Final = 10.0
+"""Margin for the ends of hosts' processes beyond the timeout of their agents."""
 _POSITION_EVERY_S: Final = 2.0
 """Interval at which a waiting message's position is reported."""
 
@@ -63,6 +65,7 @@ class Router:
         self._home = home
         self._settings = settings
         self._coordinator: Any = None
+        self._agents_ended = False
         self._node: Any = None
         self._routes: dict[Address, Route] = {}
         self._channels: dict[Address, tuple[Route, DeliveryChannel]] = {}
@@ -122,21 +125,31 @@ class Router:
                 lease_ttl_s=settings.lease_ttl_s,
                 silence_s=settings.silence_s,
                 wake_timeout_s=settings.wake_timeout_s,
-                stop_timeout_s=settings.stop_timeout_s,
             )
         )
         async with asyncio.timeout(settings.start_timeout_s):
             await self._node.ready.remote()
 
+    async def end_agents(self, timeout_s: float) -> None:
+        """End all agents in order, and wake none any more; deliveries of running turns continue meanwhile.
+
+        Args:
+            timeout_s: timeout of running turns and of the agents' shutdown. A turn that goes on longer is rolled back:
+                its message stays pending, and no attempt is counted.
+        """
+        if self._coordinator is None or self._agents_ended:
+            return
+        self._agents_ended = True
+        try:
+            async with asyncio.timeout(timeout_s + _END_MARGIN_S):
+                await self._coordinator.stop.remote(timeout_s)
+                await self._node.stop.remote()
+        except (TimeoutError, ray.exceptions.RayError) as error:
+            print(f"agents did not end in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
+
     async def stop(self) -> None:
-        """End all agents in order and leave Ray."""
-        if self._coordinator is not None:
-            try:
-                async with asyncio.timeout(self._settings.stop_timeout_s + 10):
-                    await self._coordinator.stop.remote()
-                    await self._node.stop.remote()
-            except (TimeoutError, ray.exceptions.RayError) as error:
-                print(f"agents did not end in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
+        """End all agents in order, unless `end_agents` did, and leave Ray."""
+        await self.end_agents(self._settings.stop_timeout_s)
         await asyncio.to_thread(disconnect)
 
     # -- delivery -------------------------------------------------------------------------------------------------
@@ -157,6 +170,15 @@ class Router:
         if retired is not None:
             self._retiring[address] = retired.epoch
 
+    async def register(self, code: Code) -> None:
+        """Set the code of an agent type; its agents with pending messages are woken.
+
+        Raises:
+            TimeoutError: the coordinator does not answer.
+        """
+        async with self._in_time():
+            await self._coordinator.register.remote(code)
+
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
         """Yield the frames of a message; wake its agent, and again if its host ends before the message is settled.
 
@@ -172,7 +194,7 @@ class Router:
                 frames = await message.settled()
                 if not frames:
                     route = await self._wake(address, code, lost)
-            if lost is not None:  # attempts that ended with their host are reported by the journal only
+            if lost is not None or message.attempts:  # the journal has also the attempts that ended with their host
                 for frame in await message.failed_tries():
                     if frame["attempt"] > told:
                         told = frame["attempt"]

@@ -1,8 +1,4 @@
-"""The client of a home's service: it attaches to the service, and starts one if none runs.
-
-The time of a start is Ray's. A client does not import Ray. The service runs in a session of its own, out of reach of
-the client's terminal and its signals.
-"""
+"""A connection to a home's service: requests, and streams of messages; `coordinator.service.connecting` opens it."""
 
 from __future__ import annotations
 
@@ -10,41 +6,32 @@ import asyncio
 import contextlib
 import itertools
 import json
-import os
-import subprocess
-import sys
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.error_pickling import send_causes_of
-from coordinator.host.process_marks import environment_without_mark
-from coordinator.host.workspace_paths import WorkspacePaths
+from coordinator.fleet.liveness import with_ticks
 from coordinator.process_environment import ProcessEnvironment
-from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL, TERMINAL_FRAMES
+from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
+from podium.turn.stream import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-    from pathlib import Path
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-    from coordinator.home import Home
     from podium.turn.stream import Frame
 
-__all__ = ["AgentRef", "ServiceClient", "ServiceError", "ServiceRefused", "attach", "connect"]
+__all__ = ["AdmittedMessage", "AgentRef", "ServiceClient", "ServiceError", "ServiceRefused"]
 
-_POLL_S: Final = 0.1
-"""Interval of attempts to connect to a starting service; small against the time of a start."""
-_HELLO_S: Final = 30.0
-"""Timeout for a running service to answer ``hello``."""
 _BEAT_S: Final = 10.0
-"""Interval of liveness probes while an answer is awaited."""
+"""Longest silence of the service while an answer is awaited; then it is probed."""
 _SILENT_S: Final = 60.0
 """Timeout of a probe; a busy machine must not be mistaken for a dead service."""
 _CLOSE_S: Final = 2.0
 """Timeout for the connection to close."""
-_LOST: Final = {"lost": "the service of this home ended; run the command again: accepted messages are kept"}
+_LOST: Final = "the service of this home ended; run the command again: accepted messages are kept"
 
 
 send_causes_of("coordinator")
@@ -74,16 +61,35 @@ class AgentRef:
     class_name: str
     agent_type: str
 
+    def to_wire(self) -> dict[str, str]:
+        """Return the object that a request names it by."""
+        return {"file": self.file, "class": self.class_name, "agent_type": self.agent_type}
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedMessage:
+    """The receipt of an admitted message."""
+
+    message_id: str
+    position: int
+    """Its place in the inbox, from 1."""
+    before: int
+    """Messages ahead of it, the one being handled included."""
+    repeated: bool
+    """Whether the idempotency key was used before, with the same message: this is the receipt of that admission."""
+
 
 class ServiceClient:
-    """A connection to a home's service, opened by `connect` or `attach`."""
+    """A connection to a home's service."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._ids = itertools.count(1)
-        self._answers: dict[int, asyncio.Queue[dict[str, Any]]] = {}
-        self._lost = False
+        self._answers: dict[int, _Answers] = {}
+        self._lost = asyncio.Event()
+        self._probing = asyncio.Lock()
+        self._heard_s = asyncio.get_running_loop().time()
         self.notice: str | None = None
         """A notice about this machine, such as why workspaces are plain directories; set by `hello`."""
         self.surroundings: ProcessEnvironment | None = None
@@ -111,6 +117,17 @@ class ServiceClient:
             async with asyncio.timeout(_CLOSE_S):  # a service that hangs does not drain its socket
                 await self._writer.wait_closed()
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether the connection has ended."""
+        return self._lost.is_set()
+
+    async def wait_lost(self) -> None:
+        """Return when the connection has ended."""
+        await self._lost.wait()
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
     async def send(
         self,
         agent: AgentRef,
@@ -129,18 +146,58 @@ class ServiceClient:
         """
         request = {
             "op": "send",
-            "agent": {"file": agent.file, "class": agent.class_name, "agent_type": agent.agent_type},
+            "agent": agent.to_wire(),
             "key": key,
             "message": message,
             "idempotency_key": idempotency_key,
             "when_busy": when_busy,
         }
-        async with self._asking(request) as answers:
-            while True:
-                frame: Frame = _checked(await self._next(answers))["frame"]
+        async with aclosing(self._stream(request)) as frames:
+            async for frame in frames:
                 yield frame
-                if frame["type"] in TERMINAL_FRAMES:
-                    return
+
+    async def admit(
+        self,
+        agent: str,
+        message: dict[str, Any],
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+    ) -> AdmittedMessage:
+        """Admit a message, durably, for an agent of a type that the service knows. It is handled without a follower.
+
+        Args:
+            agent: its address; the agent need not exist yet.
+
+        Raises:
+            ServiceRefused: the message was not admitted; with the kind ``UnknownAgentType`` if the type is not known.
+            ServiceError: the connection broke; the message may have been admitted.
+        """
+        request = {
+            "op": "admit",
+            "agent": agent,
+            "message": message,
+            "idempotency_key": idempotency_key,
+            "when_busy": when_busy,
+        }
+        return AdmittedMessage(**await self._ask(request))
+
+    async def follow(self, agent: str, message_id: str) -> AsyncIterator[Frame]:
+        """Yield the frames of an admitted message from the beginning of its attempt, the terminal one last.
+
+        Attempts that failed before are told by ``turn_retry``. Frames of a message that is settled are read from the
+        journal. Text for a slow reader is merged; it delays no other request.
+
+        Args:
+            agent: the agent's address.
+
+        Raises:
+            ServiceRefused: there is no such message, or its agent cannot be woken.
+            ServiceError: the connection broke.
+        """
+        request = {"op": "follow", "agent": agent, "message_id": message_id}
+        async with aclosing(self._stream(request)) as frames:
+            async for frame in frames:
+                yield frame
 
     async def cancel(self, agent: str, message_id: str) -> None:
         """Cancel a pending, running or parked message; durable on return.
@@ -155,6 +212,8 @@ class ServiceClient:
             ServiceError: the connection broke; the message may have been cancelled.
         """
         await self._ask({"op": "cancel", "agent": agent, "message_id": message_id})
+
+    # -- agents ---------------------------------------------------------------------------------------------------
 
     async def poke(self, agent: str) -> bool:
         """Have an agent check its inbox; return ``False`` if the service does not know its code."""
@@ -179,57 +238,96 @@ class ServiceClient:
         result: list[dict[str, Any]] = (await self._ask({"op": "ps"}))["hosts"]
         return result
 
+    # -- the service ----------------------------------------------------------------------------------------------
+
+    async def register(self, agents: Sequence[AgentRef]) -> None:
+        """Set the agent types that `admit` knows; agents of these types with pending messages are woken.
+
+        Raises:
+            ServiceRefused: two classes have one type.
+        """
+        await self._ask({"op": "register", "agents": [agent.to_wire() for agent in agents]})
+
+    async def pin(self) -> None:
+        """Have the service go on without clients, until `down`."""
+        await self._ask({"op": "pin"})
+
+    async def down(self, timeout_s: float | None = None) -> None:
+        """Have the service end in order. It answers first; the connection ends when all agents have ended.
+
+        Args:
+            timeout_s: timeout of running turns, which are taken back after it; by default that of the service.
+        """
+        await self._ask({"op": "down", "timeout_s": timeout_s})
+
+    async def status(self) -> dict[str, Any]:
+        """Return the state of the service; the keys are listed in `coordinator.service.protocol`."""
+        return await self._ask({"op": "status"})
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
     async def _listen(self) -> None:
         """Dispatch answers to their requests, until the connection ends."""
         try:
             while line := await self._reader.readline():
+                self._heard_s = asyncio.get_running_loop().time()
                 answer = json.loads(line)
-                queue = self._answers.get(answer["id"])
-                if queue is not None:
-                    queue.put_nowait(answer)
+                answers = self._answers.get(answer["id"])
+                if answers is not None:
+                    answers.add(answer)
         except (ConnectionError, ValueError):
             pass  # reported to the waiting requests below
         finally:
-            self._lost = True
-            for queue in self._answers.values():
-                queue.put_nowait(_LOST)
+            self._lost.set()
+            for answers in self._answers.values():
+                answers.fail(ServiceError(_LOST))
 
     async def _ask(self, request: dict[str, Any]) -> dict[str, Any]:
         async with self._asking(request) as answers:
-            result: dict[str, Any] = _checked(await self._next(answers))["result"]
-            return result
+            while not (await asyncio.wait({answers.result}, timeout=_BEAT_S))[0]:
+                await self._check_answers()
+            return answers.result.result()
 
-    async def _next(self, answers: asyncio.Queue[dict[str, Any]]) -> dict[str, Any]:
-        """Return the next answer; waits without a limit while the service answers liveness probes.
-
-        Raises:
-            ServiceError: a probe was not answered.
-        """
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_BEAT_S):
-                    return await answers.get()
-            await self._check_answers()
+    async def _stream(self, request: dict[str, Any]) -> AsyncGenerator[Frame, None]:
+        async with (
+            self._asking(request) as answers,
+            aclosing(answers.frames.batches()) as batches,
+            aclosing(with_ticks(batches, _BEAT_S)) as ticks,
+        ):
+            async for batch in ticks:
+                if batch is None:
+                    await self._check_answers()
+                    continue
+                for frame in batch:
+                    yield frame
 
     async def _check_answers(self) -> None:
-        try:
-            async with self._asking({"op": "ping"}) as answers, asyncio.timeout(_SILENT_S):
-                _checked(await answers.get())
-        except TimeoutError:
-            raise ServiceError(
-                f"the service of this home has not answered for {_SILENT_S:g} s: it hangs; accepted messages are kept"
-            ) from None
+        """Probe the service, unless it was heard of lately.
+
+        Raises:
+            ServiceError: it did not answer.
+        """
+        async with self._probing:  # one probe for all requests
+            if asyncio.get_running_loop().time() - self._heard_s < _BEAT_S:
+                return
+            try:
+                async with self._asking({"op": "ping"}) as answers, asyncio.timeout(_SILENT_S):
+                    await asyncio.shield(answers.result)
+            except TimeoutError:
+                raise ServiceError(
+                    f"the service of this home has not answered for {_SILENT_S:g} s: it hangs; accepted messages are "
+                    "kept"
+                ) from None
 
     @asynccontextmanager
-    async def _asking(self, request: dict[str, Any]) -> AsyncIterator[asyncio.Queue[dict[str, Any]]]:
+    async def _asking(self, request: dict[str, Any]) -> AsyncIterator[_Answers]:
         request_id = next(self._ids)
         line = json.dumps({"id": request_id, **request}).encode() + b"\n"
         if len(line) > MAX_LINE:
             raise ServiceRefused("InvalidInput", f"a message of {len(line)} bytes is too long; the limit is {MAX_LINE}")
-        answers: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._answers[request_id] = answers
-        if self._lost:
-            answers.put_nowait(_LOST)
+        answers = self._answers[request_id] = _Answers()
+        if self._lost.is_set():
+            answers.fail(ServiceError(_LOST))
         try:
             self._writer.write(line)
             with contextlib.suppress(ConnectionError):  # reported by the listener
@@ -239,168 +337,23 @@ class ServiceClient:
             del self._answers[request_id]
 
 
-@asynccontextmanager
-async def connect(
-    home: Home,
-    on_progress: Callable[[str], None],
-    on_notice: Callable[[str], None],
-    timeout_s: float = 120.0,
-) -> AsyncIterator[ServiceClient]:
-    """Attach to a home's service while the context lasts; start the service if none runs.
+class _Answers:
+    """What the service answered to one request: a result or an error, and frames before it."""
 
-    Args:
-        on_progress: called repeatedly during the wait, with a short description of the current stage.
-        on_notice: called once, in the client that started the service, with the service's notice for the user.
-        timeout_s: timeout of the service's start.
+    def __init__(self) -> None:
+        self.frames = Subscription()
+        self.result: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
-    Raises:
-        ServiceError: the service did not start; the message contains the end of its log.
-        HomeError: the home cannot be used.
-    """
-    home.create()
-    deadline = _Deadline(timeout_s)
-    process: subprocess.Popen[bytes] | None = None
-    with contextlib.ExitStack() as starting:
-        alone: TextIO | None = None
-        while (client := await _attach(home)) is None:
-            if alone is None and (alone := home.start_alone()) is not None:
-                starting.enter_context(alone)
-            if alone is not None:
-                process = await asyncio.to_thread(_start, home, process)
-            on_progress(f"{_stage(home)} ({deadline.elapsed_s:.0f} s)")
-            if deadline.passed:
-                raise ServiceError(
-                    f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}"
-                )
-            await asyncio.sleep(_POLL_S)
-    if process is not None and client.notice:
-        on_notice(client.notice)
-    try:
-        yield client
-    finally:
-        await client.close()
+    def add(self, answer: dict[str, Any]) -> None:
+        if "frame" in answer:
+            self.frames.push(answer["frame"])
+        elif "error" in answer:
+            self.fail(ServiceRefused(answer["error"]["type"], answer["error"]["message"]))
+        elif not self.result.done():
+            self.result.set_result(answer["result"])
 
-
-@asynccontextmanager
-async def attach(home: Home, timeout_s: float = 120.0) -> AsyncIterator[ServiceClient | None]:
-    """Attach to a home's service, if one runs or is starting, while the context lasts; do not start one.
-
-    Yields:
-        its client; ``None`` if no service runs.
-
-    Raises:
-        ServiceError: the service is starting and did not answer in time, or speaks another protocol.
-    """
-    deadline = _Deadline(timeout_s)
-    while (client := await _attach(home)) is None and home.service_alive():
-        if deadline.passed:
-            raise ServiceError(f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
-        await asyncio.sleep(_POLL_S)
-    try:
-        yield client
-    finally:
-        if client is not None:
-            await client.close()
-
-
-class _Deadline:
-    """A deadline on the event loop's clock."""
-
-    def __init__(self, timeout_s: float) -> None:
-        self._started_s = asyncio.get_running_loop().time()
-        self._timeout_s = timeout_s
-
-    @property
-    def elapsed_s(self) -> float:
-        return asyncio.get_running_loop().time() - self._started_s
-
-    @property
-    def passed(self) -> bool:
-        return self.elapsed_s > self._timeout_s
-
-
-async def _attach(home: Home) -> ServiceClient | None:
-    """Return a client of the running service, ``None`` if none runs or it is ending.
-
-    Raises:
-        ServiceError: the service speaks another protocol, or does not answer.
-    """
-    try:
-        reader, writer = await asyncio.open_unix_connection(str(home.socket_path), limit=MAX_LINE)
-    except (FileNotFoundError, ConnectionRefusedError):
-        return None
-    client = ServiceClient(reader, writer)
-    try:
-        async with asyncio.timeout(_HELLO_S):
-            spoken = await client.hello()
-    except ServiceError:
-        await client.close()
-        return None
-    except TimeoutError:
-        await client.close()
-        raise ServiceError(
-            f"the running service has not answered for {_HELLO_S:g} s; {_end_of(home.logs / 'service.log')}"
-        ) from None
-    if spoken != PROTOCOL:
-        await client.close()
-        raise ServiceError(
-            f"the running service speaks protocol {spoken}, this client {PROTOCOL}: end it and try again"
-        )
-    return client
-
-
-def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
-    """Start the service, unless the process started earlier still runs.
-
-    A service started while an earlier one is ending exits with `EXIT_HELD`.
-
-    Raises:
-        ServiceError: the service could not start; the message contains the end of its log.
-        InvalidInput: a setting, which the service inherits from this process's environment, is invalid.
-        HomeError: the service of a copy of the home is running.
-    """
-    if process is not None:
-        code = process.poll()
-        if code is None:
-            return process
-        if code not in (0, EXIT_HELD):
-            raise ServiceError(f"the service did not start; {_end_of(home.logs / 'service.log')}")
-    else:
-        from coordinator.settings import read_settings  # noqa: PLC0415  only for the start of a service
-
-        WorkspacePaths(read_settings().workspaces, home.id).check(home.path)
-    log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-    try:
-        return subprocess.Popen(
-            [sys.executable, "-m", "coordinator.service.daemon", "--home", str(home.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=log_fd,
-            stderr=log_fd,
-            start_new_session=True,
-            env=environment_without_mark(),  # a service started by an agent's process must not end with it
-        )
-    finally:
-        os.close(log_fd)
-
-
-def _stage(home: Home) -> str:
-    try:
-        return home.stage_path.read_text(encoding="utf-8").strip() or "starting the service"
-    except FileNotFoundError:
-        return "starting the service"
-
-
-def _end_of(log: Path) -> str:
-    try:
-        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
-    except FileNotFoundError:
-        lines = []
-    return f"{log} ends with: {lines[-1][:300]}" if lines else f"see {log}"
-
-
-def _checked(answer: dict[str, Any]) -> dict[str, Any]:
-    if "lost" in answer:
-        raise ServiceError(answer["lost"])
-    if "error" in answer:
-        raise ServiceRefused(answer["error"]["type"], answer["error"]["message"])
-    return answer
+    def fail(self, error: PodiumError) -> None:
+        self.frames.fail(error)
+        if not self.result.done():
+            self.result.set_exception(error)
+            self.result.exception()  # marks it as retrieved: a stream has it from its frames

@@ -1,5 +1,7 @@
 """The service's process: owns the home and the Ray cluster, and serves clients until the last one disconnects.
 
+If a client has pinned it, it serves until a client or a signal ends it.
+
 It is the edge of an embedded podium: it admits messages to the journal, requests routes from the coordinator, and
 forwards the frames that hosts stream to clients. Run as ``python -m coordinator.service.daemon --home DIR``.
 """
@@ -19,6 +21,8 @@ from coordinator.service.protocol import EXIT_HELD
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coordinator.settings import Settings
 
 __all__ = ["main"]
@@ -33,7 +37,7 @@ def main() -> int:
     """Run the service of a home.
 
     Returns:
-        0 when the last client has disconnected or a signal ended it, `EXIT_HELD` if another service holds the home.
+        0 when it was unused or was ended in order, `EXIT_HELD` if another service holds the home.
     """
     parser = argparse.ArgumentParser(prog="python -m coordinator.service.daemon", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home directory")
@@ -66,18 +70,23 @@ async def _serve(home: Home, settings: Settings) -> None:
 
     surroundings = ProcessEnvironment.of_this_process()  # before Ray adds its own variables
     stopping = asyncio.Event()
-    _stop_on_signals(stopping)
+    _on_signals(stopping.set)
     router = Router(home, settings)
     try:
         _start_watchdog(settings.start_timeout_s + _WATCHDOG_MARGIN_S)
         await router.start(on_stage=lambda text: _publish_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
-        _stop_on_signals(stopping)  # again: Ray's start installs a handler that ends this process at once
         server = ServiceServer(home, settings, router, surroundings)
+        _on_signals(server.end)  # again: Ray's start installs a handler that ends this process at once
+        if stopping.is_set():
+            server.end()
         async with server.listening():
-            await server.wait_unused(stopping, first_client_s=_FIRST_CLIENT_S)
+            await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
+            server.admit_no_more()
+            _start_watchdog(server.stop_timeout_s + _WATCHDOG_MARGIN_S)  # until the process has ended
+            await router.end_agents(server.stop_timeout_s)  # followers of running turns learn how they end
     finally:
-        _start_watchdog(settings.stop_timeout_s + _WATCHDOG_MARGIN_S)  # until the process has ended
+        _start_watchdog(settings.stop_timeout_s + _WATCHDOG_MARGIN_S)
         await router.stop()
         _close_journal(home)
 
@@ -100,10 +109,10 @@ def _start_watchdog(limit_s: float) -> None:
     faulthandler.dump_traceback_later(limit_s, exit=True)
 
 
-def _stop_on_signals(stopping: asyncio.Event) -> None:
+def _on_signals(end: Callable[[], None]) -> None:
     """End in order on a signal."""
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-        asyncio.get_running_loop().add_signal_handler(number, stopping.set)
+        asyncio.get_running_loop().add_signal_handler(number, end)
 
 
 def _publish_stage(home: Home, text: str) -> None:

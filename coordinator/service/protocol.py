@@ -13,9 +13,19 @@ choice and an ``op``; the service answers each with objects that carry the same 
 Operations: ``hello {"protocol"}`` first; answers ``{"protocol", "notice", "surroundings"}``, the last the environment
 that agents inherit (`coordinator.process_environment`);
 
-``send {"agent": {"file","class","agent_type"}, "key", "message", "idempotency_key", "when_busy"}``
-    admits the message, a JSON object, and streams its frames; ``when_busy`` is a `podium.turn.busy.BusyPolicy`,
-    ``enqueue`` by default; messages of one connection to one agent are admitted in the order in which they were sent;
+``admit {"agent", "message", "idempotency_key", "when_busy"}``
+    admits the message, a JSON object, for the agent of an address, whose type must be known (``UnknownAgentType``);
+    answers ``{"message_id", "position", "before", "repeated"}`` once it is durable. The service delivers it, whether or
+    not anyone follows it. ``when_busy`` is a `podium.turn.busy.BusyPolicy`, ``enqueue`` by default; messages of one
+    connection to one agent are admitted in the order in which they were sent. Instead of an address, ``agent`` may be
+    ``{"file", "class", "agent_type"}``, with the agent's ``key`` beside it: the message is then handled by the current
+    content of that code;
+``follow {"agent", "message_id"}``
+    streams the frames of an admitted message from the beginning of its current attempt, after a ``turn_retry`` for each
+    attempt that failed; of a settled message, what the journal has. A message has any number of followers, who may come
+    at any time; for a slow one, the increments of a text are merged;
+``send {"agent": {"file", "class", "agent_type"}, "key", "message", "idempotency_key", "when_busy"}``
+    is ``admit`` and ``follow`` in one request, and streams ``accepted`` first;
 ``cancel {"agent", "message_id"}``
     cancels a pending, running or parked message; durable when answered;
 ``poke {"agent"}``
@@ -25,12 +35,24 @@ that agents inherit (`coordinator.process_environment`);
 ``rewind {"agent", "turn", "only"}``
     passivates the agent, rewinds it to a turn, and lets it continue with its pending messages; answers ``{"from",
     "turn"}``, the turns before and after, the latter null if there was nothing to change;
+``register {"agents": [{"file", "class", "agent_type"}, ...]}``
+    replaces the agent types that addresses may have; agents of these types with pending messages are woken. Agents that
+    are awake keep the code that they run;
+``pin {}``
+    keeps the service up without clients, until it is ended;
+``down {"timeout_s"}``
+    ends the service in order, and is answered at once. No message is admitted any more; running turns end, or are taken
+    back after the timeout without counting an attempt (by default `coordinator.settings.Settings.stop_timeout_s`); then
+    the connections end;
+``status {}``
+    answers ``{"pid", "protocol", "pinned", "clients", "delivering", "registry": [{"agent_type", "file", "class"}]}``;
+    ``delivering`` is the number of messages whose streams are open;
 ``ps {}``; ``ping {}``, a liveness probe.
 
 Unless stated otherwise ``agent`` is an address. A line that is not a request, or is too long, ends the connection.
 
 When a client disconnects, the messages that it sent are handled nevertheless, but its running ``passivate`` and
-``rewind`` requests are cancelled. The service ends with its last client.
+``rewind`` requests are cancelled. Unless it is pinned, the service ends with its last client.
 
 Frames of one message, in order, each with ``type`` and ``message_id`` (the admitted message)::
 
@@ -57,7 +79,7 @@ from typing import Final
 
 __all__ = ["EXIT_HELD", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
 
-PROTOCOL: Final = 2
+PROTOCOL: Final = 3
 """Version of this protocol; a client disconnects from a service with another version."""
 MAX_LINE: Final = 64 * 1024 * 1024
 """Longest line that either side reads, bytes."""

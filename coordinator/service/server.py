@@ -1,4 +1,4 @@
-"""The server on the home's Unix socket: admission, streams, cancellation. The protocol is :mod:`.protocol`."""
+"""The server on the home's Unix socket: admission, streams, administration. The protocol is :mod:`.protocol`."""
 
 from __future__ import annotations
 
@@ -6,32 +6,36 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
-from chronicle.canonical import encode
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError, InvalidInput
+from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.ids import IdSource, MessageId
 from coordinator.client_messages import Admission
-from coordinator.fleet.model import Code
 from coordinator.process_environment import ProcessEnvironment
+from coordinator.service.agent_types import AgentTypes
+from coordinator.service.deliveries import Deliveries
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
-from podium.address import Address
+from coordinator.service.requests import address_in, codes_in, message_in, parse_request, timeout_in
 from podium.agent_record import find_session
 from podium.errors import PodiumError
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.messages.inbox import is_open, message_of
 from podium.state import StateError
-from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from coordinator.client_messages import Admitted
+    from coordinator.fleet.model import Code
     from coordinator.home import Home
     from coordinator.ray.router import Router
     from coordinator.settings import Settings
+    from podium.address import Address
+    from podium.turn.stream import Frame
 
 __all__ = ["ServiceServer"]
 
@@ -60,10 +64,17 @@ class ServiceServer:
         self._ids = IdSource()
         self._admission = Admission(self._store, self._blobs, self._ids, self._clock, settings.inbox_limit)
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
+        self._types = AgentTypes()
+        self._deliveries = Deliveries(router, self._types)
         self._clients: set[_Client] = set()
+        self._pinned = False
         self._ending = False
-        self._came_or_went = asyncio.Event()
+        self.stop_timeout_s = settings.stop_timeout_s
+        """Timeout of the agents' end, which a client may set when it ends the service."""
+        self._changed = asyncio.Event()
+        """Set when a client has connected or disconnected, or the service is to end."""
         self._tasks: set[asyncio.Task[None]] = set()
+        self._socket: asyncio.Server | None = None
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
@@ -71,36 +82,45 @@ class ServiceServer:
         path = self._home.socket_path
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-        server = await asyncio.start_unix_server(self._serve, path=str(path), limit=MAX_LINE)
+        self._socket = await asyncio.start_unix_server(self._serve, path=str(path), limit=MAX_LINE)
         try:
             yield
         finally:
-            path.unlink(missing_ok=True)
-            server.close()
-            self._ending = True
+            self.admit_no_more()
             for client in self._clients:
                 client.hang_up()
             for task in list(self._tasks):
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._deliveries.cancel()
             self._store.close()
             self._blobs.close()
 
-    async def wait_unused(self, stopping: asyncio.Event, first_client_s: float) -> None:
-        """Return when the last client has disconnected, or ``stopping`` is set, or no client connected in time."""
-        stop = asyncio.ensure_future(stopping.wait())
-        try:
-            timeout_s: float | None = first_client_s
-            while not stop.done():
-                self._came_or_went.clear()
-                changed = asyncio.ensure_future(self._came_or_went.wait())
-                await asyncio.wait({stop, changed}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
-                if not self._clients:
-                    return
-                timeout_s = None
-        finally:
-            stop.cancel()
+    async def wait_unused(self, first_client_s: float) -> None:
+        """Return when the service is to end.
+
+        That is after `end`, and, unless a client has pinned it, when the last client has disconnected, or none
+        connected in time.
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(first_client_s):
+                await self._changed.wait()
+        while not self._ending and (self._pinned or self._clients):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def end(self) -> None:
+        """Have `wait_unused` return."""
+        self._ending = True
+        self._changed.set()
+
+    def admit_no_more(self) -> None:
+        """Accept no further clients and no further messages. Streams continue; new clients wait for another service."""
+        self.end()
+        if self._socket is not None:
+            self._home.socket_path.unlink(missing_ok=True)
+            self._socket.close()
+            self._socket = None
 
     # -- one client -----------------------------------------------------------------------------------------------
 
@@ -110,26 +130,35 @@ class ServiceServer:
             client.hang_up()
             return
         self._clients.add(client)
-        self._came_or_went.set()
+        self._changed.set()
         try:
             while line := await reader.readline():
-                self._spawn(client, _request(line))
+                self._spawn(client, parse_request(line))
         except (ConnectionError, ValueError, RecursionError) as error:
             _log.warning("client dropped: %s", error)
         finally:
             client.hang_up()
             self._clients.discard(client)
-            self._came_or_went.set()
+            self._changed.set()
 
     async def _answer(self, client: _Client, request: dict[str, Any]) -> None:
         try:
-            if request.get("op") == "send":
-                await self._send(client, request)
-            else:
-                await client.say(request, result=await self._result(request))
+            match request.get("op"):
+                case "send":
+                    await self._send(client, request)
+                case "follow":
+                    address, message_id = address_in(request), MessageId(str(request.get("message_id")))
+                    message = await asyncio.to_thread(self._admission.find, address, message_id)
+                    await self._follow(client, request, address, message)
+                case "admit":
+                    address, code, message = await self._admit(client, request)
+                    self._deliveries.begin(address, code, message)
+                    await client.say(request, result={**_receipt(message), "repeated": message.receipt.repeated})
+                case _:
+                    await client.say(request, result=await self._result(request))
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
-            message = str(error) or "the operation timed out; the message stays in the inbox"
-            await client.say(request, error={"type": type(error).__name__, "message": message})
+            text = str(error) or "the operation timed out; the message stays in the inbox"
+            await client.say(request, error={"type": type(error).__name__, "message": text})
         except Exception as error:  # noqa: BLE001  a bug: reported to the client, with its traceback in the log
             _log.exception("request failed")
             await client.say(request, error={"type": type(error).__name__, "message": str(error)})
@@ -144,34 +173,73 @@ class ServiceServer:
             case "ps":
                 return {"hosts": await self._router.running()}
             case "cancel":
-                await self._cancel(_address(request), MessageId(str(request.get("message_id"))))
+                await self._cancel(address_in(request), MessageId(str(request.get("message_id"))))
                 return {}
             case "poke":
-                return {"looks": await self._router.poke(_address(request))}
+                return {"looks": await self._router.poke(address_in(request))}
             case "passivate":
-                async with self._router.asleep(_address(request)):
+                async with self._router.asleep(address_in(request)):
                     return {}
             case "rewind":
                 return await self._rewind(request)
+            case "register":
+                await self._register(codes_in(request))
+                return {}
+            case "pin":
+                self._pinned = True
+                return {}
+            case "down":
+                self.stop_timeout_s = timeout_in(request) or self.stop_timeout_s
+                self.end()
+                return {}
+            case "status":
+                return self._status()
             case unknown:
                 raise PodiumError(f"unknown operation {unknown!r}")
 
     async def _send(self, client: _Client, request: dict[str, Any]) -> None:
-        code, address, body, when_busy = _sent(request)
-        key = request.get("idempotency_key")
-        async with client.in_order(address):
-            await self._router.prepare(address, code)
-            message = await asyncio.to_thread(self._admission.admit, address, body, key, when_busy)
-        accepted = {
-            "type": "accepted",
-            "message_id": message.message_id,
-            "position": message.receipt.position,
-            "before": message.before,
+        address, code, message = await self._admit(client, request)
+        await client.say(request, frame={"type": "accepted", **_receipt(message)})
+        self._deliveries.begin(address, code, message)
+        await self._follow(client, request, address, message)
+
+    async def _admit(self, client: _Client, request: dict[str, Any]) -> tuple[Address, Code, Admitted]:
+        sent = message_in(request)
+        code = sent.code or self._types.code_of(sent.address.agent_type)
+        async with client.in_order(sent.address):
+            if self._ending:
+                raise Unavailable("the service is ending; send the message again")
+            if sent.code is not None:
+                self._types.note(code)
+                await self._router.prepare(sent.address, code)
+            message = await asyncio.to_thread(
+                self._admission.admit, sent.address, sent.body, sent.idempotency_key, sent.when_busy
+            )
+        return sent.address, code, message
+
+    async def _follow(self, client: _Client, request: dict[str, Any], address: Address, message: Admitted) -> None:
+        async with aclosing(self._deliveries.follow(address, message)) as batches:
+            async for batch in batches:
+                if not await client.say_frames(request, batch):
+                    return
+
+    async def _register(self, codes: list[Code]) -> None:
+        self._types.register(codes)
+        for code in codes:
+            await self._router.register(code)
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "protocol": PROTOCOL,
+            "pinned": self._pinned,
+            "clients": len(self._clients),
+            "delivering": len(self._deliveries),
+            "registry": [
+                {"agent_type": code.agent_type, "file": code.file, "class": code.class_name}
+                for code in self._types.registered
+            ],
         }
-        await client.say(request, frame=accepted)
-        async with aclosing(self._router.deliver(address, code, message)) as frames:  # closed at a disconnect, too
-            async for frame in frames:
-                await client.say(request, frame=frame)
 
     async def _cancel(self, address: Address, message_id: MessageId) -> None:
         session = await asyncio.to_thread(find_session, self._store, address)
@@ -179,7 +247,7 @@ class ServiceServer:
             await self._router.cancel(address, message_id)
 
     async def _rewind(self, request: dict[str, Any]) -> dict[str, Any]:
-        address, turn, only = _address(request), request.get("turn"), request.get("only")
+        address, turn, only = address_in(request), request.get("turn"), request.get("only")
         if not isinstance(turn, int) or only not in {None, "state", "files"}:
             raise InvalidInput("'turn' must be a number, and 'only' must be 'state', 'files' or null")
         # A turn that does not exist is refused before the agent is put to sleep.
@@ -197,50 +265,6 @@ class ServiceServer:
         task.add_done_callback(self._tasks.discard)
         if request.get("op") in {"passivate", "rewind"}:
             client.ends_with(task)
-
-
-def _request(line: bytes) -> dict[str, Any]:
-    """Parse a client's line.
-
-    Raises:
-        ValueError: it is not a request, and has no id for an answer.
-    """
-    request = json.loads(line)
-    if not isinstance(request, dict) or "id" not in request:
-        raise ValueError("a request must be a JSON object with an id")
-    return request
-
-
-def _address(request: dict[str, Any]) -> Address:
-    """Return the address in a request's ``agent``.
-
-    Raises:
-        InvalidAddress: it is not an address.
-    """
-    return Address.parse(str(request.get("agent")))
-
-
-def _sent(request: dict[str, Any]) -> tuple[Code, Address, bytes, BusyPolicy]:
-    """Parse a ``send``: the agent's code and address, the message in its stored encoding, and the policy.
-
-    Raises:
-        InvalidInput: a part is missing or of a wrong type.
-        InvalidAddress: the agent's type or key is invalid.
-    """
-    agent, key, message = request.get("agent"), request.get("key"), request.get("message")
-    names = [agent.get(name) for name in ("file", "class", "agent_type")] if isinstance(agent, dict) else []
-    file, class_name, agent_type = (*names, None, None, None)[:3]
-    if not (isinstance(file, str) and isinstance(class_name, str) and isinstance(agent_type, str)):
-        raise InvalidInput("'agent' must be an object with the strings file, class and agent_type")
-    if not isinstance(key, str):
-        raise InvalidInput("'key' must be a string")
-    if not isinstance(message, dict):
-        raise InvalidInput(f'a message must be a JSON object such as {{"text": ...}}, not {type(message).__name__}')
-    try:
-        when_busy = BusyPolicy(request.get("when_busy") or BusyPolicy.ENQUEUE)
-    except ValueError:
-        raise InvalidInput(f"'when_busy' must be one of {', '.join(BusyPolicy)}") from None
-    return Code(file, class_name, agent_type), Address(agent_type, key), encode(message), when_busy
 
 
 class _Client:
@@ -269,11 +293,34 @@ class _Client:
             task.cancel()
 
     async def say(self, request: dict[str, Any], **answer: object) -> None:
-        if self.gone:
-            return
-        line = json.dumps({"id": request["id"], **answer}, ensure_ascii=False, separators=(",", ":"))
-        try:
-            self._writer.write(line.encode("utf-8", "surrogatepass") + b"\n")
-            await self._writer.drain()
-        except ConnectionError:
-            self.gone = True
+        await self._write(_line(request, **answer))
+
+    async def say_frames(self, request: dict[str, Any], frames: list[Frame]) -> bool:
+        """Send frames; return whether the client is still there.
+
+        It waits while the connection has much to send. The followers' texts are merged meanwhile, and each then has one
+        batch to send.
+        """
+        return await self._write(b"".join(_line(request, frame=frame) for frame in frames))
+
+    async def _write(self, lines: bytes) -> bool:
+        if not self.gone:
+            try:
+                self._writer.write(lines)
+                await self._writer.drain()
+            except ConnectionError:
+                self.gone = True
+        return not self.gone
+
+
+def _line(request: dict[str, Any], **answer: object) -> bytes:
+    line = json.dumps({"id": request["id"], **answer}, ensure_ascii=False, separators=(",", ":"))
+    return line.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _receipt(message: Admitted) -> dict[str, Any]:
+    return {
+        "message_id": message.message_id,
+        "position": message.receipt.position,
+        "before": message.before,
+    }

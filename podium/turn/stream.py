@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Sequence
 
 __all__ = ["TERMINAL_FRAMES", "Frame", "StreamHub", "Subscription"]
 
@@ -89,7 +89,7 @@ class Subscription:
         batch, self._waiting = self._waiting.frames(), _Backlog()
         return batch
 
-    async def batches(self) -> AsyncIterator[list[Frame]]:
+    async def batches(self) -> AsyncGenerator[list[Frame], None]:
         """Yield batches of frames, in order, up to the terminal frame.
 
         Raises:
@@ -121,8 +121,7 @@ class StreamHub:
     @contextmanager
     def subscribe(self, message_id: str) -> Iterator[Subscription]:
         """Subscribe to a message's stream for the duration of the context."""
-        so_far = self._so_far.get(message_id)
-        subscription = Subscription(so_far.frames() if so_far is not None else ())
+        subscription = Subscription(self.so_far(message_id))
         readers = self._subscriptions.setdefault(message_id, [])
         readers.append(subscription)
         try:
@@ -145,8 +144,18 @@ class StreamHub:
         for subscription in self._subscriptions.get(message_id, ()):
             subscription.push(frame)
 
+    def so_far(self, message_id: str) -> list[Frame]:
+        """Return the frames that a subscriber who joins now gets first."""
+        backlog = self._so_far.get(message_id)
+        return backlog.frames() if backlog is not None else []
+
+    def fail(self, message_id: str, error: Exception) -> None:
+        """End a message's stream with an error."""
+        self._so_far.pop(message_id, None)
+        for subscription in self._subscriptions.get(message_id, ()):
+            subscription.fail(error)
+
     def fail_all(self, error: Exception) -> None:
         """End all streams with an error."""
-        for readers in self._subscriptions.values():
-            for subscription in readers:
-                subscription.fail(error)
+        for message_id in list(self._subscriptions):
+            self.fail(message_id, error)

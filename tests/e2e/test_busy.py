@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordinator.home import Home
-from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
+from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
+from coordinator.service.connecting import connect
 from podium.turn.busy import BusyPolicy
 from tests.waiting import until
 

@@ -16,7 +16,8 @@ import pytest
 from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
 from coordinator.home import Home
-from coordinator.service.client import AgentRef, ServiceClient, ServiceError, connect
+from coordinator.service.client import AgentRef, ServiceClient, ServiceError
+from coordinator.service.connecting import connect
 from tests.waiting import until
 
 from .conftest import TIMEOUT_S, command, kill_at_once, processes_of
@@ -182,19 +183,24 @@ async def test_malformed_requests_hurt_nobody(podium: Podium, client: ServiceCli
     assert (await send(client, "a", "x" * 10_000_000))[-1]["type"] == "turn_end"
 
 
-async def test_a_service_that_is_told_to_end_lets_its_clients_go(podium: Podium, client: ServiceClient) -> None:
+async def test_a_service_that_is_told_to_end_ends_the_turn_first_and_then_lets_its_clients_go(
+    podium: Podium, client: ServiceClient
+) -> None:
     await send(client, "a", "hi")
     (service,) = processes_of(podium, "coordinator.service.daemon")
 
-    async def end_it_in_the_middle() -> None:
+    async def end_it_in_the_middle() -> str:
+        frame = {}
         async for frame in client.send(TROUBLED, "a", {"text": "sleep past the grace"}):
             if frame["type"] == "turn_start":
                 for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                     os.kill(service, number)
+        return str(frame["type"])
 
+    assert await asyncio.wait_for(end_it_in_the_middle(), TIMEOUT_S) == "turn_end"
+    await asyncio.wait_for(client.wait_lost(), TIMEOUT_S)
     with pytest.raises(ServiceError, match="accepted messages are kept"):
-        await asyncio.wait_for(end_it_in_the_middle(), TIMEOUT_S)
-    # The turn that ran is committed, and the next service goes on from it.
+        await client.ps()
     await asyncio.to_thread(podium, "run", f"{FILE}:Troubled", "--key", "a", "--message", "hi")
     assert podium.json("state", "troubled/a")["state"] == {"count": 3}
     assert "turn.failed" not in [event["type"] for event in podium.lines("log", "troubled/a")]

@@ -66,7 +66,7 @@ async def _talk(
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from coordinator.cli.chat import Chat  # noqa: PLC0415
     from coordinator.cli.line_input import Prompt, chosen_input  # noqa: PLC0415
-    from coordinator.service.client import connect  # noqa: PLC0415
+    from coordinator.service.connecting import connect  # noqa: PLC0415
 
     position = _position(home, address)  # An unreadable journal is reported before Ray starts.
     with Progress() as progress:

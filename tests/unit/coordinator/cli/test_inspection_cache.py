@@ -130,7 +130,7 @@ from chronicle.cli_kit import progress
 from coordinator.cli import chat, inspection_cache, line_input
 from coordinator.cli.commands import run
 from coordinator.home import Home
-from coordinator.service import client
+from coordinator.service import connecting
 Home(Path(sys.argv[1])).create().journal().close()
 heavy = ["ray", "pydantic", "pydantic_settings", "structlog", "fsspec", "prompt_toolkit", "rich", "click", "fastcdc"]
 print([name for name in heavy if name in sys.modules])

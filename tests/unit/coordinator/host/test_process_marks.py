@@ -15,7 +15,7 @@ import pytest
 from chronicle.errors import Unavailable
 from coordinator.home import Home
 from coordinator.host.process_marks import Mark, end_marked, take_mark_off
-from coordinator.service import client
+from coordinator.service import connecting
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def test_a_service_is_started_without_the_mark_of_the_environment(
     home.logs.mkdir(exist_ok=True)
     monkeypatch.setenv("PODIUM_HOST", "home/host_a")
     monkeypatch.setattr(subprocess, "Popen", popen)
-    client._start(home, None)
+    connecting._start(home, None)
     assert "PODIUM_HOST" not in given[0]
     assert given[0]["PATH"] == os.environ["PATH"]
 

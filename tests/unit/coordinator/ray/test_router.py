@@ -53,7 +53,7 @@ def _message(name: str) -> Admitted:
         return [RETRY]
 
     message = SimpleNamespace(
-        message_id=MessageId(name), when_busy=BusyPolicy.ENQUEUE, before=0, failed_tries=failed_tries
+        message_id=MessageId(name), when_busy=BusyPolicy.ENQUEUE, before=0, attempts=0, failed_tries=failed_tries
     )
     return cast("Admitted", message)
 

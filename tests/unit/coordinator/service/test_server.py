@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from coordinator.client_messages import Admission
-from coordinator.home import Home
 from coordinator.ray.router import Router
-from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused, connect
+from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
+from coordinator.service.connecting import connect
 from coordinator.service.server import ServiceServer
 from coordinator.settings import Settings
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
+    from collections.abc import AsyncIterator
 
     from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code
+    from coordinator.home import Home
     from podium.address import Address
 
 AGENT = AgentRef("/agents/hello.py", "Hello", "hello")
@@ -49,15 +49,6 @@ class Silent:
 
     def __call__(self, *_: object) -> asyncio.Future[None]:
         return asyncio.get_running_loop().create_future()
-
-
-@pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
-    """A home whose service the test itself is."""
-    home = Home(tmp_path / "home").create()
-    home.make_run_dir()
-    yield home
-    home.remove_run_dir()
 
 
 @asynccontextmanager
@@ -122,7 +113,7 @@ class Starting:
 
 async def test_of_several_clients_one_starts_the_service(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     commands: list[list[str]] = []
-    monkeypatch.setattr("coordinator.service.client.subprocess.Popen", partial(Starting, commands))
+    monkeypatch.setattr("coordinator.service.connecting.subprocess.Popen", partial(Starting, commands))
     waiting: list[str] = []
     served = asyncio.Event()
 

@@ -1,0 +1,231 @@
+"""Opening a connection to a home's service, starting the service if none runs, and ending it.
+
+The time of a start is Ray's. A client does not import Ray. The service runs in a session of its own, out of reach of
+the client's terminal and its signals.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import subprocess
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Final, TextIO
+
+from coordinator.host.process_marks import environment_without_mark
+from coordinator.host.workspace_paths import WorkspacePaths
+from coordinator.service.client import ServiceClient, ServiceError
+from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+    from pathlib import Path
+
+    from coordinator.home import Home
+
+__all__ = ["attach", "connect", "open_or_start", "open_running", "wait_ended"]
+
+_POLL_S: Final = 0.1
+"""Interval of attempts to connect to a starting service; small against the time of a start."""
+_HELLO_S: Final = 30.0
+"""Timeout for a running service to answer ``hello``."""
+START_TIMEOUT_S: Final = 120.0
+"""Timeout of a service's start, Ray's included."""
+
+
+@asynccontextmanager
+async def connect(
+    home: Home,
+    on_progress: Callable[[str], None],
+    on_notice: Callable[[str], None],
+    timeout_s: float = START_TIMEOUT_S,
+) -> AsyncIterator[ServiceClient]:
+    """Attach to a home's service while the context lasts; start the service if none runs.
+
+    Args:
+        on_progress: called repeatedly during the wait, with a short description of the current stage.
+        on_notice: called once, in the client that started the service, with the service's notice for the user.
+        timeout_s: timeout of the service's start.
+
+    Raises:
+        ServiceError: the service did not start; the message contains the end of its log.
+        HomeError: the home cannot be used.
+    """
+    client, process = await open_or_start(home, on_progress, timeout_s)
+    try:
+        if process is not None and client.notice:
+            on_notice(client.notice)
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def attach(home: Home, timeout_s: float = START_TIMEOUT_S) -> AsyncIterator[ServiceClient | None]:
+    """Attach to a home's service, if one runs or is starting, while the context lasts; do not start one.
+
+    Yields:
+        its client; ``None`` if no service runs.
+
+    Raises:
+        ServiceError: the service is starting and did not answer in time, or speaks another protocol.
+    """
+    client = await open_running(home, timeout_s)
+    try:
+        yield client
+    finally:
+        if client is not None:
+            await client.close()
+
+
+async def open_or_start(
+    home: Home, on_progress: Callable[[str], None], timeout_s: float = START_TIMEOUT_S
+) -> tuple[ServiceClient, subprocess.Popen[bytes] | None]:
+    """Return a client of a home's service, which the caller closes, and the service's process if this call started it.
+
+    Cancellation leaves a service that has been started; it ends by itself if no client connects.
+
+    Raises:
+        ServiceError, HomeError: as `connect`.
+    """
+    home.create()
+    deadline = _Deadline(timeout_s)
+    process: subprocess.Popen[bytes] | None = None
+    with contextlib.ExitStack() as starting:
+        alone: TextIO | None = None
+        while (client := await _attach(home)) is None:
+            if alone is None and (alone := home.start_alone()) is not None:
+                starting.enter_context(alone)
+            if alone is not None:
+                process = await asyncio.to_thread(_start, home, process)
+            on_progress(f"{_stage(home)} ({deadline.elapsed_s:.0f} s)")
+            if deadline.passed:
+                raise ServiceError(
+                    f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}"
+                )
+            await asyncio.sleep(_POLL_S)
+    return client, process
+
+
+async def open_running(home: Home, timeout_s: float = START_TIMEOUT_S) -> ServiceClient | None:
+    """Return a client of a home's service, which the caller closes; ``None`` if no service runs or is starting.
+
+    Raises:
+        ServiceError: as `attach`.
+    """
+    deadline = _Deadline(timeout_s)
+    while (client := await _attach(home)) is None and home.service_alive():
+        if deadline.passed:
+            raise ServiceError(f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
+        await asyncio.sleep(_POLL_S)
+    return client
+
+
+async def wait_ended(home: Home, timeout_s: float) -> None:
+    """Return when no service of a home is left, its run directory included.
+
+    Raises:
+        ServiceError: one runs still.
+    """
+    deadline = _Deadline(timeout_s)
+    while home.service_alive():
+        if deadline.passed:
+            raise ServiceError(f"the service did not end within {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
+        await asyncio.sleep(_POLL_S)
+
+
+class _Deadline:
+    """A deadline on the event loop's clock."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._started_s = asyncio.get_running_loop().time()
+        self._timeout_s = timeout_s
+
+    @property
+    def elapsed_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._started_s
+
+    @property
+    def passed(self) -> bool:
+        return self.elapsed_s > self._timeout_s
+
+
+async def _attach(home: Home) -> ServiceClient | None:
+    """Return a client of the running service, ``None`` if none runs or it is ending.
+
+    Raises:
+        ServiceError: the service speaks another protocol, or does not answer.
+    """
+    try:
+        reader, writer = await asyncio.open_unix_connection(str(home.socket_path), limit=MAX_LINE)
+    except (FileNotFoundError, ConnectionRefusedError):
+        return None
+    client = ServiceClient(reader, writer)
+    try:
+        async with asyncio.timeout(_HELLO_S):
+            spoken = await client.hello()
+    except ServiceError:
+        await client.close()
+        return None
+    except TimeoutError:
+        await client.close()
+        raise ServiceError(
+            f"the running service has not answered for {_HELLO_S:g} s; {_end_of(home.logs / 'service.log')}"
+        ) from None
+    if spoken != PROTOCOL:
+        await client.close()
+        raise ServiceError(
+            f"the running service speaks protocol {spoken}, this client {PROTOCOL}: end it and try again"
+        )
+    return client
+
+
+def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
+    """Start the service, unless the process started earlier still runs.
+
+    A service started while an earlier one is ending exits with `EXIT_HELD`.
+
+    Raises:
+        ServiceError: the service could not start; the message contains the end of its log.
+        InvalidInput: a setting, which the service inherits from this process's environment, is invalid.
+        HomeError: the service of a copy of the home is running.
+    """
+    if process is not None:
+        code = process.poll()
+        if code is None:
+            return process
+        if code not in (0, EXIT_HELD):
+            raise ServiceError(f"the service did not start; {_end_of(home.logs / 'service.log')}")
+    else:
+        from coordinator.settings import read_settings  # noqa: PLC0415  only for the start of a service
+
+        WorkspacePaths(read_settings().workspaces, home.id).check(home.path)
+    log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-m", "coordinator.service.daemon", "--home", str(home.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=log_fd,
+            stderr=log_fd,
+            start_new_session=True,
+            env=environment_without_mark(),  # a service started by an agent's process must not end with it
+        )
+    finally:
+        os.close(log_fd)
+
+
+def _stage(home: Home) -> str:
+    try:
+        return home.stage_path.read_text(encoding="utf-8").strip() or "starting the service"
+    except FileNotFoundError:
+        return "starting the service"
+
+
+def _end_of(log: Path) -> str:
+    try:
+        lines = [line for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    except FileNotFoundError:
+        lines = []
+    return f"{log} ends with: {lines[-1][:300]}" if lines else f"see {log}"

@@ -1,0 +1,76 @@
+"""A home whose service is the test itself, with agents that do what the test says."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from coordinator.service.client import AgentRef, ServiceClient
+from coordinator.service.protocol import MAX_LINE, TERMINAL_FRAMES
+from coordinator.service.server import ServiceServer
+from coordinator.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator
+
+    from coordinator.client_messages import Admitted
+    from coordinator.fleet.model import Code
+    from coordinator.home import Home
+    from coordinator.ray.router import Router
+    from podium.address import Address
+    from podium.turn.stream import Frame
+
+AGENT = AgentRef("/agents/hello.py", "Hello", "hello")
+DEADLINE_S = 60
+
+
+class Agents:
+    """A router: its agents say what is put into `said`, by message; an exception there is the failure of a wake."""
+
+    notice = None
+
+    def __init__(self) -> None:
+        self.said: defaultdict[str, asyncio.Queue[Frame | Exception]] = defaultdict(asyncio.Queue)
+        self.delivered: list[tuple[Address, Code, str]] = []
+        self.prepared: list[Code] = []
+        self.registered: list[Code] = []
+
+    async def prepare(self, address: Address, code: Code) -> None:
+        self.prepared.append(code)
+
+    async def register(self, code: Code) -> None:
+        self.registered.append(code)
+
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
+        self.delivered.append((address, code, message.message_id))
+        while True:
+            said = await self.said[message.message_id].get()
+            if isinstance(said, Exception):
+                raise said
+            yield {"message_id": message.message_id, **said}
+            if said["type"] in TERMINAL_FRAMES:
+                return
+
+    def say(self, message_id: str, *frames: dict[str, Any] | Exception) -> None:
+        for frame in frames:
+            self.said[message_id].put_nowait(frame)
+
+
+@asynccontextmanager
+async def serving(home: Home, agents: Agents) -> AsyncIterator[ServiceServer]:
+    """Serve a home as its service does."""
+    server = ServiceServer(home, Settings(), cast("Router", agents))
+    async with asyncio.timeout(DEADLINE_S), server.listening():
+        yield server
+
+
+@asynccontextmanager
+async def client_of(home: Home) -> AsyncIterator[ServiceClient]:
+    """A client of the service."""
+    client = ServiceClient(*await asyncio.open_unix_connection(home.socket_path, limit=MAX_LINE))
+    try:
+        yield client
+    finally:
+        await client.close()

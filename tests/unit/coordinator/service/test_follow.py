@@ -1,0 +1,288 @@
+"""Messages that a service delivers by itself, and their followers: now, later, slow ones, after a restart."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import AsyncExitStack, closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.clock import SystemClock
+from chronicle.ids import IdSource, MessageId
+from coordinator.service.client import AgentRef, ServiceError, ServiceRefused
+from coordinator.service.protocol import PROTOCOL
+from podium.errors import HostDied
+from podium.messages.inbox import drop_message
+from podium.turn.busy import BusyPolicy
+from tests.unit.coordinator.service.served import AGENT, Agents, client_of, serving
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from coordinator.home import Home
+    from coordinator.service.client import ServiceClient
+
+START = {"type": "turn_start", "turn": 1, "attempt": 1}
+END = {"type": "turn_end", "turn": 1, "version": 3, "patch": []}
+
+
+def delta(text: str, reply_id: str = "r") -> dict[str, Any]:
+    return {"type": "message_update", "reply_id": reply_id, "delta": text}
+
+
+async def followed(client: ServiceClient, message_id: str) -> list[dict[str, Any]]:
+    return [frame async for frame in client.follow("hello/a", message_id)]
+
+
+def types(frames: list[dict[str, Any]]) -> list[str]:
+    return [frame["type"] for frame in frames]
+
+
+def text(frames: list[dict[str, Any]]) -> str:
+    return "".join(frame.get("delta", "") for frame in frames)
+
+
+async def test_a_message_is_delivered_without_a_follower(home: Home) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client:
+        await client.register([AGENT])
+        admitted = await client.admit("hello/a", {"text": "hi"}, "once")
+        assert (admitted.position, admitted.before, admitted.repeated) == (1, 0, False)
+        await until(lambda: [message_id for _, _, message_id in agents.delivered] == [admitted.message_id])
+        again = await client.admit("hello/a", {"text": "hi"}, "once")
+        assert (again.message_id, again.repeated) == (admitted.message_id, True)
+        assert (await client.status())["delivering"] == 1
+        assert agents.prepared == [], "an address is no order to run the code as it is now"
+    with closing(home.journal()) as journal:
+        (session,) = journal.sessions("hello/a")
+        assert [message.body for message in journal.pending(session.session_id)] == [b'{"text":"hi"}']
+
+
+async def test_an_address_of_an_unknown_type_is_refused_and_nothing_is_stored(home: Home) -> None:
+    async with serving(home, Agents()), client_of(home) as client:
+        with pytest.raises(ServiceRefused, match="no agent class of type 'hello': no types are known") as refused:
+            await client.admit("hello/a", {"text": "hi"})
+        assert refused.value.kind == "UnknownAgentType"
+        await client.register([AgentRef("/agents/b.py", "B", "bee"), AgentRef("/agents/a.py", "A", "ant")])
+        with pytest.raises(ServiceRefused, match="the known types are ant, bee"):
+            await client.admit("hello/a", {"text": "hi"})
+    with closing(home.journal()) as journal:
+        assert journal.sessions() == []
+
+
+async def test_a_type_that_a_message_brought_along_is_known(home: Home) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client:
+        first = await anext(aiter(client.send(AGENT, "a", {"text": "one"})))
+        assert first["type"] == "accepted"
+        await client.admit("hello/a", {"text": "two"})
+        await until(lambda: len(agents.delivered) == 2)
+    assert {code.file for _, code, _ in agents.delivered} == {AGENT.file}
+
+
+async def test_what_is_registered_replaces_what_was_and_two_classes_of_a_type_are_refused(home: Home) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client:
+        await client.register([AGENT])
+        other = AgentRef("/agents/other.py", "Other", "hello")
+        with pytest.raises(ServiceRefused, match="two agent classes have the type 'hello'") as refused:
+            await client.register([AGENT, other])
+        assert refused.value.kind == "InvalidInput"
+        assert (await client.status())["registry"] == [
+            {"agent_type": "hello", "file": AGENT.file, "class": AGENT.class_name}
+        ]
+        await client.register([])
+        assert (await client.status())["registry"] == []
+    assert [code.class_name for code in agents.registered] == ["Hello"]
+
+
+async def test_followers_come_at_any_time_and_get_the_attempt_from_its_beginning(home: Home) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client, client_of(home) as other:
+        await client.register([AGENT])
+        message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
+        async with asyncio.TaskGroup() as tasks:
+            first = tasks.create_task(followed(client, message_id))
+            agents.say(message_id, START, delta("one "), delta("two "))
+            await until(lambda: len(agents.delivered) == 1 and agents.said[message_id].empty())
+            later = tasks.create_task(followed(other, message_id))
+            await client.status()
+            agents.say(message_id, delta("three"), END)
+        for frames in (first.result(), later.result()):
+            assert types(frames)[0] == "turn_start"
+            assert types(frames)[-1] == "turn_end"
+            assert text(frames) == "one two three"
+        just_after = await followed(client, message_id)
+        assert text(just_after) == "one two three"
+    assert len(agents.delivered) == 1
+
+
+async def test_a_message_is_delivered_to_the_end_though_its_followers_leave(home: Home) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client:
+        await client.register([AGENT])
+        message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
+        async with client_of(home) as hasty:
+            agents.say(message_id, START)
+            assert (await anext(aiter(hasty.follow("hello/a", message_id))))["type"] == "turn_start"
+        agents.say(message_id, delta("all"), END)
+        assert text(await followed(client, message_id)) == "all"
+
+
+async def test_the_failure_of_a_wake_is_told_and_the_next_follower_makes_it_wake_again(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client:
+        await client.register([AGENT])
+        message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
+        agents.say(message_id, START)
+        follower = client.follow("hello/a", message_id)
+        assert (await anext(aiter(follower)))["type"] == "turn_start"
+        agents.say(message_id, HostDied("the agent's process died while it was being woken"))
+        with pytest.raises(ServiceRefused, match="died while it was being woken") as refused:
+            _ = [frame async for frame in follower]
+        assert refused.value.kind == "HostDied"
+        assert f"{message_id} of hello/a was not delivered" in caplog.text
+        agents.say(message_id, START, END)
+        assert types(await followed(client, message_id)) == ["turn_start", "turn_end"]
+    assert len(agents.delivered) == 2
+
+
+async def test_a_settled_message_is_read_from_the_journal(home: Home) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client:
+        await client.register([AGENT])
+        message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
+    with closing(home.journal()) as journal:
+        (session,) = journal.sessions("hello/a")
+        assert drop_message(journal, session, MessageId(message_id), IdSource(), SystemClock().now_ms())
+    after = Agents()
+    async with serving(home, after), client_of(home) as client:  # which knows no code
+        (frame,) = await followed(client, message_id)
+        assert (frame["type"], frame["error"]["type"], frame["message_id"]) == ("error", "Cancelled", message_id)
+        with pytest.raises(ServiceRefused, match="msg_none"):
+            await followed(client, "msg_none")
+        with pytest.raises(ServiceRefused, match="no agent hello/b"):
+            _ = [frame async for frame in client.follow("hello/b", message_id)]
+    assert after.delivered == []
+
+
+async def test_after_a_restart_a_follower_of_a_pending_message_makes_its_delivery_begin(home: Home) -> None:
+    async with serving(home, Agents()), client_of(home) as client:
+        await client.register([AGENT])
+        message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
+    after = Agents()
+    async with serving(home, after), client_of(home) as client:
+        with pytest.raises(ServiceRefused, match="no agent class of type 'hello'"):
+            await followed(client, message_id)
+        await client.register([AGENT])
+        after.say(message_id, START, delta("here"), END)
+        assert text(await followed(client, message_id)) == "here"
+
+
+async def test_a_slow_follower_delays_no_other_request_and_gets_merged_text(home: Home) -> None:
+    """The slow one takes a frame and then none, while far more is said than any buffer of a socket holds."""
+    agents, pieces, piece = Agents(), 2000, "x" * 5000
+    async with serving(home, agents), client_of(home) as client:
+        await client.register([AGENT])
+        message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
+        slow = client.follow("hello/a", message_id)
+        agents.say(message_id, START)
+        assert (await anext(aiter(slow)))["type"] == "turn_start"
+        agents.say(message_id, *[delta(piece)] * pieces, END)
+        assert len(text(await followed(client, message_id))) == pieces * len(piece)
+        assert (await client.status())["pid"]
+        rest = [frame async for frame in slow]
+    assert len(text(rest)) == pieces * len(piece)
+    assert len(rest) < pieces / 4, "text that waits is merged"
+
+
+async def test_a_client_that_does_not_read_delays_no_other_client(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    agents, pieces, piece = Agents(), 2000, "x" * 5000
+    async with serving(home, agents) as server, client_of(home) as client:
+        await client.register([AGENT])
+        message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
+        _, writer = await asyncio.open_unix_connection(home.socket_path, limit=1)
+        for request_id in range(20):
+            request = {"id": request_id, "op": "follow", "agent": "hello/a", "message_id": message_id}
+            writer.write(json.dumps(request).encode() + b"\n")
+        agents.say(message_id, START, *[delta(piece)] * pieces, END)
+        assert len(text(await followed(client, message_id))) == pieces * len(piece)
+        writer.transport.abort()
+        await until(lambda: len(server._clients) == 1)
+    assert caplog.messages == ["client dropped: [Errno 104] Connection reset by peer"]
+
+
+async def test_a_pinned_service_outlives_its_clients_until_it_is_ended(home: Home) -> None:
+    async with serving(home, Agents()) as server:
+        unused = asyncio.ensure_future(server.wait_unused(first_client_s=60))
+        async with client_of(home) as client:
+            await client.pin()
+            status = await client.status()
+            assert (status["pinned"], status["clients"], status["protocol"]) == (True, 1, PROTOCOL)
+        async with client_of(home) as client:  # by now the server has noticed the end of the first
+            await until(lambda: len(server._clients) == 1)
+            assert not unused.done()
+            await client.down(7.5)
+            await unused
+            assert server.stop_timeout_s == 7.5
+            with pytest.raises(ServiceRefused, match="the service is ending; send the message again") as refused:
+                _ = [frame async for frame in client.send(AGENT, "a", {"text": "late"})]
+            assert refused.value.kind == "Unavailable"
+    with closing(home.journal()) as journal:
+        assert journal.sessions() == []
+
+
+async def test_a_service_that_is_not_pinned_ends_with_its_last_client(home: Home) -> None:
+    async with serving(home, Agents()) as server:
+        unused = asyncio.ensure_future(server.wait_unused(first_client_s=60))
+        async with client_of(home) as client:
+            await client.status()
+            assert not unused.done()
+        await unused
+
+
+async def test_streams_go_on_while_the_service_ends_and_then_the_connection_ends(home: Home) -> None:
+    agents, told = Agents(), asyncio.Event()
+
+    async def read(client: ServiceClient, message_id: str) -> None:
+        async for frame in client.follow("hello/a", message_id):
+            if frame["type"] == "message_update":
+                told.set()
+
+    async with AsyncExitStack() as clients:
+        async with serving(home, agents) as server:
+            client = await clients.enter_async_context(client_of(home))
+            await client.register([AGENT])
+            message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
+            reading = asyncio.ensure_future(read(client, message_id))
+            server.admit_no_more()
+            agents.say(message_id, START, delta("still there"))
+            await told.wait()
+        with pytest.raises(ServiceError, match="accepted messages are kept"):
+            await reading
+        await client.wait_lost()
+        assert client.is_lost
+        with pytest.raises(ServiceError):
+            await client.status()
+
+
+async def test_bad_requests_are_refused_by_name(home: Home) -> None:
+    async with serving(home, Agents()), client_of(home) as client:
+        for request, refusal in (
+            ({"op": "admit", "agent": 1, "message": {}}, "'agent' must be an address"),
+            ({"op": "admit", "agent": "hello/a", "message": []}, "a message must be a JSON object"),
+            ({"op": "admit", "agent": "hello/a", "message": {}, "when_busy": "panic"}, "'when_busy' must be one of"),
+            ({"op": "admit", "agent": "hello/a", "message": {}, "idempotency_key": 1}, "'idempotency_key' must be"),
+            ({"op": "register", "agents": {}}, "'agents' must be a list"),
+            ({"op": "register", "agents": [{"file": "a.py"}]}, "the strings file, class and agent_type"),
+            ({"op": "down", "timeout_s": -1}, "'timeout_s' must be a positive number"),
+            ({"op": "down", "timeout_s": True}, "'timeout_s' must be a positive number"),
+            ({"op": "dance"}, "unknown operation 'dance'"),
+        ):
+            with pytest.raises(ServiceRefused, match=refusal):
+                await client._ask(request)
+        with pytest.raises(ServiceRefused, match="InvalidAddress|type/key"):
+            await client.admit("hello", {}, when_busy=BusyPolicy.ENQUEUE)

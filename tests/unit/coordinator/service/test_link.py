@@ -1,0 +1,150 @@
+"""The link of a long-lived client: one attempt to connect at a time, again after a loss, and no start after the end."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.service import connecting, link
+from coordinator.service.client import ServiceClient, ServiceError, ServiceRefused
+from coordinator.service.link import ServiceLink
+from tests.unit.coordinator.service.served import AGENT, DEADLINE_S, Agents, serving
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from coordinator.home import Home
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The starts of services, which are none: the process of each waits until it is killed."""
+    commands: list[list[str]] = []
+
+    class Starting:
+        def __init__(self, command: list[str], **_: Any) -> None:
+            commands.append(command)
+
+        def poll(self) -> int | None:
+            return None
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setattr("coordinator.service.connecting.subprocess.Popen", Starting)
+    return commands
+
+
+@pytest.fixture(autouse=True)
+def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "_BACK_OFF_S", (0.0, 0.02))
+    monkeypatch.setattr(connecting, "_POLL_S", 0.02)
+
+
+async def test_a_link_that_starts_nothing_says_that_no_service_runs_and_finds_a_later_one(home: Home) -> None:
+    async with ServiceLink(home, start=False) as the_link:
+        with pytest.raises(ServiceError, match="no service runs on the home .*; podium up starts one"):
+            await the_link.client()
+        async with serving(home, Agents()):
+            client = await the_link.client()
+            assert await the_link.client() is client
+        await client.wait_lost()
+        assert the_link.connected is None
+        with pytest.raises(ServiceError, match="no service runs"):
+            await the_link.client()
+    with pytest.raises(ServiceError, match="the link to the service is closed"):
+        await the_link.client()
+
+
+async def test_callers_share_one_attempt_and_the_callbacks_come_before_them(
+    home: Home, starts: list[list[str]]
+) -> None:
+    agents, connected = Agents(), []
+
+    async def prepare(client: ServiceClient) -> None:
+        await client.pin()
+        await client.register([AGENT])
+        connected.append(client)
+
+    async with asyncio.timeout(DEADLINE_S), ServiceLink(home, start=True) as the_link:
+        the_link.on_connect(prepare)
+        waiting = [asyncio.ensure_future(the_link.client()) for _ in range(5)]
+        await until(lambda: starts)
+        waiting.pop().cancel()  # which ends nothing for the others
+        async with serving(home, agents):
+            clients = await asyncio.gather(*waiting)
+            assert len(set(clients)) == 1
+            assert connected == clients[:1]
+            assert (await clients[0].status())["pinned"]
+    assert len(starts) == 1
+    assert starts[0][:3] == [sys.executable, "-m", "coordinator.service.daemon"]
+
+
+async def test_a_lost_service_is_started_again_unasked_and_told_the_same(
+    home: Home, starts: list[list[str]], caplog: pytest.LogCaptureFixture
+) -> None:
+    pinned = []
+
+    async def pin(client: ServiceClient) -> None:
+        await client.pin()
+        pinned.append(client)
+
+    async with asyncio.timeout(DEADLINE_S), ServiceLink(home, start=True) as the_link:
+        the_link.on_connect(pin)
+        async with serving(home, Agents()):
+            first = await the_link.client()
+        await until(lambda: starts)
+        async with serving(home, Agents()) as server:
+            await until(lambda: len(pinned) == 2)
+            await until(lambda: the_link.connected)
+            assert the_link.connected is not first
+            assert server._pinned
+    assert len(starts) == 1
+    assert "is lost; connecting again" in caplog.text
+
+
+async def test_a_callback_that_fails_fails_the_attempt_and_not_the_link(
+    home: Home, caplog: pytest.LogCaptureFixture
+) -> None:
+    failures = [ServiceRefused("InvalidInput", "two agent classes have the type 'hello'")]
+
+    async def register(_: ServiceClient) -> None:
+        if failures:
+            raise failures.pop()
+
+    async with serving(home, Agents()) as server, ServiceLink(home, start=True) as the_link:
+        the_link.on_connect(register)
+        with pytest.raises(ServiceRefused, match="two agent classes"):
+            await the_link.client()
+        assert (await (await the_link.client()).status())["clients"] == 1
+        assert len(server._clients) == 1
+    assert caplog.messages == []
+
+
+async def test_a_service_that_the_link_ends_is_not_started_again(
+    home: Home, starts: list[list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with asyncio.timeout(DEADLINE_S), ServiceLink(home, start=True) as the_link:
+        async with serving(home, Agents()) as server:
+            client = await the_link.client()
+            await client.pin()
+            unused = asyncio.ensure_future(server.wait_unused(first_client_s=60))
+            with home.service_lock() as held:
+                assert held
+                ending = asyncio.ensure_future(the_link.end_service(3.0))
+                await unused
+                assert server.stop_timeout_s == 3.0
+                assert not ending.done()
+            await ending
+        with pytest.raises(ServiceError, match="the link to the service is closed"):
+            await the_link.client()
+    assert starts == []
+
+
+async def test_a_service_that_does_not_end_in_time_is_reported(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link, "_END_MARGIN_S", 0.0)
+    async with serving(home, Agents()), ServiceLink(home, start=False) as the_link:
+        with home.service_lock(), pytest.raises(ServiceError, match=r"the service did not end within 0\.05 s"):
+            await the_link.end_service(0.05)
