@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from coordinator.client.async_client import AsyncPodium
+    from coordinator.client.errors import ClientError
+    from coordinator.client.sync_client import Podium
     from coordinator.filesystem import AgentFileSystem
     from coordinator.home import Home
     from coordinator.service.client import AgentRef, ServiceClient, ServiceError, ServiceRefused
@@ -20,7 +23,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AgentFileSystem",
     "AgentRef",
+    "AsyncPodium",
+    "ClientError",
     "Home",
+    "Podium",
     "ServiceClient",
     "ServiceError",
     "ServiceRefused",
@@ -33,7 +39,10 @@ __all__ = [
 _MODULES: Final = {
     "AgentFileSystem": "coordinator.filesystem",
     "AgentRef": "coordinator.service.client",
+    "AsyncPodium": "coordinator.client.async_client",
+    "ClientError": "coordinator.client.errors",
     "Home": "coordinator.home",
+    "Podium": "coordinator.client.sync_client",
     "ServiceClient": "coordinator.service.client",
     "ServiceError": "coordinator.service.client",
     "ServiceRefused": "coordinator.service.client",

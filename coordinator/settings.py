@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from chronicle.errors import InvalidInput
@@ -58,6 +58,13 @@ class Settings(BaseSettings):
     """Timeout for an orderly end of all agents when the service ends."""
     inbox_limit: int = Field(default=1000, ge=1)
     """Messages that may be pending for one agent; further ones are refused."""
+    url: str = ""
+    """The gateway that clients and commands use, such as ``http://127.0.0.1:8700``; empty: the home on this machine.
+    ``--url`` takes precedence."""
+    key: SecretStr = SecretStr("")
+    """The API key that clients and commands send to the gateway; ``--key`` takes precedence."""
+    reconnect_s: float = Field(default=60.0, gt=0)
+    """Time without a connection to the gateway after which a client's stream fails. A gateway restarts in seconds."""
 
     @field_validator("workspaces")
     @classmethod

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from starlette.exceptions import HTTPException
 
-from coordinator.gateway.errors import Problem, error_response
+from coordinator.gateway.errors import error_response
+from coordinator.operations.problems import Problem
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from fastapi.openapi.utils import get_openapi
 from pydantic import BaseModel, ConfigDict, Field
 
-from coordinator.gateway.errors import TYPES
+from coordinator.operations.problems import TYPES
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -15,8 +15,9 @@ from podium.agent.models import delta_state
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "python.md"
-LAZY = ["chronicle", "podium", "podium.agent", "coordinator"]
-PUBLIC = [*LAZY, "podium.state", "podium.testing", "podium.testing.migrations", "chronicle.repository"]
+LAZY = ["chronicle", "podium", "podium.agent", "coordinator", "coordinator.client"]
+OTHERS = ["podium.state", "podium.testing", "podium.testing.migrations", "chronicle.repository", "coordinator.testing"]
+PUBLIC = [*LAZY, *OTHERS]
 HEAVY = ["ray", "pyfuse3", "sqlite3", "psycopg", "fsspec", "rich", "structlog", "httpx"]
 
 
@@ -52,6 +53,11 @@ def test_a_package_alone_imports_none_of_what_its_names_need(name: str) -> None:
 @pytest.mark.parametrize("name", ["podium", "podium.agent"])
 def test_no_name_for_agents_needs_ray_fuse_a_database_or_what_formats_logs(name: str) -> None:
     assert _imported(f"from {name} import *", [*HEAVY, "jsonpatch"]) == []
+
+
+def test_no_name_of_the_client_needs_ray_fuse_a_database_or_a_web_framework() -> None:
+    heavy = ["ray", "pyfuse3", "sqlite3", "psycopg", "fsspec", "fastapi", "starlette", "uvicorn"]
+    assert _imported("from coordinator.client import *; AsyncPodium(url='http://x')", heavy) == []
 
 
 def test_the_agents_package_has_what_an_author_needs_and_podium_has_it_too() -> None:

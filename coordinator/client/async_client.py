@@ -1,0 +1,394 @@
+"""The asynchronous client of a home."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, TypeVar
+from uuid import uuid4
+
+from coordinator.client.errors import AnswerTimeout, BadAnswer, InvalidRequest
+from coordinator.client.files import AsyncFiles
+from coordinator.client.results import (
+    Agent,
+    Answer,
+    Artifact,
+    Deleted,
+    Difference,
+    Event,
+    Forked,
+    InboxMessage,
+    Message,
+    Receipt,
+    Rewound,
+    State,
+    Verification,
+    read_result,
+)
+from coordinator.client.run import AsyncRun
+from podium.address import Address
+from podium.errors import InvalidAddress
+from podium.turn.busy import BusyPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from types import TracebackType
+    from typing import Self
+
+    from coordinator.client.backend import Backend, Frames, Wire
+    from coordinator.client.results import Result
+
+__all__ = ["AsyncPodium"]
+
+_R = TypeVar("_R", bound="Result")
+
+
+class AsyncPodium:
+    """A client of one home, for one event loop. It connects at its first use; its context closes it.
+
+    An agent is named by its address, such as ``hello/alice``. A message is a JSON object, or a text, which stands for
+    ``{"text": …}``.
+
+    Args:
+        url: the gateway's, such as ``http://127.0.0.1:8700``; by default ``$PODIUM_URL``.
+        key: the API key; by default ``$PODIUM_KEY``.
+        reconnect_s: time without a connection at which a stream, or a repeated request, fails with `Unreachable`; by
+            default ``$PODIUM_RECONNECT_S``, 60 s.
+
+    Raises:
+        InvalidRequest: no URL is given, or it is none.
+    """
+
+    def __init__(
+        self,
+        *,
+        url: str | None = None,
+        key: str | None = None,
+        reconnect_s: float | None = None,
+    ) -> None:
+        self._backend = _backend(url, key, reconnect_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections. Messages that were sent are handled nevertheless."""
+        await self._backend.close()
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        agent: str,
+        message: Mapping[str, Any] | str,
+        *,
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy | str = BusyPolicy.ENQUEUE,
+    ) -> Receipt:
+        """Send a message; return when it is durably in the agent's inbox.
+
+        Args:
+            idempotency_key: a name for the message: a second message with it is a repetition, and gets the receipt of
+                the first. By default a new one, so that a repetition after a lost connection does no harm.
+            when_busy: what happens if the agent is handling another message.
+
+        Raises:
+            RequestConflict: the agent is busy and the policy is ``reject``, or the idempotency key was used with
+                another message.
+            RateLimited: the inbox is full, or a limit is reached.
+            ResourceNotFound: no agent type of that name.
+        """
+        key, policy = idempotency_key or uuid4().hex, BusyPolicy(when_busy).value
+        return read_result(Receipt, await self._backend.send(_address(agent), _body(message), key, policy))
+
+    async def stream(
+        self,
+        agent: str,
+        message: Mapping[str, Any] | str,
+        *,
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy | str = BusyPolicy.ENQUEUE,
+    ) -> AsyncRun:
+        """Send a message; return its run, from which frames and answer are read, when it is durably in the inbox.
+
+        Args:
+            idempotency_key: as for `send`; of a repetition, the frames are those of the first message.
+            when_busy: as for `send`.
+
+        Raises:
+            ClientError: as `send`.
+        """
+        key, policy = idempotency_key or uuid4().hex, BusyPolicy(when_busy).value
+        address = _address(agent)
+        frames = self._backend.submit(address, _body(message), key, policy)
+        try:
+            first = await anext(frames, None)
+            if first is None or first[1]["type"] != "accepted":
+                raise BadAnswer("the stream of the message does not begin with its receipt")
+            receipt = read_result(Receipt, {**first[1], "agent": agent})
+        except BaseException:
+            await frames.aclose()
+            raise
+        return AsyncRun(self._backend, address, receipt.message_id, receipt=receipt, opened=_with_first(first, frames))
+
+    def resume(self, agent: str, message_id: str, *, after: str = "") -> AsyncRun:
+        """Return the run of a message that was sent before, by this process or any other.
+
+        Args:
+            after: the `AsyncRun.position` after which its frames begin; by default they begin with the first one.
+        """
+        return AsyncRun(self._backend, _address(agent), message_id, after=after)
+
+    async def ask(
+        self,
+        agent: str,
+        message: Mapping[str, Any] | str,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy | str = BusyPolicy.ENQUEUE,
+    ) -> Answer:
+        """Send a message and return its answer, when its turn is committed.
+
+        Args:
+            timeout: for the answer, seconds; without one there is no limit. The message is not cancelled after it.
+
+        Raises:
+            AnswerTimeout: there was no answer in time. Its ``message_id`` is ``None`` if the message may not have been
+                admitted.
+            MessageFailed: the message failed, or is parked.
+            ClientError: as `send`.
+        """
+        message_id: str | None = None
+        try:
+            async with asyncio.timeout(timeout):
+                async with await self.stream(
+                    agent, message, idempotency_key=idempotency_key, when_busy=when_busy
+                ) as run:
+                    message_id = run.message_id
+                    return await run.answer()
+        except TimeoutError:
+            raise AnswerTimeout(
+                f"{agent} did not answer {message_id or 'the message'} within {timeout:g} s", message_id=message_id
+            ) from None
+
+    async def message(self, agent: str, message_id: str) -> Message:
+        """Return a message and its outcome so far.
+
+        Raises:
+            ResourceNotFound: no such message.
+        """
+        return read_result(Message, await self._backend.message(_address(agent), message_id))
+
+    async def cancel(self, agent: str, message_id: str) -> None:
+        """Cancel a pending, running or parked message: its turn is rolled back; durable on return.
+
+        Raises:
+            RequestConflict: it was handled already.
+        """
+        await self._backend.cancel(_address(agent), message_id)
+
+    async def inbox(self, agent: str) -> list[InboxMessage]:
+        """Return the pending and parked messages of an agent, by position."""
+        address = _address(agent)
+        return [found async for found in _items(InboxMessage, lambda at: self._backend.inbox(address, at))]
+
+    async def retry(self, agent: str, message_id: str) -> None:
+        """Make a parked message pending again, at its place in the inbox, and wake the agent."""
+        await self._backend.retry(_address(agent), message_id)
+
+    async def drop(self, agent: str, message_id: str) -> None:
+        """Remove a pending or parked message permanently; one that is being handled is cancelled."""
+        await self._backend.drop(_address(agent), message_id)
+
+    # -- agents ---------------------------------------------------------------------------------------------------
+
+    async def agents(self, *, agent_type: str | None = None) -> AsyncGenerator[Agent]:
+        """Yield the home's agents, by address.
+
+        Args:
+            agent_type: only agents of this type.
+        """
+        async for found in _items(Agent, lambda at: self._backend.agents(agent_type, at)):
+            yield found
+
+    async def agent(self, agent: str) -> Agent:
+        """Return one agent.
+
+        Raises:
+            ResourceNotFound: there is none.
+        """
+        return read_result(Agent, await self._backend.agent(_address(agent)))
+
+    async def delete(self, agent: str, *, detach: bool = False) -> Deleted:
+        """Delete an agent permanently: its events, state, files and messages.
+
+        Args:
+            detach: detach forks first; they lose the history that they inherited.
+
+        Raises:
+            RequestConflict: forks read its history, or it is awake.
+        """
+        return read_result(Deleted, await self._backend.delete(_address(agent), detach=detach))
+
+    async def fork(self, agent: str, key: str, *, at: int | None = None) -> Forked:
+        """Make a new agent that continues another one, with its state, files and history.
+
+        Args:
+            key: the new agent's; its type is the other one's.
+            at: the turn that it continues; the last one by default.
+
+        Raises:
+            RequestConflict: there is an agent of that key already.
+        """
+        return read_result(Forked, await self._backend.fork(_address(agent), key, at))
+
+    async def rewind(self, agent: str, turn: int, *, only: Sequence[str] = ()) -> Rewound:
+        """Return an agent to an earlier turn, as a new turn; nothing is deleted.
+
+        Args:
+            only: the parts to restore, of ``state``, ``files`` and ``transcript``; all by default.
+
+        Raises:
+            ResourceNotFound: it has no such turn.
+        """
+        return read_result(Rewound, await self._backend.rewind(_address(agent), turn, only))
+
+    async def passivate(self, agent: str) -> None:
+        """Put an agent to sleep after its running turn; return when it sleeps."""
+        await self._backend.passivate(_address(agent))
+
+    async def verify(self, agent: str) -> Verification:
+        """Check all stored data of an agent against its hashes. Damage is returned, not raised."""
+        return read_result(Verification, await self._backend.verify(_address(agent)))
+
+    # -- history --------------------------------------------------------------------------------------------------
+
+    async def events(
+        self, agent: str, *, after: int = 0, types: Sequence[str] = (), follow: bool = False
+    ) -> AsyncGenerator[Event]:
+        """Yield an agent's recorded events, oldest first.
+
+        Args:
+            after: only events after this ``seq``.
+            types: only events of these types; all by default.
+            follow: after the last one, wait for new ones, without an end.
+        """
+        address = _address(agent)
+        if follow:
+            async with aclosing(self._backend.tail(address, after)) as events:
+                async for event in events:
+                    if not types or event["type"] in types:
+                        yield read_result(Event, event)
+            return
+        async for found in _items(Event, lambda at: self._backend.events(address, after, types, at)):
+            yield found
+
+    async def state(self, agent: str, *, at: int | None = None) -> State:
+        """Return an agent's committed state.
+
+        Args:
+            at: the turn at whose end it is; the last one by default.
+
+        Raises:
+            ResourceNotFound: no such agent, or no such turn.
+        """
+        return read_result(State, await self._backend.state(_address(agent), at))
+
+    async def follow_state(self, agent: str) -> AsyncGenerator[State]:
+        """Yield an agent's state, and again after each turn, without an end.
+
+        Only the patches of the turns are sent, and applied here. Each state is a value of its own; it costs a copy.
+        """
+        from coordinator.client.state_following import followed  # noqa: PLC0415  only here
+
+        async with aclosing(followed(self, agent)) as states:
+            async for state in states:
+                yield state
+
+    async def diff(self, agent: str, before: int | None = None, after: int | None = None) -> Difference:
+        """Return the differences between two turns of an agent: in state, files and transcript.
+
+        Args:
+            before: a turn; ``None`` for the last one.
+            after: the same.
+        """
+        return read_result(Difference, await self._backend.difference(_address(agent), before, after))
+
+    # -- files and artifacts --------------------------------------------------------------------------------------
+
+    def files(self, agent: str) -> AsyncFiles:
+        """Return the files of an agent's workspace."""
+        return AsyncFiles(self._backend, _address(agent))
+
+    async def artifacts(self, agent: str) -> list[Artifact]:
+        """Return the artifacts of an agent, oldest first."""
+        address = _address(agent)
+        return [found async for found in _items(Artifact, lambda at: self._backend.artifacts(address, at))]
+
+    async def artifact(self, agent: str, artifact_id: str) -> bytes:
+        """Return the content of an artifact.
+
+        Raises:
+            ResourceNotFound: there is none of that id.
+        """
+        async with aclosing(self._backend.read_artifact(_address(agent), artifact_id)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+
+def _backend(url: str | None, key: str | None, reconnect_s: float | None) -> Backend:
+    """Return the backend for a client's arguments, completed from the environment."""
+    from coordinator.client.http_backend import HttpBackend  # noqa: PLC0415  httpx is slow to import
+    from coordinator.settings import read_settings  # noqa: PLC0415
+
+    settings = read_settings()
+    key = settings.key.get_secret_value() if key is None else key
+    reconnect_s = settings.reconnect_s if reconnect_s is None else reconnect_s
+    url = url or settings.url
+    if not url:
+        raise InvalidRequest("no URL is given; give url=..., or set PODIUM_URL", code="invalid_url", param="url")
+    return HttpBackend(url, key, reconnect_s)
+
+
+def _address(agent: str) -> Address:
+    """Return an agent's address.
+
+    Raises:
+        InvalidRequest: it is none.
+    """
+    try:
+        return Address.parse(agent)
+    except InvalidAddress as error:
+        raise InvalidRequest(str(error), code="invalid_address", param="agent") from error
+
+
+def _body(message: Mapping[str, Any] | str) -> Mapping[str, Any]:
+    return {"text": message} if isinstance(message, str) else message
+
+
+async def _with_first(first: tuple[str, Wire], rest: Frames) -> Frames:
+    async with aclosing(rest):
+        yield first
+        async for each in rest:
+            yield each
+
+
+async def _items(kind: type[_R], fetch: Callable[[str | None], Awaitable[Wire]]) -> AsyncGenerator[_R]:
+    """Yield the items of all pages of a list.
+
+    Args:
+        fetch: returns the page at a cursor.
+    """
+    cursor: str | None = None
+    while True:
+        page = await fetch(cursor)
+        for item in page["items"]:
+            yield read_result(kind, item)
+        cursor = page.get("next_cursor")
+        if cursor is None:
+            return

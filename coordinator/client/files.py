@@ -1,0 +1,108 @@
+"""The files of an agent's workspace, as a client has them."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING
+
+from coordinator.client.errors import InvalidRequest
+from coordinator.client.results import DirectoryEntry, FileChanged, FileVersion, read_result
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+    from coordinator.client.backend import Backend
+    from podium.address import Address
+
+__all__ = ["AsyncFiles"]
+
+
+class AsyncFiles:
+    """The committed files of one agent; from `AsyncPodium.files`. Paths are relative to the workspace's root."""
+
+    def __init__(self, backend: Backend, agent: Address) -> None:
+        self._backend = backend
+        self._agent = agent
+
+    async def read(self, path: str, *, turn: int | None = None, iteration: int | None = None) -> bytes:
+        """Return the content of a file.
+
+        Args:
+            turn: as it was at the end of this turn; now by default.
+            iteration: this version of it instead.
+
+        Raises:
+            ResourceNotFound: there is no such file, turn or version.
+            InvalidRequest: the path names a directory.
+        """
+        async with aclosing(self.chunks(path, turn=turn, iteration=iteration)) as chunks:
+            return b"".join([chunk async for chunk in chunks])
+
+    async def chunks(
+        self, path: str, *, turn: int | None = None, iteration: int | None = None
+    ) -> AsyncGenerator[bytes]:
+        """Yield the content of a file in pieces, for one that is too large for memory; otherwise as `read`."""
+        async with aclosing(self._backend.read_file(self._agent, _clean(path), turn, iteration)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def list(self, path: str = "", *, turn: int | None = None) -> Sequence[DirectoryEntry]:
+        """Return the names in a directory, the workspace's root by default.
+
+        Raises:
+            ResourceNotFound: there is no such directory, or no such turn.
+            InvalidRequest: the path names a file.
+        """
+        found = await self._backend.directory(self._agent, _clean(path) if path else "", turn)
+        return [read_result(DirectoryEntry, entry) for entry in found["entries"]]
+
+    async def history(self, path: str) -> Sequence[FileVersion]:
+        """Return the versions of a path, oldest first.
+
+        Raises:
+            ResourceNotFound: there never was such a path.
+        """
+        versions: Sequence[FileVersion] = ()
+        cursor: str | None = None
+        while True:
+            page = await self._backend.file_history(self._agent, _clean(path), cursor)
+            versions = (*versions, *(read_result(FileVersion, item) for item in page["items"]))
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                return versions
+
+    async def upload(self, path: str, content: bytes | AsyncIterator[bytes]) -> FileChanged:
+        """Write a file, and the directories above it, as a turn of its own, after the running one.
+
+        Args:
+            content: its bytes, whole or in pieces.
+
+        Raises:
+            InvalidRequest: the path names a directory, or the content is too large.
+        """
+        return read_result(FileChanged, await self._backend.upload(self._agent, _clean(path), content))
+
+    async def delete(self, path: str) -> FileChanged:
+        """Delete a file as a turn of its own, after the running one. Its versions can still be read.
+
+        Raises:
+            ResourceNotFound: there is no such file.
+        """
+        return read_result(FileChanged, await self._backend.delete_file(self._agent, _clean(path)))
+
+
+def _clean(path: str) -> str:
+    """Return a path in the form that workspaces use.
+
+    Raises:
+        InvalidRequest: it is empty, absolute, or contains ``..``.
+    """
+    parts = PurePosixPath(path).parts
+    if not parts or path.startswith("/") or ".." in parts:
+        raise InvalidRequest(
+            f"{path!r} does not name a file in a workspace; give its path from the workspace's root",
+            code="invalid_path",
+            param="path",
+        )
+    return "/".join(parts)

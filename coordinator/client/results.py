@@ -1,0 +1,357 @@
+"""The results of the client's methods, as frozen models of the wire's JSON objects.
+
+Keys that this release does not know are ignored, so that a newer server can add some. Times are epoch milliseconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coordinator.client.errors import BadAnswer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = [
+    "Agent",
+    "Answer",
+    "AnswerArtifact",
+    "AnswerReply",
+    "Artifact",
+    "Deleted",
+    "Difference",
+    "DifferenceSide",
+    "DirectoryEntry",
+    "Event",
+    "FileChanged",
+    "FileVersion",
+    "ForkPoint",
+    "Forked",
+    "InboxMessage",
+    "Message",
+    "MessageError",
+    "Receipt",
+    "Result",
+    "Rewound",
+    "State",
+    "TranscriptDifference",
+    "Verification",
+    "read_result",
+]
+
+
+class Result(BaseModel):
+    """A JSON object of the wire."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Agent(Result):
+    """An agent of a home."""
+
+    agent: str
+    """Its address."""
+    type: str
+    key: str
+    turn: int
+    """Its last committed turn."""
+    version: int
+    """The number of its events, inherited ones included."""
+    status: str
+    """``awake`` or ``asleep``."""
+    pending: int
+    """Messages that wait, the one being handled included."""
+    parked: int
+    """Messages that failed their last attempt and wait for a retry."""
+    created_at: int
+    updated_at: int
+    """The time of its last event."""
+
+
+class Deleted(Result):
+    """A deleted agent."""
+
+    agent: str
+    events: int
+    """The number of events that were deleted with it."""
+    detached: tuple[str, ...]
+    """Addresses of the forks that were detached."""
+
+
+class State(Result):
+    """An agent's committed state at the end of a turn."""
+
+    agent: str
+    turn: int
+    version: int
+    """The number of events up to the end of the turn."""
+    state: dict[str, Any]
+
+
+class ForkPoint(Result):
+    """The turn that a fork continues."""
+
+    agent: str
+    turn: int
+    seq: int
+    """Of the event that ended the turn."""
+
+
+class Forked(Result):
+    """A new agent that continues another one."""
+
+    agent: str
+    turn: int
+    version: int
+    source: ForkPoint = Field(alias="from")
+
+
+class Rewound(Result):
+    """The result of a rewind."""
+
+    agent: str
+    before: int = Field(alias="from")
+    """The last turn before the rewind."""
+    to: int
+    """The turn that was restored."""
+    only: tuple[str, ...]
+    """The restored parts."""
+    turn: int | None
+    """The new turn; ``None`` if nothing had to change."""
+
+
+class Verification(Result):
+    """The result of the check of an agent's stored data."""
+
+    agent: str
+    ok: bool
+    events: int
+    """Events checked."""
+    blobs: int
+    """Blobs read."""
+    problem: str | None
+    """The first damage found; ``None`` if there is none."""
+
+
+class DifferenceSide(Result):
+    """One side of a comparison."""
+
+    agent: str
+    turn: int
+    version: int
+
+
+class TranscriptDifference(Result):
+    """Visible messages, replies and artifacts that one side alone has, as events."""
+
+    removed: tuple[dict[str, Any], ...]
+    added: tuple[dict[str, Any], ...]
+
+
+class Difference(Result):
+    """The differences between two turns."""
+
+    before: DifferenceSide
+    after: DifferenceSide
+    common_version: int
+    """The version up to which the histories of both are the same."""
+    state: tuple[dict[str, Any], ...]
+    """RFC 6902, from the state before to the state after."""
+    files: tuple[dict[str, Any], ...]
+    """Changed paths."""
+    diff: str
+    """Unified diff of the files' text."""
+    transcript: TranscriptDifference
+
+
+class Receipt(Result):
+    """A message that is durably in an agent's inbox."""
+
+    message_id: str
+    agent: str
+    position: int
+    """Its place in the inbox, from 1; never reused."""
+    before: int
+    """Messages ahead of it when it was admitted, the one being handled included."""
+
+
+class AnswerReply(Result):
+    """One message that the agent sent."""
+
+    reply_id: str
+    text: str
+
+
+class AnswerArtifact(Result):
+    """An artifact that the turn added."""
+
+    artifact_id: str
+    name: str
+    media_type: str
+    size: int
+
+
+class Answer(Result):
+    """The answer to a message, whose turn is committed."""
+
+    message_id: str
+    agent: str
+    turn: int
+    version: int
+    text: str
+    """The texts of all replies, a line break between two."""
+    data: Any = None
+    """The JSON result that the agent set with ``ctx.reply``; ``None`` without one."""
+    replies: tuple[AnswerReply, ...]
+    artifacts: tuple[AnswerArtifact, ...]
+
+
+class MessageError(Result):
+    """The error of a failed attempt, or of a cancellation."""
+
+    type: str
+    """The name of the error's class in the agent."""
+    message: str
+
+
+class Message(Result):
+    """A message, whatever its status."""
+
+    message_id: str
+    agent: str
+    position: int
+    status: str
+    """``pending``, ``consumed``, ``cancelled`` or ``parked``."""
+    attempts: int
+    """Failed attempts."""
+    admitted_at: int
+    answer: Answer | None
+    """Of a consumed message; ``None`` while its events are not kept."""
+    error: MessageError | None
+    """Of a cancelled or parked message, and of the last attempt of a pending one."""
+
+
+class InboxMessage(Result):
+    """A pending or parked message."""
+
+    message_id: str
+    position: int
+    status: str
+    """``pending`` or ``parked``."""
+    attempts: int
+    admitted_at: int
+    sender: str | None
+    """The agent that sent it; ``None`` for a client's."""
+    message: Any
+    error: MessageError | None
+    """Of its last attempt; ``None`` before the first one failed."""
+
+
+class Event(Result):
+    """An event of an agent's history."""
+
+    branch_id: str
+    seq: int
+    """From 1."""
+    event_id: str
+    type: str
+    turn: int
+    ts: int
+    payload: Any
+    """``None`` if it was erased."""
+    payload_ref: str | None
+    """The blob of a large payload."""
+    correlation_id: str | None
+    """The message that its turn handled."""
+    causation_id: str | None
+    prev_hash: str
+    hash: str
+    visible: bool
+    """Whether it is part of the transcript now: false for what a rewind of the transcript left behind."""
+
+
+class DirectoryEntry(Result):
+    """One name in a directory of a workspace."""
+
+    name: str
+    type: str
+    """``file``, ``directory``, ``symlink`` or ``other``."""
+    size: int
+    mode: str
+    """Permission bits, octal."""
+    modified_at: int
+    hash: str | None
+    """The content's id; equal content has equal ids."""
+    target: str | None = None
+    """Of a symlink."""
+
+
+class FileVersion(Result):
+    """One version of a path."""
+
+    iteration: int
+    """From 1; never used again for another version."""
+    timestamp: int
+    size: int
+    hash: str
+    """The content's id; empty for a deletion."""
+    op: str
+    """The operation that made it, such as ``write`` or ``rename``."""
+    turn: int
+    mode: str | None = None
+    source: str | None = None
+    """For ``rename`` and ``link``, the path it came from."""
+
+
+class FileChanged(Result):
+    """A file that was uploaded or deleted, as a turn of its own."""
+
+    agent: str
+    turn: int
+    """The new turn; the last one if nothing had to change."""
+    version: int
+    path: str
+    size: int
+    hash: str | None
+    """The content's id; ``None`` after a deletion."""
+    iteration: int
+    """The new version of the path."""
+
+
+class Artifact(Result):
+    """A published artifact."""
+
+    artifact_id: str
+    name: str
+    media_type: str
+    size: int
+    hash: str
+    """The content's id; equal content has equal ids."""
+    branch: str
+    seq: int
+    """Of its event."""
+    turn: int
+    timestamp: int
+    message_id: str | None
+    """The message that was being handled; ``None`` in other hooks."""
+
+
+_R = TypeVar("_R", bound=Result)
+
+
+def read_result(kind: type[_R], value: Mapping[str, Any]) -> _R:
+    """Return a JSON object of the wire as a result.
+
+    Raises:
+        BadAnswer: a key is missing or has another type.
+    """
+    try:
+        return kind.model_validate(value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise BadAnswer(
+            f"the answer is no {kind.__name__}: {place}: {first['msg'].lower()}; is there a podium of another version?"
+        ) from error

@@ -1,0 +1,57 @@
+"""Following an agent's state: read once, then moved forward by the patches of its turns."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+from podium.events import FULL_STATE_EVENTS, STATE_EVENTS
+from podium.state.errors import PatchError
+from podium.state.patch.follow import follow
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from coordinator.client.async_client import AsyncPodium
+    from coordinator.client.results import Event, State
+
+__all__ = ["followed"]
+
+
+async def followed(podium: AsyncPodium, agent: str) -> AsyncGenerator[State]:
+    """Yield an agent's state, and again after each of its turns, without an end.
+
+    A turn whose patch was erased, or does not fit, is answered by reading the state again.
+    """
+    state = await podium.state(agent)
+    yield state
+    async with aclosing(podium.events(agent, after=state.version, types=STATE_EVENTS, follow=True)) as events:
+        async for event in events:
+            if event.seq <= state.version:
+                continue  # the state was read again after it
+            try:
+                document = _next(state.state, event)
+            except (PatchError, KeyError, TypeError):
+                state = await podium.state(agent)
+            else:
+                moved = document is not None
+                state = state.model_copy(
+                    update={"turn": event.turn, "version": event.seq, "state": document if moved else state.state}
+                )
+                if not moved:
+                    continue
+            yield state
+
+
+def _next(document: dict[str, Any], event: Event) -> dict[str, Any] | None:
+    """Return the state after an event; ``None`` if the event, a mark, repeats the state.
+
+    Raises:
+        PatchError: the patch does not fit.
+        KeyError: the event has no patch.
+        TypeError: its payload was erased.
+    """
+    if event.type in FULL_STATE_EVENTS:
+        found: dict[str, Any] = event.payload["state"]
+        return None if found == document else found
+    return follow(document, [event.payload["state"]["patch"]])

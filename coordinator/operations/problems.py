@@ -1,0 +1,131 @@
+"""The one table of errors: an exception's class to its HTTP status, its type and its code.
+
+Statuses have one type each; codes are stable and tell errors of one status apart. The gateway answers by it, and the
+client raises by it what a home on this machine refuses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle import errors as chronicle
+from coordinator.access.caller import NotAuthenticated, NotPermitted
+from coordinator.operations import errors as operations
+from coordinator.service.client import ServiceError, ServiceRefused
+from podium import errors as podium
+from podium.state import errors as state
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["ERRORS", "TYPES", "Problem", "more_of", "problem_of"]
+
+TYPES: Final[Mapping[int, str]] = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    406: "invalid_request_error",
+    409: "conflict_error",
+    413: "invalid_request_error",
+    416: "invalid_request_error",
+    429: "rate_limit_error",
+    500: "api_error",
+    502: "api_error",
+    503: "api_error",
+    504: "api_error",
+    507: "api_error",
+}
+"""The type of each status."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """How an error is answered."""
+
+    status: int
+    code: str
+    retry_after_s: int | None = None
+    """Seconds after which a repetition may succeed."""
+
+
+ERRORS: Final[Mapping[type[Exception], Problem]] = {
+    # podium
+    podium.InvalidAddress: Problem(400, "invalid_address"),
+    podium.UnknownAgent: Problem(404, "unknown_agent"),
+    podium.UnknownMoment: Problem(404, "unknown_turn"),
+    podium.UnknownArtifact: Problem(404, "unknown_artifact"),
+    podium.EventNotFound: Problem(404, "unknown_event"),
+    podium.AgentExists: Problem(409, "agent_exists"),
+    podium.AgentAwake: Problem(409, "agent_awake", 1),
+    podium.AgentBusy: Problem(409, "agent_busy", 1),
+    podium.AgentInUse: Problem(409, "agent_in_use"),
+    podium.AgentAsleep: Problem(503, "unavailable", 1),
+    podium.HostDied: Problem(503, "host_died", 1),
+    podium.Evicted: Problem(503, "unavailable", 1),
+    podium.AgentLoadError: Problem(502, "agent_load_error"),
+    podium.HomeError: Problem(503, "home_error"),
+    podium.PodiumError: Problem(500, "error"),
+    # what operations add
+    operations.InvalidCursor: Problem(400, "invalid_cursor"),
+    operations.UnknownFile: Problem(404, "unknown_file"),
+    operations.NotAFile: Problem(409, "not_a_file"),
+    operations.MessageFailed: Problem(502, "turn_failed"),
+    operations.MessageParked: Problem(502, "message_parked"),
+    operations.MessageCancelled: Problem(409, "cancelled"),
+    # access
+    NotAuthenticated: Problem(401, "not_authenticated"),
+    NotPermitted: Problem(403, "not_permitted"),
+    # the service
+    ServiceError: Problem(503, "service_unavailable", 1),
+    ServiceRefused: Problem(502, "refused"),
+    # chronicle
+    chronicle.NotFound: Problem(404, "not_found"),
+    chronicle.InvalidInput: Problem(400, "invalid_input"),
+    chronicle.Conflict: Problem(409, "conflict", 1),
+    chronicle.BranchVersionConflict: Problem(409, "branch_version_conflict"),
+    chronicle.IdempotencyConflict: Problem(409, "idempotency_conflict"),
+    chronicle.StaleEpoch: Problem(409, "conflict", 1),
+    chronicle.InboxFull: Problem(429, "inbox_full", 1),
+    chronicle.OverQuota: Problem(409, "over_quota"),
+    chronicle.Corrupt: Problem(500, "corrupt"),
+    chronicle.UnsupportedFormat: Problem(500, "unsupported_format"),
+    chronicle.Unavailable: Problem(503, "unavailable", 1),
+    chronicle.StorageRefused: Problem(507, "storage_refused", 1),
+    chronicle.ChronicleError: Problem(500, "error"),
+    # the agent's state
+    state.StateError: Problem(500, "state_error"),
+}
+"""By class; a subclass that is not listed has the problem of its nearest base."""
+
+
+def problem_of(error: BaseException) -> Problem | None:
+    """Return what a client is told of an error; ``None`` for one that is a bug.
+
+    An error that the service reports has the problem of the class that the service names.
+    """
+    if isinstance(error, ServiceRefused) and (named := _named(error.kind)) is not None:
+        return named
+    return _of_class(type(error))
+
+
+def more_of(error: BaseException) -> dict[str, Any]:
+    """Return what a client is told of an error beside its message, type, code and param."""
+    if isinstance(error, operations.MessageNotAnswered):
+        return {"message_id": error.message_id, "error_type": error.error_type}
+    if isinstance(error, chronicle.BranchVersionConflict):
+        return {"version": error.version, "head_event_id": error.head_event_id}
+    return {}
+
+
+def _named(kind: str) -> Problem | None:
+    for module in (podium, chronicle, operations, state):
+        if kind in module.__all__:
+            return _of_class(getattr(module, kind))
+    return None
+
+
+def _of_class(kind: type[BaseException]) -> Problem | None:
+    return next((ERRORS[base] for base in kind.__mro__ if base in ERRORS), None)
