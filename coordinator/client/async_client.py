@@ -307,7 +307,8 @@ class AsyncPodium:
         """
         from coordinator.client.state_following import followed  # noqa: PLC0415  only here
 
-        async with aclosing(followed(self, agent)) as states:
+        following = followed(lambda: self.state(agent), lambda version: self.events(agent, after=version, follow=True))
+        async with aclosing(following) as states:
             async for state in states:
                 yield state
 

@@ -18,21 +18,27 @@ if TYPE_CHECKING:
 __all__ = ["followed"]
 
 
-async def followed(podium: AsyncPodium, agent: str) -> AsyncGenerator[State]:
+async def followed(
+    read: Callable[[], Awaitable[State]], events_after: Callable[[int], AsyncGenerator[Event]]
+) -> AsyncGenerator[State]:
     """Yield an agent's state, and again after each of its turns, without an end.
 
     A turn whose patch was erased, or does not fit, is answered by reading the state again.
+
+    Args:
+        read: reads the state.
+        events_after: yields the events after a version, and new ones as they come.
     """
-    state = await podium.state(agent)
+    state = await read()
     yield state
-    async with aclosing(podium.events(agent, after=state.version, types=STATE_EVENTS, follow=True)) as events:
+    async with aclosing(events_after(state.version)) as events:
         async for event in events:
-            if event.seq <= state.version:
+            if event.type not in STATE_EVENTS or event.seq <= state.version:
                 continue  # the state was read again after it
             try:
                 document = _next(state.state, event)
             except (PatchError, KeyError, TypeError):
-                state = await podium.state(agent)
+                state = await read()
             else:
                 moved = document is not None
                 state = state.model_copy(
