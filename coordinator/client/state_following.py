@@ -10,9 +10,8 @@ from podium.state.errors import PatchError
 from podium.state.patch.follow import follow
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from coordinator.client.async_client import AsyncPodium
     from coordinator.client.results import Event, State
 
 __all__ = ["followed"]
