@@ -3,10 +3,10 @@
 #   make demo      watch an agent work, sleep and wake                 make bench     ratios against bare parts
 #   make test      all tests (ARGS="-k name" for some)                 make nightly   the slow tests too
 #   make check     format, lint, types, imports                        make soak      stress-ng and fio on a mount
-#   make clean     remove what these made
+#   make docs      write the reference from the code    make clean     remove what these made
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test check format bench nightly soak clean
+.PHONY: help setup setup-tests demo test check format docs bench nightly soak clean
 BIN := .venv/bin
 ARGS ?=
 export PYTHON
@@ -40,11 +40,17 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python tools/import_circles.py
+	$(BIN)/python -m tools.reference --check
+	$(BIN)/python tools/links.py
 	$(BIN)/python tools/import_without.py podium.agent ray pyfuse3 sqlite3 psycopg httpx
 
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: setup
+	$(BIN)/python -m tools.reference
+	$(BIN)/python tools/links.py
 
 bench: setup
 	@$(BIN)/python -c "import langgraph.checkpoint.sqlite" 2>/dev/null || $(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[bench]"

@@ -1,0 +1,40 @@
+"""Pieces of Markdown that the generated pages share."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = ["code", "document", "from_docstring", "table"]
+
+_NOTE: Final = "<!-- Generated from the code by `make docs`: change the code, not this page. -->"
+
+
+def document(title: str, *parts: str) -> str:
+    """Return a page: its title, the note that it is generated, and its parts, with an empty line between them."""
+    return "\n\n".join([f"# {title}", _NOTE, *(part.strip() for part in parts if part.strip())]) + "\n"
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table; nothing without rows."""
+    lines = [_row(cells) for cells in rows]
+    return "\n".join([_row(head), "|" + "---|" * len(head), *lines]) if lines else ""
+
+
+def code(text: str) -> str:
+    """Return text as inline code."""
+    return f"`{text}`"
+
+
+def from_docstring(text: str | None) -> str:
+    """Return a docstring as Markdown: its roles and double backquotes become inline code, its lines are joined."""
+    paragraphs = re.split(r"\n\s*\n", (text or "").strip())
+    joined = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+    return re.sub(r"(?::[a-z]+:)?(`+)([^`]+)\1", r"`\2`", joined)
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n\n", "<br>") for cell in cells) + " |"
