@@ -17,6 +17,7 @@ import podium
 from chronicle.error_pickling import Portable
 from chronicle.ids import BlobId
 from chronicle.workspace.port import TreeRef
+from coordinator.operations.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,6 +35,7 @@ _SAMPLES: dict[str, Any] = {
     "tuple[BranchId, ...]": ("br_1", "br_2"),
     "Token": "field",
     "ErrorInfo": {"type": "ValueError", "message": "no"},
+    "Problem": Problem(404, "unknown_page"),
     "TreeRef": TreeRef(BlobId("tree"), BlobId("oplog")),
 }
 

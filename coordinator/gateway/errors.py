@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
+from chronicle.error_pickling import Portable
 from coordinator.operations.problems import ERRORS, TYPES, Problem, more_of, problem_of
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ __all__ = ["ApiError", "add_handlers", "error_response"]
 _log = logging.getLogger(__name__)
 
 
-class ApiError(Exception):
+class ApiError(Portable):
     """An error that the gateway itself finds in a request."""
 
     def __init__(self, problem: Problem, message: str, param: str | None = None) -> None:
