@@ -35,6 +35,7 @@ _SAMPLES: dict[str, Any] = {
     "tuple[BranchId, ...]": ("br_1", "br_2"),
     "Token": "field",
     "ErrorInfo": {"type": "ValueError", "message": "no"},
+    "Unpack[ErrorFields]": {"code": "gone", "status": 404, "param": "key", "message_id": "msg_1", "retry_after_s": 2.5},
     "Problem": Problem(404, "unknown_page"),
     "TreeRef": TreeRef(BlobId("tree"), BlobId("oplog")),
 }
@@ -68,6 +69,8 @@ def sample(cls: type[BaseException]) -> BaseException:
         value = _SAMPLES[str(parameter.annotation)]
         if parameter.kind is parameter.KEYWORD_ONLY:
             options[parameter.name] = value
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            options |= value
         else:
             arguments.append(value)
     error = cls(*arguments, **options)
