@@ -39,6 +39,8 @@ class SessionCheck:
     """Blobs read for this session; blobs already read for an earlier session are not counted."""
     problem: str | None
     """The first damage found; ``None`` if the session is intact."""
+    cause: Exception | None = None
+    """The error that ended the check, if an error did."""
 
 
 class Verifier:
@@ -64,16 +66,17 @@ class Verifier:
         if report.damage is not None:
             return SessionCheck(label(session), report.events, 0, str(report.damage))
         before = self._trees.blobs
-        problem: str | None = None
+        cause: Corrupt | NotFound | UnsupportedFormat | None = None
         try:
             for branch in self._store.branches(session.session_id):
                 self._check_branch(session, branch.branch_id)
         except (Corrupt, NotFound, UnsupportedFormat) as error:
-            problem = str(error)
+            cause = error
         blobs = self._trees.blobs - before
-        if problem is not None:
-            self._trees = TreeChecker(self._blobs)
-        return SessionCheck(label(session), report.events, blobs, problem)
+        if cause is None:
+            return SessionCheck(label(session), report.events, blobs, None)
+        self._trees = TreeChecker(self._blobs)
+        return SessionCheck(label(session), report.events, blobs, str(cause), cause)
 
     def _check_branch(self, session: Session, branch_id: BranchId) -> None:
         replay = retry_if_folded(self._store, branch_id, lambda: self._replayed(branch_id))

@@ -302,8 +302,7 @@ class Activation:
 
             async def on_message(ctx: AgentContext[Any]) -> None:
                 self._before_hook = None
-                for early in self._early_steering:
-                    await self.preempt(early, BusyPolicy.STEER)
+                await self._steer_early()
                 await self._agent.on_message(ctx, body)
 
             done = await self._runner.run("message", message, on_message, self._class.turn_timeout_s)
@@ -318,6 +317,14 @@ class Activation:
             self._publish(consumed, end)
         await self._runner.begin_next_turn()
         return Step.HANDLED
+
+    async def _steer_early(self) -> None:
+        """Hand the running turn the messages that came before its hook began; one that cannot be read waits instead."""
+        for message_id in self._early_steering:
+            try:
+                await self.preempt(message_id, BusyPolicy.STEER)
+            except ChronicleError as error:
+                _log.warning("not_preempted", agent_id=str(self.address), message_id=message_id, error=str(error))
 
     async def _after_failure(self, message: InboxMessage, failed: AttemptFailed) -> Step:
         if failed.cancelled:

@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from chronicle.cli_kit.hints import with_hint
 from chronicle.cli_kit.progress import Progress
 from chronicle.cli_kit.terminal import one_line, write_json, write_line
 from coordinator.cli.exits import ExitCode
+from coordinator.cli.hints import hint
 from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
 from coordinator.cli.stores import empty_journal_problem, opened_blobs, opened_to_verify
@@ -55,10 +57,7 @@ def verify(
             checks.append(check)
             if not json:
                 progress.clear()
-                write_line(
-                    f"{one_line(check.name)}: {check.events} events, {check.blobs} blobs: "
-                    + ("good" if check.problem is None else f"BAD: {check.problem}")
-                )
+                write_line(f"{one_line(check.name)}: {check.events} events, {check.blobs} blobs: {_result(check)}")
     bad = sum(check.problem is not None for check in checks)
     events, blobs_read = sum(check.events for check in checks), sum(check.blobs for check in checks)
     if json:
@@ -106,6 +105,12 @@ def _check(verifier: Verifier, session: Session, damage: str | None) -> SessionC
         return SessionCheck(
             label(session), 0, 0, f"it cannot be read: {error}"
         )  # Any error may follow from the damage.
+
+
+def _result(check: SessionCheck) -> str:
+    if check.problem is None:
+        return "good"
+    return f"BAD: {with_hint(check.problem, hint(check.cause) if check.cause is not None else None)}"
 
 
 def _verdict(checked: int, bad: int, damage: str | None) -> str:

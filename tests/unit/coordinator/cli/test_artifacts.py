@@ -4,27 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import json
 import random
 import subprocess
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
 from chronicle.blobs.ident import blob_id
 from coordinator.cli.exits import ExitCode
-from coordinator.cli.main import main
 from coordinator.home import Home
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.testing import AgentHarness
 from tests.terminal import TerminalProcess
+from tests.unit.coordinator.cli.cli_home import Podium
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from podium.artifacts.artifacts import Artifact
 
@@ -47,44 +45,36 @@ class Painter(BaseAgent):
             await ctx.add_artifact("picture.png", PICTURE)
 
 
-class Podium:
-    """Runs commands on a home."""
+class Made(NamedTuple):
+    """The artifacts of the home."""
 
-    def __init__(self, home: Path, made: Sequence[Artifact], capfd: pytest.CaptureFixture[str]) -> None:
-        self.home = home
-        self.note, self.picture = made
-        self._capfd = capfd
-        self.err = ""
-
-    def __call__(self, *arguments: str, code: int = ExitCode.OK) -> str:
-        self._capfd.readouterr()
-        ended = main([*arguments, "--home", str(self.home)])
-        captured = self._capfd.readouterr()
-        self.err = captured.err
-        assert ended == code, captured.err
-        return captured.out
-
-    def json(self, *arguments: str, code: int = ExitCode.OK) -> Any:
-        return json.loads(self(*arguments, "--json", code=code))
+    note: Artifact
+    picture: Artifact
 
 
 @pytest.fixture
-def podium(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Podium:
-    """A home with ``painter/a``, which has two turns and handed out two artifacts in the first."""
+def made(tmp_path: Path) -> Made:
+    """Make a home with ``painter/a``, which has two turns and handed out two artifacts in the first."""
     home = Home(tmp_path / "home").create()
 
-    async def made() -> Sequence[Artifact]:
+    async def made() -> Made:
         with closing(home.journal()) as store, closing(home.blobs()) as blobs:
             async with AgentHarness(Painter, "a", store=store, blobs=blobs) as agent:
                 await agent.send("one")
                 await agent.send("two")
-                return agent.artifacts()
+                return Made(*agent.artifacts())
 
-    return Podium(tmp_path / "home", asyncio.run(made()), capfd)
+    return asyncio.run(made())
 
 
-def test_they_are_listed(podium: Podium) -> None:
-    note = podium.note
+@pytest.fixture
+def podium(tmp_path: Path, made: Made, capfd: pytest.CaptureFixture[str]) -> Podium:
+    """The command on that home."""
+    return Podium(tmp_path / "home", capfd)
+
+
+def test_they_are_listed(podium: Podium, made: Made) -> None:
+    note = made.note
     listed = podium.json("artifacts", "painter/a")
     assert [each["name"] for each in listed] == ["note.txt", "picture.png"]
     assert listed[0] == {
@@ -103,7 +93,7 @@ def test_they_are_listed(podium: Podium) -> None:
     assert podium.json("artifacts", "painter/a@0") == []
     heading, *lines = podium("artifacts", "painter/a").splitlines()
     assert heading.split() == ["ARTIFACT", "TURN", "TIME", "SIZE", "TYPE", "NAME"]
-    assert lines[1].split()[0] == podium.picture.artifact_id
+    assert lines[1].split()[0] == made.picture.artifact_id
     assert lines[1].split()[-3:] == ["300000", "image/png", "picture.png"]
     assert podium("artifacts", "painter/a@0") == ""
     assert "no artifacts" in podium.err
@@ -111,14 +101,14 @@ def test_they_are_listed(podium: Podium) -> None:
     podium("artifacts", "painter/nobody", code=ExitCode.UNKNOWN_AGENT)
 
 
-def test_the_bytes_are_printed_as_they_are(podium: Podium) -> None:
-    for artifact, data in ((podium.note, NOTE.encode()), (podium.picture, PICTURE)):
+def test_the_bytes_are_printed_as_they_are(podium: Podium, made: Made) -> None:
+    for artifact, data in ((made.note, NOTE.encode()), (made.picture, PICTURE)):
         command = [str(PODIUM), "artifact", artifact.artifact_id, "--home", str(podium.home)]
         assert subprocess.run(command, capture_output=True, check=True, timeout=60).stdout == data
 
 
-def test_a_file_is_there_whole_or_not_at_all(podium: Podium, tmp_path: Path) -> None:
-    picture = podium.picture.artifact_id
+def test_a_file_is_there_whole_or_not_at_all(podium: Podium, made: Made, tmp_path: Path) -> None:
+    picture = made.picture.artifact_id
     target = tmp_path / "out.png"
     assert podium("artifact", picture, "-o", str(target)) == ""
     assert target.read_bytes() == PICTURE
@@ -127,7 +117,7 @@ def test_a_file_is_there_whole_or_not_at_all(podium: Podium, tmp_path: Path) -> 
     assert "exists already" in podium.err
     folder = tmp_path / "folder"
     folder.mkdir()
-    written = podium.json("artifact", podium.note.artifact_id, "--output", str(folder))
+    written = podium.json("artifact", made.note.artifact_id, "--output", str(folder))
     assert written["file"] == str(folder / "note.txt")
     assert (folder / "note.txt").read_text() == NOTE
     podium("artifact", picture, "-o", str(tmp_path / "no" / "folder"), code=ExitCode.OS_ERROR)
@@ -144,20 +134,20 @@ def test_a_file_is_there_whole_or_not_at_all(podium: Podium, tmp_path: Path) -> 
     assert "artifact.added of turn 1" in verified["problem"]
 
 
-def test_json_has_the_content(podium: Podium) -> None:
-    note = podium.json("artifact", podium.note.artifact_id)
+def test_json_has_the_content(podium: Podium, made: Made) -> None:
+    note = podium.json("artifact", made.note.artifact_id)
     assert (note["encoding"], note["content"], note["name"]) == ("utf-8", NOTE, "note.txt")
-    picture = podium.json("artifact", podium.picture.artifact_id)
+    picture = podium.json("artifact", made.picture.artifact_id)
     assert picture["encoding"] == "base64"
     assert base64.b64decode(picture["content"]) == PICTURE
 
 
-def test_a_terminal_is_given_text_only(podium: Podium, tmp_path: Path) -> None:
-    command = [str(PODIUM), "artifact", podium.note.artifact_id, "--home", str(podium.home)]
+def test_a_terminal_is_given_text_only(podium: Podium, made: Made, tmp_path: Path) -> None:
+    command = [str(PODIUM), "artifact", made.note.artifact_id, "--home", str(podium.home)]
     with TerminalProcess(command, tmp_path) as terminal:
         assert terminal.wait() == ExitCode.OK
         assert terminal.raw.startswith("first\r\n[2Jsecond ünd third\r\n(control characters were left out")
-    command[2] = podium.picture.artifact_id
+    command[2] = made.picture.artifact_id
     with TerminalProcess(command, tmp_path) as terminal:
         assert terminal.wait() == ExitCode.USAGE
         assert terminal.raw.startswith(
@@ -172,8 +162,8 @@ def test_what_is_not_there_has_a_code_of_its_own(podium: Podium) -> None:
         assert podium.err.endswith("; `podium artifacts AGENT` lists an agent's artifacts\n")
 
 
-def test_other_commands_tell_of_them(podium: Podium, tmp_path: Path) -> None:
-    picture = podium.picture.artifact_id
+def test_other_commands_tell_of_them(podium: Podium, made: Made, tmp_path: Path) -> None:
+    picture = made.picture.artifact_id
     log = podium("log", "painter/a", "--type", "artifact.added").splitlines()
     assert log[1].endswith(f"picture.png (image/png, 300000 bytes) {picture}")
     assert (

@@ -14,14 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chronicle.blobs.ident import blob_id
 from chronicle.clock import SystemClock
+from chronicle.workspace.port import TreeRef
+from chronicle.workspace.trees.nodes.node import encode_node
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from podium import events
 from podium.agent import AgentContext, BaseAgent
 from podium.testing import AgentHarness
 from tests.terminal import TerminalProcess
-from tests.unit.coordinator.cli.cli_home import HomeMaker
+from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,26 +46,6 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
     maker.agent("counter/b").sleep()
     yield maker
     maker.close()
-
-
-class Podium:
-    """Runs commands on a home."""
-
-    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.home = home
-        self._capsys = capsys
-        self.err = ""
-
-    def __call__(self, *arguments: str, code: int = ExitCode.OK) -> str:
-        self._capsys.readouterr()
-        ended = main([*arguments, "--home", str(self.home)])
-        captured = self._capsys.readouterr()
-        self.err = captured.err
-        assert ended == code, captured.err
-        return captured.out
-
-    def json(self, *arguments: str, code: int = ExitCode.OK) -> Any:
-        return json.loads(self(*arguments, "--json", code=code))
 
 
 @pytest.fixture
@@ -390,6 +373,20 @@ def test_verify_finds_a_missing_blob(made: HomeMaker, podium: Podium) -> None:
     found = podium.json("verify", code=ExitCode.DAMAGED)
     assert [agent["ok"] for agent in found["agents"]] == [False, True]
     assert "turn.committed of turn 1" in found["agents"][0]["problem"]
+
+
+def test_verify_gives_the_hint_for_a_newer_format(made: HomeMaker, podium: Podium) -> None:
+    agent = made.agent("counter/newer")
+    agent.turn("one", {"out.txt": b"first\n"})
+    assert agent.ref is not None
+    newer = b"\x1f" + encode_node(0, [b"k"], [b"v"])[1:]
+    made.blobs.put({blob_id(newer): newer})
+    agent.ref = TreeRef(blob_id(newer), agent.ref.oplog_id)
+    agent.turn("two")
+    problem = podium.json("verify", "counter/newer", code=ExitCode.DAMAGED)["agents"][0]["problem"]
+    assert problem.endswith("a tree node has format 31; this code reads 1")
+    line, *_ = podium("verify", "counter/newer", code=ExitCode.DAMAGED).splitlines()
+    assert line.endswith(f"BAD: {problem}; upgrade podium")
 
 
 def damage(path: Path, old: bytes, new: bytes) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -11,8 +11,7 @@ from chronicle.canonical import encode
 from chronicle.clock import SystemClock
 from chronicle.journal.records import NewMessage
 from coordinator.cli.exits import ExitCode
-from coordinator.cli.main import main
-from tests.unit.coordinator.cli.cli_home import HomeMaker
+from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,25 +30,6 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
     maker.agent("counter/b").sleep()
     yield maker
     maker.close()
-
-
-class Podium:
-    """Runs commands on a home."""
-
-    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.home = home
-        self._capsys = capsys
-        self.err = ""
-
-    def __call__(self, *arguments: str, code: int = ExitCode.OK) -> str:
-        ended = main([*arguments, "--home", str(self.home)])
-        captured = self._capsys.readouterr()
-        self.err = captured.err
-        assert ended == code, captured.err
-        return captured.out
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self(*arguments, "--json"))
 
 
 @pytest.fixture

@@ -6,13 +6,17 @@ import asyncio
 from typing import Any, cast
 
 import pytest
+import structlog.testing
 
+from chronicle.errors import Corrupt
 from chronicle.ids import MessageId
-from chronicle.journal.records import MessageStatus
+from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import InboxMessage, MessageStatus
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentBusy
 from podium.testing import AgentHarness
+from podium.turn.activation import Step
 from podium.turn.busy import BusyPolicy
 from tests.waiting import until
 
@@ -62,6 +66,19 @@ class Steered(Worker):
             await asyncio.Event().wait()
         if text != "go on":
             self.told.set()
+
+
+class PartlyUnreadable(MemoryJournalStore):
+    """A journal in which some messages cannot be read by their ids."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable: set[str] = set()
+
+    def message(self, message_id: MessageId) -> InboxMessage:
+        if message_id in self.unreadable:
+            raise Corrupt(f"message {message_id} is damaged")
+        return super().message(message_id)
 
 
 class Halved(Worker):
@@ -310,3 +327,23 @@ async def test_an_attempt_that_was_lost_with_its_host_is_steered() -> None:
         await agent.kill("killed")
         assert (await agent.send("finish", when_busy=BusyPolicy.STEER)).ok
         assert (agent.state["done"], agent.state["heard"]) == (["long"], ["finish"])
+
+
+async def test_a_message_that_cannot_be_read_to_steer_a_turn_does_not_fail_it() -> None:
+    store = PartlyUnreadable()
+    async with AgentHarness(Steered, store=store) as agent:
+        long = agent.admit("long")
+        await agent.kill("killed")
+        steering = agent.admit("finish", when_busy=BusyPolicy.STEER)
+        await agent.activation.preempt(steering.message_id, BusyPolicy.STEER)
+        store.unreadable.add(steering.message_id)
+        worker_of(agent).told.set()
+        with structlog.testing.capture_logs() as logged:
+            assert await agent.activation.handle_next() is Step.HANDLED
+        (warning,) = [each for each in logged if each["log_level"] == "warning"]
+        assert (warning["event"], warning["message_id"]) == ("not_preempted", steering.message_id)
+        assert (await agent.activation.settled(long.message_id))[-1]["type"] == "turn_end"
+        assert agent.state == {"done": ["long"], "heard": []}
+        store.unreadable.clear()
+        assert await agent.activation.handle_next() is Step.HANDLED
+        assert agent.state["done"] == ["long", "finish"]
