@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from blake3 import blake3
+
 from chronicle.canonical import decode
 from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.history.commit_reachability import CommitReach
@@ -11,7 +13,7 @@ from podium.agent_record import trees_of
 from podium.artifacts.artifacts import contents_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
@@ -19,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["reachable_blobs"]
+__all__ = ["digest_of_roots", "reachable_blobs"]
 
 
 def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeRef]) -> set[BlobId]:
@@ -38,11 +40,35 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
     reach = CommitReach(blobs)
     for ref in layers:  # before the journal: the tree that a layer has sealed may be committed meanwhile
         reach.add(ref)
+    for event in _events(store):
+        _add(reach, event, blobs)
+    return reach.ids()
+
+
+def digest_of_roots(store: JournalStore, layers: Iterable[TreeRef]) -> str:
+    """Return a digest of everything that determines the reachable blobs: while it is the same, so are they.
+
+    It reads events and no blobs, so it costs little against `reachable_blobs`.
+
+    Args:
+        layers: the base trees of the layers of all nodes.
+
+    Raises:
+        Unavailable: the journal could not be reached.
+    """
+    digest = blake3()
+    for ref in sorted({f"{ref.tree_id} {ref.oplog_id}\n" for ref in layers}):
+        digest.update(ref.encode())
+    for event in _events(store):
+        digest.update(f"{event.hash} {event.erased}\n".encode())
+    return digest.hexdigest()
+
+
+def _events(store: JournalStore) -> Iterator[Event]:
+    """Yield the events of all branches, each once."""
     for session in store.sessions():
         for branch in store.branches(session.session_id):
-            for event in store.events(branch.branch_id, after_seq=branch.parent_seq):
-                _add(reach, event, blobs)
-    return reach.ids()
+            yield from store.events(branch.branch_id, after_seq=branch.parent_seq)
 
 
 def _add(reach: CommitReach, event: Event, blobs: BlobReader) -> None:

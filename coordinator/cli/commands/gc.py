@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.ids import BlobId
+    from chronicle.workspace.port import TreeRef
 
 __all__ = ["gc"]
 
@@ -52,6 +53,7 @@ def gc(
         report = collect(
             place.blobs_url,
             lambda: _reached(home),
+            roots=lambda: _digest_of_roots(home),
             alone=now,
             dry_run=dry_run,
             keep_from=1.0 if now else 0.5,
@@ -83,9 +85,21 @@ def _trim(home: Path, blobs_url: str) -> None:
 
 
 def _reached(home: Path) -> set[BlobId]:
-    from chronicle.workspace.gc_roots import layer_refs  # noqa: PLC0415
     from podium.history.reachability import reachable_blobs  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:
-        layers = [ref for node in sorted((home / "nodes").glob("*/layers")) for ref in layer_refs(node)]
-        return reachable_blobs(store, blobs, layers)
+        return reachable_blobs(store, blobs, _layers(home))
+
+
+def _digest_of_roots(home: Path) -> str:
+    from podium.history.reachability import digest_of_roots  # noqa: PLC0415
+
+    with opened_journal(home) as store:
+        return digest_of_roots(store, _layers(home))
+
+
+def _layers(home: Path) -> list[TreeRef]:
+    """Return the trees that the layers of all nodes refer to."""
+    from chronicle.workspace.gc_roots import layer_refs  # noqa: PLC0415
+
+    return [ref for node in sorted((home / "nodes").glob("*/layers")) for ref in layer_refs(node)]

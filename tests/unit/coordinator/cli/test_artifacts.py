@@ -23,7 +23,6 @@ from tests.terminal import TerminalProcess
 from tests.unit.coordinator.cli.cli_home import Podium
 
 if TYPE_CHECKING:
-
     from podium.artifacts.artifacts import Artifact
 
 PODIUM = Path(sys.executable).with_name("podium")

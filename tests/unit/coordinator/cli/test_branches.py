@@ -272,3 +272,13 @@ def test_delete_and_gc(made: HomeMaker, podium: Podium) -> None:
     with Home(made.path).service_lock():
         podium("gc", "--now", code=ExitCode.CONFLICT)
         podium("gc")
+
+
+def test_a_second_gc_now_reads_no_blobs_until_the_journal_changes(made: HomeMaker, podium: Podium) -> None:
+    found = podium.json("gc", "--now")
+    for pack in (made.path / "blobs" / "packs").rglob("*"):
+        if pack.is_file():
+            pack.write_bytes(bytes(pack.stat().st_size))
+    assert podium.json("gc", "--now")["packs"] == found["packs"]
+    made.agent("counter/new").sleep()
+    podium("gc", "--now", code=ExitCode.DAMAGED)

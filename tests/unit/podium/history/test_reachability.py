@@ -15,17 +15,23 @@ from chronicle.workspace.history.commit_reachability import CommitReach
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
 from coordinator.verification import Verifier
+from podium.address import Address
 from podium.agent import AgentContext
 from podium.agent_record import tree_of
-from podium.history.branching import rewind_agent
-from podium.history.reachability import reachable_blobs
+from podium.history.branching import fork_agent, rewind_agent
+from podium.history.delete import delete_agent
+from podium.history.erase import erase_messages
+from podium.history.fold import fold_agent
+from podium.history.reachability import digest_of_roots, reachable_blobs
 from podium.testing import AgentHarness
 from tests.unit.podium.history import notes_agent
+from tests.unit.podium.history.notes_agent import told
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.journal.port import JournalStore
+    from chronicle.workspace.port import TreeRef
 
 
 class Notes(notes_agent.Notes):
@@ -56,6 +62,39 @@ async def test_what_is_reached_is_what_is_verified() -> None:
         assert len(reach.ids()) == checker.blobs
         assert reach.ids() == reachable_blobs(agent.store, agent.blobs, [])
         assert agent.blobs.missing(reach.ids()) == set()
+
+
+async def test_the_digest_of_the_roots_changes_with_what_is_reached() -> None:
+    async with AgentHarness(Notes, "a") as agent:
+        store, ids = agent.store, IdSource()
+        seen: set[str] = set()
+
+        def changed(*layers: TreeRef) -> bool:
+            digest = digest_of_roots(store, layers)
+            assert digest == digest_of_roots(store, layers)
+            is_new = digest not in seen
+            seen.add(digest)
+            return is_new
+
+        await told(agent, "one", "two", "fail", "three")
+        assert changed()
+        assert not changed()
+        twin = Address("notes", "b")
+        fork_agent(store, agent.address, 1, twin, ids, agent.clock.now_ms())
+        assert changed()
+        (event,) = [event for event, _ in agent.events("user_message") if event.turn == 2]
+        erase_messages(store, agent.address, [event.event_id])
+        assert changed()
+        rewind_agent(store, agent.blobs, agent.address, 1, None, ids, agent.clock.now_ms())
+        assert changed()
+        fold_agent(store, agent.blobs, twin, None, ids, agent.clock.now_ms())
+        assert changed()
+        delete_agent(store, agent.blobs, twin, ids, agent.clock.now_ms())
+        assert changed()
+        tree = tree_of(agent.events("turn.committed")[0][1])
+        assert tree is not None
+        assert changed(tree)
+        assert not changed(tree, tree)
 
 
 def collected(store: JournalStore, url: str, layers: Path) -> int:
