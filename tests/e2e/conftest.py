@@ -1,8 +1,23 @@
-"""The real command, as a user runs it: a home, one-shot runs and chats over a pipe."""
+"""The real command, as a user runs it: homes, one-shot runs and chats over a pipe.
+
+A service takes some six seconds to start and to end, most of them Ray's. So tests share one where they can:
+
+* ``served`` is the command on a home whose service is up. All tests of this folder share it (in one worker of
+  pytest-xdist). A test has agents of its own there, by their keys or types, and looks at no others. It may kill hosts,
+  actors and mount servers, as the service has to survive that. After each test its chats are closed, and all agents are
+  put to sleep. A service that fails at that fails the test, and the next test gets a new home.
+* ``served_in_directories`` is the same with workspaces in plain directories.
+* ``client`` is a client of the service of ``served``, in this process.
+* ``podium`` is the command on a home of the test's own, without a service at first. It is for tests in which the
+  service starts, ends or is killed, and for those that need a special environment. A module with several tests that
+  need the same environment shares a `SharedService` of its own.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import shutil
@@ -17,10 +32,12 @@ import pytest
 
 from coordinator.home import Home
 from coordinator.host.workspace_paths import WorkspacePaths
+from coordinator.service.client import ServiceClient
+from coordinator.service.connecting import attach, connect
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 HELLO = f"{EXAMPLES / 'hello.py'}:HelloAgent"
@@ -124,13 +141,36 @@ class Podium:
         self._chats.append(chat)
         return chat
 
-    def end(self) -> None:
-        """End the chats that a failed test left, and wait for the service to end."""
+    def row(self, agent: str) -> dict[str, Any]:
+        """Return what ``podium ps`` says about an agent; an empty row if it does not know it."""
+        rows: list[dict[str, Any]] = self.json("ps")["agents"]
+        return next((row for row in rows if row["agent"] == agent), {})
+
+    def end_chats(self) -> None:
+        """End the chats that a failed test left."""
         for chat in self._chats:
             chat.kill()
+
+    def end(self) -> None:
+        """End the chats that a failed test left, and wait for the service to end."""
+        self.end_chats()
         wait_for_end(self.home)
-        for log in sorted((self.home / "logs").glob("*")):  # pytest shows it with a failed test
-            print(f"-- {log.name}", *log.read_text(errors="replace").splitlines()[-40:], sep="\n")
+        self.print_logs({})
+
+    def log_sizes(self) -> dict[str, int]:
+        """Return the present sizes of the log files, in bytes."""
+        return {log.name: log.stat().st_size for log in (self.home / "logs").glob("*")}
+
+    def print_logs(self, since: Mapping[str, int]) -> None:
+        """Print the ends of the logs; pytest shows them with a failed test.
+
+        Args:
+            since: by log file, the bytes to leave out.
+        """
+        for log in sorted((self.home / "logs").glob("*")):
+            new = log.read_bytes()[since.get(log.name, 0) :].decode(errors="replace")
+            if new:
+                print(f"-- {log.name}", *new.splitlines()[-40:], sep="\n")
 
 
 def command() -> list[str]:
@@ -205,12 +245,20 @@ def kill_everything(podium: Podium) -> None:
     wait_until(all_killed, "not all can be killed")
 
 
-@pytest.fixture
-def podium() -> Iterator[Podium]:
-    """The command on a fresh home; nothing of it is left running afterwards."""
+def wait_for_end(home: Path) -> None:
+    """Wait until a home's service has ended: it holds a lock for as long as it lives."""
+    lock = home / "lock"
+    if lock.exists():
+        with lock.open("r") as file:
+            fcntl.flock(file, fcntl.LOCK_SH)
+
+
+@contextlib.contextmanager
+def fresh_home(environment: Mapping[str, str]) -> Iterator[Podium]:
+    """The command on a home of its own; nothing of it is left running afterwards."""
     base = Path(tempfile.mkdtemp(prefix="podium-e2e-"))
     home = base / "home"
-    podium = Podium(home, {**os.environ, "NO_COLOR": "1", "PODIUM_TEST_HOME": str(home)})
+    podium = Podium(home, {**os.environ, "NO_COLOR": "1", "PODIUM_TEST_HOME": str(home), **environment})
     try:
         yield podium
     finally:
@@ -220,11 +268,109 @@ def podium() -> Iterator[Podium]:
         shutil.rmtree(base)
 
 
-def wait_for_end(home: Path) -> None:
-    """Wait until a home's service has ended: it holds a lock for as long as it lives."""
-    import fcntl
+async def put_to_sleep(home: Path) -> None:
+    """Put all agents of a home to sleep by its service."""
+    async with asyncio.timeout(TIMEOUT_S), attach(Home(home)) as client:
+        assert client is not None, "the service has ended"
+        for host in await client.ps():
+            if host["agent"]:
+                await client.passivate(host["agent"])
 
-    lock = home / "lock"
-    if lock.exists():
-        with lock.open("r") as file:
-            fcntl.flock(file, fcntl.LOCK_SH)
+
+class SharedService:
+    """A home whose service tests share, one after another. It is started for the first one.
+
+    Args:
+        environment: of the service, besides this process's.
+    """
+
+    def __init__(self, **environment: str) -> None:
+        self._environment = environment
+        self._home = contextlib.ExitStack()
+        self._first: Podium | None = None
+        self._pin: Chat | None = None
+
+    @contextlib.contextmanager
+    def lent(self) -> Iterator[Podium]:
+        """Lend the command on the home to one test."""
+        first = self._first or self._start()
+        lent = Podium(first.home, dict(first.environment))
+        sizes = lent.log_sizes()
+        try:
+            yield lent
+        finally:
+            lent.end_chats()
+            lent.print_logs(sizes)
+            try:
+                asyncio.run(put_to_sleep(first.home))
+            except BaseException:
+                kill_everything(first)
+                self.end()
+                raise
+
+    def end(self) -> None:
+        """End the service."""
+        if self._pin is not None:
+            self._pin.kill()
+        self._first = self._pin = None
+        self._home.close()
+
+    def _start(self) -> Podium:
+        self._first = podium = self._home.enter_context(fresh_home(self._environment))
+        self._pin = podium.chat(HELLO, "pin")
+        assert self._pin.say("hi")[-1]["type"] == "turn_end"
+        asyncio.run(put_to_sleep(podium.home))
+        return podium
+
+
+@pytest.fixture
+def podium() -> Iterator[Podium]:
+    """The command on a fresh home of the test's own."""
+    with fresh_home({}) as podium:
+        yield podium
+
+
+@pytest.fixture(scope="package")
+def shared_service() -> Iterator[SharedService]:
+    """The service that most tests share."""
+    service = SharedService()
+    yield service
+    service.end()
+
+
+@pytest.fixture
+def served(shared_service: SharedService) -> Iterator[Podium]:
+    """The command on the home that tests share."""
+    with shared_service.lent() as podium:
+        yield podium
+
+
+@pytest.fixture(scope="package")
+def shared_service_in_directories() -> Iterator[SharedService]:
+    """The same for workspaces in plain directories."""
+    service = SharedService(PODIUM_PRESENTATION="dir")
+    yield service
+    service.end()
+
+
+@pytest.fixture
+def served_in_directories(shared_service_in_directories: SharedService) -> Iterator[Podium]:
+    """The command on the home that tests share whose workspaces are plain directories."""
+    with shared_service_in_directories.lent() as podium:
+        yield podium
+
+
+@pytest.fixture
+async def client(served: Podium) -> AsyncIterator[ServiceClient]:
+    """A client of the service that tests share, in this process."""
+    async with client_of(served) as client:
+        yield client
+
+
+@contextlib.asynccontextmanager
+async def client_of(podium: Podium) -> AsyncIterator[ServiceClient]:
+    """Connect to the service of a home; start it if none runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PODIUM_TEST_HOME", str(podium.home))
+        async with connect(Home(podium.home), on_progress=lambda _: None, on_notice=lambda _: None) as client:
+            yield client

@@ -26,9 +26,9 @@ def content(podium: Podium, artifact_id: str) -> bytes:
     return done.stdout
 
 
-def test_a_turn_that_is_killed_and_handled_again_hands_out_once(podium: Podium, tmp_path: Path) -> None:
+def test_a_turn_that_is_killed_and_handled_again_hands_out_once(served: Podium, tmp_path: Path) -> None:
     text = f"hang until {tmp_path / 'gate'}"
-    chat = podium.chat(HANDING, "a")
+    chat = served.chat(HANDING, "a")
     chat.send(text)
     first = chat.until("message_update")
     lost = [frame["artifact_id"] for frame in first if frame["type"] == "artifact"]
@@ -38,22 +38,22 @@ def test_a_turn_that_is_killed_and_handled_again_hands_out_once(podium: Podium, 
     frames = chat.until("turn_end", "error")
     assert frames[-1]["type"] == "turn_end"
     told = [frame for frame in frames if frame["type"] == "artifact"]
-    made = podium.json("artifacts", "handing/a")
+    made = served.json("artifacts", "handing/a")
     assert [each["name"] for each in made] == NAMES
     assert [frame["artifact_id"] for frame in told] == [each["artifact_id"] for each in made]
     assert [each["turn"] for each in made] == [1, 1, 1]
-    note, picture, draft = (content(podium, each["artifact_id"]) for each in made)
+    note, picture, draft = (content(served, each["artifact_id"]) for each in made)
     assert note == f"# {text}".encode()
     assert picture == random.Random(text).randbytes(PICTURE_BYTES)
     assert draft == b"first draft"
-    assert podium.json("state", "handing/a")["state"] == {"made": [made[1]["artifact_id"]]}
+    assert served.json("state", "handing/a")["state"] == {"made": [made[1]["artifact_id"]]}
     for artifact_id in lost:
-        assert podium("artifact", artifact_id, check=False).returncode == 24
-    said = podium("run", HANDING, "--key", "b", "--message", "hello").stderr
-    for each in podium.json("artifacts", "handing/b"):
+        assert served("artifact", artifact_id, check=False).returncode == 24
+    said = served("run", HANDING, "--key", "b", "--message", "hello").stderr
+    for each in served.json("artifacts", "handing/b"):
         assert (
             f"[{each['name']}] {each['media_type']}, {each['size']} bytes: podium artifact {each['artifact_id']}"
             in said
         )
     assert chat.close() == 0
-    assert podium("verify").returncode == 0
+    assert served("verify").returncode == 0

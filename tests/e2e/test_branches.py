@@ -37,40 +37,35 @@ def test_branches_of_an_agent(podium: Podium, tmp_path: Path) -> None:
     podium("rewind", "worker/a", "1")
     archive = tmp_path / "a.podium"
     podium("export", "worker/a", str(archive))
-    chat = podium.chat(WORKER, "a")
+    podium("import", str(archive), "--as", "worker/c")
+    chat, imported = podium.chat(WORKER, "a"), podium.chat(WORKER, "c")
     assert chat.say("six")[-1]["turn"] == 6
-    assert chat.close() == 0
+    assert imported.say("seven")[-1]["turn"] == 6
+    assert imported.close() == chat.close() == 0
     wait_for_end(podium.home)
     assert podium("cat", "worker/a", "out.txt").stdout == "2 six\n"
     versions = {number: podium("cat", "worker/a", f"out.txt@{number}").stdout for number in range(4, 7)}
     assert versions == {4: "4 five\n", 5: "1 one\n", 6: "2 six\n"}
-    assert podium("verify").returncode == 0
-
-    podium("import", str(archive), "--as", "worker/c")
-    chat = podium.chat(WORKER, "c")
-    assert chat.say("seven")[-1]["turn"] == 6
-    assert chat.close() == 0
-    wait_for_end(podium.home)
     assert podium("cat", "worker/c", "out.txt").stdout == "2 seven\n"
     assert podium("verify").returncode == 0
 
 
-def test_an_agent_that_is_awake_goes_back_between_two_turns(podium: Podium, tmp_path: Path) -> None:
+def test_an_agent_that_is_awake_goes_back_between_two_turns(served: Podium, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    chat, other = podium.chat(PATIENT, "a"), podium.chat(PATIENT, "a")
+    chat, other = served.chat(PATIENT, "back"), served.chat(PATIENT, "back")
     for text in ("one", "two"):
         assert chat.say(text)[-1]["type"] == "turn_end"
     chat.send(f"wait for {gate}")
     chat.until("message_update")
     with subprocess.Popen(
-        [*command(), "rewind", "patient/a", "1", "--json", "--home", str(podium.home)],
-        env=podium.environment,
+        [*command(), "rewind", "patient/back", "1", "--json", "--home", str(served.home)],
+        env=served.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as rewinding:
         assert rewinding.stderr is not None
-        assert rewinding.stderr.readline() == "waiting for patient/a to end its turn …\n"
+        assert rewinding.stderr.readline() == "waiting for patient/back to end its turn …\n"
         other.send("four")  # it waits; the agent is not kept from its turn for it, nor from going back
         assert other.until("accepted")[-1]["before"] == 1
         assert rewinding.poll() is None
@@ -83,43 +78,43 @@ def test_an_agent_that_is_awake_goes_back_between_two_turns(podium: Podium, tmp_
     assert {"op": "replace", "path": "/count", "value": 1} in done["state"]
     assert [change["path"] for change in done["files"]] == ["out.txt"]
     assert other.until("turn_end", "error")[-1]["turn"] == 5
-    assert podium.json("state", "patient/a")["state"]["said"] == ["one", "four"]
-    assert podium("cat", "patient/a", "out.txt").stdout == "2 four\n"
-    assert podium("rewind", "patient/a", "9", check=False).returncode == ExitCode.UNKNOWN_MOMENT
-    assert podium.json("rewind", "patient/a", "5")["turn"] is None
+    assert served.json("state", "patient/back")["state"]["said"] == ["one", "four"]
+    assert served("cat", "patient/back", "out.txt").stdout == "2 four\n"
+    assert served("rewind", "patient/back", "9", check=False).returncode == ExitCode.UNKNOWN_MOMENT
+    assert served.json("rewind", "patient/back", "5")["turn"] is None
 
-    assert podium("passivate", "patient/a").stderr.endswith("patient/a sleeps\n")
-    assert not mounts_of(podium.home)
-    podium("delete", "patient/a", "--yes")
+    assert served("passivate", "patient/back").stderr.endswith("patient/back sleeps\n")
+    assert not mounts_of(served.home)
+    served("delete", "patient/back", "--yes")
     assert chat.close() == other.close() == 0
-    assert podium("verify").returncode == 0
+    assert served("verify").returncode == 0
 
 
-def test_looking_after_the_inbox_of_an_agent_that_is_awake(podium: Podium, tmp_path: Path) -> None:
+def test_looking_after_the_inbox_of_an_agent_that_is_awake(served: Podium, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    chat, other = podium.chat(PATIENT, "a"), podium.chat(PATIENT, "a")
+    chat, other = served.chat(PATIENT, "inbox"), served.chat(PATIENT, "inbox")
     assert chat.say("fail")[-1]["parked"] is True
     assert chat.say("fail")[-1]["parked"] is True
-    first, second = (message["message_id"] for message in podium.json("inbox", "patient/a")["messages"])
+    first, second = (message["message_id"] for message in served.json("inbox", "patient/inbox")["messages"])
     chat.send(f"wait for {gate}")
     chat.until("message_update")
     other.send("waits")
     waits = other.until("accepted")[-1]["message_id"]
     for message_id in (first, waits):  # beside the turn that runs
-        assert podium("drop", "patient/a", message_id).stdout == f"{message_id} is dropped\n"
+        assert served("drop", "patient/inbox", message_id).stdout == f"{message_id} is dropped\n"
     assert other.until("turn_end", "error")[-1]["error"]["type"] == "Cancelled"
     gate.touch()
     assert chat.until("turn_end", "error")[-1]["turn"] == 1
-    assert podium.json("retry", "patient/a") == {"agent": "patient/a", "retried": [second], "now": True}
-    wait_until(lambda: podium.json("ps")["agents"][0]["pending"] == 0)  # it is tried three times more
-    (parked,) = podium.json("inbox", "patient/a")["messages"]
+    assert served.json("retry", "patient/inbox") == {"agent": "patient/inbox", "retried": [second], "now": True}
+    wait_until(lambda: served.row("patient/inbox")["pending"] == 0)  # it is tried three times more
+    (parked,) = served.json("inbox", "patient/inbox")["messages"]
     assert (parked["message_id"], parked["attempts"], parked["error"]["message"]) == (second, 3, "as told")
-    assert podium("passivate", "patient/a").returncode == 0
-    podium("drop", "patient/a", second)
-    assert podium.json("inbox", "patient/a")["messages"] == []
+    assert served("passivate", "patient/inbox").returncode == 0
+    served("drop", "patient/inbox", second)
+    assert served.json("inbox", "patient/inbox")["messages"] == []
     assert chat.close() == ExitCode.TURN_FAILED
     assert other.close() == ExitCode.TURN_CANCELLED
-    assert podium("verify").returncode == 0
+    assert served("verify").returncode == 0
 
 
 def test_going_back_does_not_hide_that_a_try_was_lost(podium: Podium) -> None:

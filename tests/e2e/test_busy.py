@@ -11,9 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
-from coordinator.service.connecting import connect
 from podium.turn.busy import BusyPolicy
 from tests.waiting import until
 
@@ -30,14 +28,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*Popen.__del__:pytest.PytestUnr
 FILE = str(Path(__file__).parent / "steered.py")
 STEERED = AgentRef(FILE, "Steered", "steered")
 Frames = list[dict[str, Any]]
-
-
-@pytest.fixture
-async def client(podium: Podium, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[ServiceClient]:
-    """A client of the home's service, in this process."""
-    monkeypatch.setenv("PODIUM_TEST_HOME", str(podium.home))
-    async with connect(Home(podium.home), on_progress=lambda _: None, on_notice=lambda _: None) as client:
-        yield client
 
 
 class Exchange:
@@ -100,7 +90,7 @@ def events(podium: Podium, key: str, *types: str) -> list[dict[str, Any]]:
     return [event for event in podium.lines("log", f"steered/{key}") if event["type"] in types]
 
 
-async def test_interrupting_rolling_back_rejecting_and_steering(podium: Podium, client: ServiceClient) -> None:
+async def test_interrupting_rolling_back_rejecting_and_steering(served: Podium, client: ServiceClient) -> None:
     async with talk(client, "a") as a:
         await a.say("hello")
 
@@ -111,17 +101,17 @@ async def test_interrupting_rolling_back_rejecting_and_steering(podium: Podium, 
         assert (stopped["type"], stopped["error"]["type"], stopped["parked"]) == ("error", "Cancelled", False)
         assert "interrupt" in stopped["error"]["message"]
         assert interrupting[-1]["type"] == "turn_end"
-        assert said(podium, "a") == ["hello", "now this"]
-        texts = [event["payload"]["message"]["text"] for event in events(podium, "a", "user_message")]
+        assert said(served, "a") == ["hello", "now this"]
+        texts = [event["payload"]["message"]["text"] for event in events(served, "a", "user_message")]
         assert texts == ["hello", "go on 1", "now this"]
 
         second, second_done = a.send("go on 2")
         await second.until("message_update")
         assert (await a.say("or this", BusyPolicy.ROLLBACK))[-1]["type"] == "turn_end"
         assert "rollback" in (await second_done)[-1]["error"]["message"]
-        texts = [event["payload"]["message"]["text"] for event in events(podium, "a", "user_message")]
+        texts = [event["payload"]["message"]["text"] for event in events(served, "a", "user_message")]
         assert texts == ["hello", "go on 1", "now this", "or this"]
-        assert podium("cat", "steered/a", "said.txt").stdout == "or this\n"
+        assert served("cat", "steered/a", "said.txt").stdout == "or this\n"
 
         third, third_done = a.send("go on 3")
         await third.until("message_update")
@@ -133,7 +123,7 @@ async def test_interrupting_rolling_back_rejecting_and_steering(podium: Podium, 
         assert text_of(turn).endswith("steered by me")
         assert turn[-1]["type"] == steering[-1]["type"] == "turn_end"
         assert turn[-1]["turn"] == steering[-1]["turn"]
-        assert said(podium, "a")[-2:] == ["go on 3", "steered by me"]
+        assert said(served, "a")[-2:] == ["go on 3", "steered by me"]
         # Now that it is idle, every policy means the same; a repeat gets the first answer, busy or not.
         taken = await a.say("if you please", BusyPolicy.REJECT, "key")
         fourth, fourth_done = a.send("go on 4")
@@ -143,11 +133,11 @@ async def test_interrupting_rolling_back_rejecting_and_steering(podium: Podium, 
         for policy in (BusyPolicy.STEER, BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK):
             await a.say(str(policy), policy)
         await fourth_done
-    assert said(podium, "a")[-5:] == ["if you please", "go on 4", "steered by steer", "interrupt", "rollback"]
-    assert podium("verify").returncode == 0
+    assert said(served, "a")[-5:] == ["if you please", "go on 4", "steered by steer", "interrupt", "rollback"]
+    assert served("verify").returncode == 0
 
 
-async def test_what_waits_is_told_its_place(podium: Podium, client: ServiceClient) -> None:
+async def test_what_waits_is_told_its_place(served: Podium, client: ServiceClient) -> None:
     async with talk(client, "p") as p:
         first, _ = p.send("go on")
         await first.until("message_update")
@@ -166,44 +156,43 @@ async def test_what_waits_is_told_its_place(podium: Podium, client: ServiceClien
         await fourth.until("message_update")
         assert (await fifth.until("queued", 1))["before"] <= 3
         await p.say("you", BusyPolicy.STEER)
-    assert said(podium, "p") == ["go on", "steered by me", "two", "go on 4", "steered by you", "five"]
+    assert said(served, "p") == ["go on", "steered by me", "two", "go on 4", "steered by you", "five"]
 
 
-async def test_code_that_blocks_is_ended_for_a_message_that_interrupts(
-    podium: Podium, client: ServiceClient, tmp_path: Path
+async def test_an_interrupting_message_ends_code_that_blocks_and_a_repeat_of_an_answered_one_ends_nothing(
+    served: Podium, client: ServiceClient, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
-    async with talk(client, "b") as b:
+    async with talk(client, "r") as r, talk(client, "b") as b:
+        first = await r.say("hello", key="once")
+        long, long_done = r.send("go on")
+        await long.until("message_update")
+        assert (await r.say("hello", BusyPolicy.INTERRUPT, "once"))[-1] == first[-1]
+
         blocked, blocked_done = b.send(f"block after {gate}")
         await blocked.until("message_start")
         gate.touch()
         await until(lambda: not gate.exists())
         assert (await b.say("now this", BusyPolicy.INTERRUPT))[-1]["type"] == "turn_end"
         assert (await blocked_done)[-1]["error"]["type"] == "Cancelled"
-    assert said(podium, "b") == ["now this"]
-    # It was not tried again before it was cancelled.
-    (cancelled,) = events(podium, "b", "turn.cancelled")
-    assert cancelled["payload"]["message_id"] == blocked.frames[0]["message_id"]
 
-
-async def test_a_repeat_of_what_was_answered_stops_nobody(podium: Podium, client: ServiceClient) -> None:
-    async with talk(client, "r") as r:
-        first = await r.say("hello", key="once")
-        long, long_done = r.send("go on")
-        await long.until("message_update")
-        assert (await r.say("hello", BusyPolicy.INTERRUPT, "once"))[-1] == first[-1]
-        await asyncio.sleep(7)  # a process that had to be ended for it would be by now
+        # By now the process of the other turn, too, would have been ended after its grace period.
         await r.say("me", BusyPolicy.STEER)
         frames = await long_done
         assert [frame["type"] for frame in frames if frame["type"] in {"turn_retry", "turn_end"}] == ["turn_end"]
-    assert said(podium, "r") == ["hello", "go on", "steered by me"]
+    assert said(served, "r") == ["hello", "go on", "steered by me"]
+    assert said(served, "b") == ["now this"]
+    # It was not tried again before it was cancelled.
+    (cancelled,) = events(served, "b", "turn.cancelled")
+    assert cancelled["payload"]["message_id"] == blocked.frames[0]["message_id"]
 
 
 @pytest.mark.parametrize("policy", [BusyPolicy.INTERRUPT, BusyPolicy.STEER])
 async def test_a_host_that_dies_at_that_moment_loses_no_message(
-    podium: Podium, client: ServiceClient, policy: BusyPolicy
+    served: Podium, client: ServiceClient, policy: BusyPolicy
 ) -> None:
-    async with talk(client, "k") as k:
+    key = f"dies-{policy}"
+    async with talk(client, key) as k:
         long, long_done = k.send("go on")
         pid = int((await long.until("message_update"))["delta"])
         other, other_done = k.send("this", policy)
@@ -213,10 +202,10 @@ async def test_a_host_that_dies_at_that_moment_loses_no_message(
         assert frames[-1]["type"] == "turn_end"
         if policy is BusyPolicy.STEER:
             assert last["type"] == "turn_end"
-            assert said(podium, "k") == ["go on", "steered by this"]
+            assert said(served, key) == ["go on", "steered by this"]
         else:
             assert last["error"]["type"] == "Cancelled"
-            assert said(podium, "k") == ["this"]
-    (agent,) = podium.json("ps")["agents"]
+            assert said(served, key) == ["this"]
+    agent = served.row(f"steered/{key}")
     assert (agent["pending"], agent["parked"]) == (0, 0)
-    assert podium("verify").returncode == 0
+    assert served("verify").returncode == 0

@@ -83,8 +83,8 @@ def wait_for(file: Path) -> None:
     wait_until(file.exists)
 
 
-def test_the_next_message_runs_the_edited_code(podium: Podium, project: Project) -> None:
-    chat = podium.chat(project.spec, "a")
+def test_the_next_message_runs_the_edited_code(served: Podium, project: Project) -> None:
+    chat = served.chat(project.spec, "next")
     (pid, *words), start = said(chat)
     assert words == ["hello", "first", "1"]
     assert start is not None
@@ -103,9 +103,9 @@ def test_the_next_message_runs_the_edited_code(podium: Podium, project: Project)
     assert again["code"]["stamp"] != start["code"]["stamp"]
 
     project.module.write_text("WORD = 'goodbye'\n")
-    finished = podium("run", project.spec, "--key", "a", "--message", "hi")
+    finished = served("run", project.spec, "--key", "next", "--message", "hi")
     assert finished.stdout.split()[1:] == ["goodbye", "second", "4"]
-    assert f"edited/a runs edited code: {project.file} as it is now" in finished.stderr
+    assert f"edited/next runs edited code: {project.file} as it is now" in finished.stderr
 
     project.edit("second", "third")
     project.edit("class Edited", "class Edited(")
@@ -113,15 +113,15 @@ def test_the_next_message_runs_the_edited_code(podium: Podium, project: Project)
     assert chat.until("error")[-1]["error"]["type"] == "AgentFileBroken"
     assert chat.close() == ExitCode.FILE_BROKEN
     project.edit("class Edited(", "class Edited")
-    finished = podium("run", project.spec, "--key", "a", "--message", "hi")
+    finished = served("run", project.spec, "--key", "next", "--message", "hi")
     assert finished.stdout.split()[1:] == ["goodbye", "third", "6"], "the message before was kept, and handled first"
-    assert "turn.failed" not in [event["type"] for event in podium.lines("log", "edited/a")]
-    assert podium("verify").returncode == 0
+    assert "turn.failed" not in [event["type"] for event in served.lines("log", "edited/next")]
+    assert served("verify").returncode == 0
 
 
-def test_a_turn_ends_on_the_code_that_it_began_with(podium: Podium, project: Project, tmp_path: Path) -> None:
+def test_a_turn_ends_on_the_code_that_it_began_with(served: Podium, project: Project, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    chat, other = podium.chat(project.spec, "a"), podium.chat(project.spec, "a")
+    chat, other = served.chat(project.spec, "begun"), served.chat(project.spec, "begun")
     chat.send(str(gate))  # its code blocks its process meanwhile
     wait_for(gate.with_name("begun"))
     project.edit("first", "second")
@@ -135,15 +135,15 @@ def test_a_turn_ends_on_the_code_that_it_began_with(podium: Podium, project: Pro
     assert text_of(frames).split()[1:] == ["hello", "second", "2"]
     assert [frame["reloaded"] for frame in frames if frame["type"] == "agent_start"] == [True]
     assert chat.close() == other.close() == 0
-    assert "turn.failed" not in [event["type"] for event in podium.lines("log", "edited/a")]
+    assert "turn.failed" not in [event["type"] for event in served.lines("log", "edited/begun")]
 
 
-def test_another_file_of_the_same_agent_runs_when_it_is_asked_for(podium: Podium, project: Project) -> None:
-    chat = podium.chat(project.spec, "a")
+def test_another_file_of_the_same_agent_runs_when_it_is_asked_for(served: Podium, project: Project) -> None:
+    chat = served.chat(project.spec, "other")
     said(chat)
     copy = project.file.with_name("copy.py")
     copy.write_text(project.file.read_text().replace("first", "copied"))
-    finished = podium("run", f"{copy}:Edited", "--key", "a", "--message", "hi")
+    finished = served("run", f"{copy}:Edited", "--key", "other", "--message", "hi")
     assert finished.stdout.split()[1:] == ["hello", "copied", "2"]
     assert f"runs edited code: {copy}" in finished.stderr
     assert chat.close() == 0

@@ -10,18 +10,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import jsonpatch
+import pytest
 
 from coordinator.home import Home
 from tests.waiting import wait_until
 
-from .conftest import HELLO, kill_everything, mounts_of, places_of, text_of
+from .conftest import HELLO, SharedService, kill_everything, mounts_of, places_of, text_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from .conftest import Podium
 
 AGENTS = Path(__file__).parent / "agents.py"
 WORKER = f"{AGENTS}:Worker"
 PATIENT = f"{AGENTS}:Patient"
+
+
+@pytest.fixture(scope="module")
+def hasty_service() -> Iterator[SharedService]:
+    """A service that soon counts a host as dead, and has short logs."""
+    service = SharedService(PODIUM_SILENCE_S="6", PODIUM_LEASE_TTL_S="3", PODIUM_LOG_BYTES="20000")
+    yield service
+    service.end()
+
+
+@pytest.fixture
+def hasty(hasty_service: SharedService) -> Iterator[Podium]:
+    """The command on its home."""
+    with hasty_service.lent() as podium:
+        yield podium
 
 
 def test_the_same_key_goes_on_where_it_was(podium: Podium) -> None:
@@ -51,32 +69,32 @@ def test_the_same_key_goes_on_where_it_was(podium: Podium) -> None:
     assert stored == len(events)
 
 
-def test_to_zero_and_back(podium: Podium, tmp_path: Path) -> None:
+def test_to_zero_and_back(served: Podium, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    chat = podium.chat(WORKER, "z")
+    chat = served.chat(WORKER, "z")
     chat.send(f"wait for {gate}")
     pid = int(chat.until("message_update")[-1]["delta"])
-    assert mounts_of(podium.home)  # in its turn: afterwards it soon sleeps
+    assert mounts_of(served.home)  # in its turn: afterwards it soon sleeps
     gate.touch()
     assert chat.until("turn_end", "error")[-1]["type"] == "turn_end"
-    wait_until(lambda: awake(podium, "worker/z") is False)
+    wait_until(lambda: awake(served, "worker/z") is False)
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
-    wait_until(lambda: not mounts_of(podium.home))
+    wait_until(lambda: not mounts_of(served.home))
     second = chat.say("two")
     assert [frame["type"] for frame in second[:2]] == ["accepted", "agent_start"]
     assert text_of(second).split()[1] == "2"
-    assert podium("cat", "worker/z", "out.txt").stdout == "2 two\n"
-    assert podium("cat", "worker/z", "out.txt@1").stdout == f"1 wait for {gate}\n"
-    history = podium.json("history", "worker/z", "out.txt")
+    assert served("cat", "worker/z", "out.txt").stdout == "2 two\n"
+    assert served("cat", "worker/z", "out.txt@1").stdout == f"1 wait for {gate}\n"
+    history = served.json("history", "worker/z", "out.txt")
     assert [entry["iteration"] for entry in history] == [1, 2]
     assert [entry["turn"] for entry in history] == [1, 2]
     assert {"iteration", "timestamp", "size", "hash", "op", "turn"} <= set(history[0])
     assert chat.close() == 0
-    wait_until(lambda: not mounts_of(podium.home))
+    wait_until(lambda: not mounts_of(served.home))
 
 
-def test_kill_of_the_host_in_the_middle_of_a_turn(podium: Podium) -> None:
-    chat = podium.chat(PATIENT, "k")
+def test_kill_of_the_host_in_the_middle_of_a_turn(served: Podium) -> None:
+    chat = served.chat(PATIENT, "k")
     chat.say("before")
     chat.send("hang")
     pids = []
@@ -96,12 +114,12 @@ def test_kill_of_the_host_in_the_middle_of_a_turn(podium: Podium) -> None:
     assert last["parked"] is True
     assert len(set(pids)) == 3
     # From its last commit: nothing of the killed turn is there.
-    state = podium.json("state", "patient/k")
+    state = served.json("state", "patient/k")
     assert state["turn"] == 1
     assert state["state"] == {"count": 1, "said": ["before"], "ratio": 0.5}
     assert text_of(chat.say("after")).split()[1] == "2"
-    assert podium("cat", "patient/k", "out.txt").stdout == "2 after\n"
-    events = podium.lines("log", "patient/k")
+    assert served("cat", "patient/k", "out.txt").stdout == "2 after\n"
+    events = served.lines("log", "patient/k")
     failed = [event["payload"] for event in events if event["type"] == "turn.failed"]
     assert [failure["attempt"] for failure in failed] == [1, 2, 3]
     assert {failure["error"]["type"] for failure in failed} == {"HostLost"}
@@ -109,16 +127,15 @@ def test_kill_of_the_host_in_the_middle_of_a_turn(podium: Podium) -> None:
     types = [event["type"] for event in events if event["turn"] == 1]
     assert types.count("user_message") == types.count("turn.committed") == 1
     # Iteration numbers of the killed tries are not given out again.
-    iterations = [entry["iteration"] for entry in podium.json("history", "patient/k", "out.txt")]
+    iterations = [entry["iteration"] for entry in served.json("history", "patient/k", "out.txt")]
     assert iterations == sorted(set(iterations))
     chat.close()
-    assert podium("verify", "patient/k").returncode == 0
+    assert served("verify", "patient/k").returncode == 0
 
 
-def test_a_host_that_hangs_counts_as_dead_and_is_harmless_when_it_comes_back(podium: Podium, tmp_path: Path) -> None:
-    podium.environment |= {"PODIUM_SILENCE_S": "6", "PODIUM_LEASE_TTL_S": "3"}
+def test_a_host_that_hangs_counts_as_dead_and_is_harmless_when_it_comes_back(hasty: Podium, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
-    chat = podium.chat(PATIENT, "h")
+    chat = hasty.chat(PATIENT, "h")
     chat.send(f"wait for {gate}")
     pid = int(chat.until("message_update")[-1]["delta"])
     os.kill(pid, signal.SIGSTOP)
@@ -133,10 +150,10 @@ def test_a_host_that_hangs_counts_as_dead_and_is_harmless_when_it_comes_back(pod
             os.kill(pid, signal.SIGCONT)
     wait_until(lambda: not Path(f"/proc/{pid}").exists())
     assert chat.say("after")[-1]["turn"] == 2
-    assert podium.json("state", "patient/h")["state"]["said"] == [f"wait for {gate}", "after"]
-    assert podium("cat", "patient/h", "out.txt").stdout == "2 after\n"
+    assert hasty.json("state", "patient/h")["state"]["said"] == [f"wait for {gate}", "after"]
+    assert hasty("cat", "patient/h", "out.txt").stdout == "2 after\n"
     assert chat.close() == 0
-    assert podium("verify").returncode == 0
+    assert hasty("verify").returncode == 0
 
 
 def test_kill_of_everything_at_once(podium: Podium, tmp_path: Path) -> None:
@@ -176,25 +193,24 @@ def test_clients_share_a_service_and_the_last_one_ends_it(podium: Podium) -> Non
     assert list((podium.home / "nodes" / "local" / "mounts").iterdir()) == []
 
 
-def test_logs_are_bounded(podium: Podium) -> None:
-    podium.environment["PODIUM_LOG_BYTES"] = "20000"
-    chat = podium.chat(PATIENT, "verbose")
+def test_logs_are_bounded(hasty: Podium) -> None:
+    chat = hasty.chat(PATIENT, "verbose")
     for _ in range(3):
         chat.say("print")
-        wait_until(lambda: longest_log(podium) <= 20_000)
-    (old,) = (podium.home / "logs").glob("patient-*.log.1")
-    (log,) = (podium.home / "logs").glob("patient-*.log")  # it may have been begun anew in the middle of a turn
+        wait_until(lambda: longest_log(hasty) <= 20_000)
+    (old,) = (hasty.home / "logs").glob("patient-verbose*.log.1")
+    (log,) = (hasty.home / "logs").glob("patient-verbose*.log")  # it may have been begun anew in the middle of a turn
     assert "said before line 999\n" in old.read_text() + log.read_text()
     assert chat.close() == 0
 
 
-def test_agents_talk_to_each_other(podium: Podium) -> None:
-    chat = podium.chat(PATIENT, "a")
-    chat.say("tell patient/b")
-    wait_until(lambda: known(podium, "patient/b") and podium.json("state", "patient/b")["turn"] == 1)
-    chat.say("tell patient/b")  # which is awake now
-    wait_until(lambda: podium.json("state", "patient/b")["turn"] == 2)
-    assert podium.json("state", "patient/b")["state"]["said"] == ["from patient/a"] * 2
+def test_agents_talk_to_each_other(served: Podium) -> None:
+    chat = served.chat(PATIENT, "talks")
+    chat.say("tell patient/listens")
+    wait_until(lambda: known(served, "patient/listens") and served.json("state", "patient/listens")["turn"] == 1)
+    chat.say("tell patient/listens")  # which is awake now
+    wait_until(lambda: served.json("state", "patient/listens")["turn"] == 2)
+    assert served.json("state", "patient/listens")["state"]["said"] == ["from patient/talks"] * 2
     chat.close()
 
 
@@ -204,26 +220,26 @@ def test_leaving_in_the_middle_of_a_turn_is_no_failed_attempt(podium: Podium) ->
     chat.until("message_update")
     chat.kill()
     wait_until(lambda: podium.json("ps")["service"] is False)
-    assert podium.json("ps")["agents"][0]["pending"] == 1
+    assert podium.row("patient/l")["pending"] == 1
     (event,) = [event for event in podium.lines("log", "patient/l") if event["type"] == "turn.failed"]
     assert event["payload"]["message_id"] is None
     assert event["payload"]["error"]["type"] == "Interrupted"
 
 
-def test_edited_code_runs_at_the_next_wake(podium: Podium, tmp_path: Path) -> None:
+def test_edited_code_runs_at_the_next_wake(served: Podium, tmp_path: Path) -> None:
     file = tmp_path / "edited.py"
     source = AGENTS.read_text()
     file.write_text(source)
-    chat = podium.chat(f"{file}:Worker", "x")
+    chat = served.chat(f"{file}:Worker", "x")
     assert text_of(chat.say("one")).split()[1] == "1"
     file.write_text(source.replace('f" {ctx.state.count}"', 'f" edited {ctx.state.count}"'))
-    wait_until(lambda: awake(podium, "worker/x") is False)
+    wait_until(lambda: awake(served, "worker/x") is False)
     assert text_of(chat.say("two")).split()[1:] == ["edited", "2"]
     chat.close()
 
 
-def test_a_raising_message_says_so_and_the_chat_goes_on(podium: Podium) -> None:
-    chat = podium.chat(PATIENT, "f")
+def test_a_raising_message_says_so_and_the_chat_goes_on(served: Podium) -> None:
+    chat = served.chat(PATIENT, "f")
     frames = chat.say("fail")
     assert frames[-1]["type"] == "error"
     assert frames[-1]["error"] == {"type": "ValueError", "message": "as told"}
@@ -234,16 +250,16 @@ def test_a_raising_message_says_so_and_the_chat_goes_on(podium: Podium) -> None:
     chat.close()
 
 
-def test_without_fuse_it_runs_on_plain_directories(podium: Podium) -> None:
-    podium.environment["PODIUM_PRESENTATION"] = "dir"
-    chat = podium.chat(WORKER, "d")
+def test_without_fuse_it_runs_on_plain_directories(served_in_directories: Podium) -> None:
+    plain = served_in_directories
+    chat = plain.chat(WORKER, "d")
     chat.say("one")
-    assert not mounts_of(podium.home)
-    wait_until(lambda: awake(podium, "worker/d") is False)
+    assert not mounts_of(plain.home)
+    wait_until(lambda: awake(plain, "worker/d") is False)
     assert text_of(chat.say("two")).split()[1] == "2"
     chat.close()
-    assert podium("cat", "worker/d", "out.txt@1").stdout == "1 one\n"
-    assert podium("verify").returncode == 0
+    assert plain("cat", "worker/d", "out.txt@1").stdout == "1 one\n"
+    assert plain("verify").returncode == 0
 
 
 def longest_log(podium: Podium) -> int:
@@ -257,10 +273,9 @@ def longest_log(podium: Podium) -> int:
 
 def known(podium: Podium, agent: str) -> bool:
     """Whether a home has started an agent, as ``podium ps`` says."""
-    return any(row["agent"] == agent and row["version"] for row in podium.json("ps")["agents"])
+    return bool(podium.row(agent).get("version"))
 
 
 def awake(podium: Podium, agent: str) -> bool:
     """Whether an agent is awake, as ``podium ps`` says."""
-    (row,) = [row for row in podium.json("ps")["agents"] if row["agent"] == agent]
-    return bool(row["status"] == "awake")
+    return bool(podium.row(agent)["status"] == "awake")

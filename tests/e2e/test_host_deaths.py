@@ -6,30 +6,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pytest
-
 from coordinator.cli.exits import ExitCode
 
-from .conftest import HELLO
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from .conftest import Podium
 
 AGENT = f"{Path(__file__).parent / 'deaths.py'}:Deaths"
 LOST = "HostLost: its process ended before the turn was committed"
 KERNEL_TELLS = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 15)
 """Whether the kernel tells the exit status of a process that is no child."""
-
-
-@pytest.fixture
-def served(podium: Podium) -> Iterator[Podium]:
-    """The command on a home whose service stays up meanwhile."""
-    chat = podium.chat(HELLO, "stays")
-    chat.say("hi")
-    yield podium
-    assert chat.close() == ExitCode.OK
 
 
 def test_each_failed_try_says_how_the_process_ended(served: Podium) -> None:

@@ -33,6 +33,13 @@ def no_writer_is_left(tmp_path: Path) -> Iterator[None]:
         os.kill(int((tmp_path / "started").read_text()), signal.SIGKILL)
 
 
+@pytest.fixture(params=["fuse", "dir"])
+def presented(request: pytest.FixtureRequest) -> Podium:
+    """The command on a home whose service is up and presents workspaces in one of the ways."""
+    podium: Podium = request.getfixturevalue("served" if request.param == "fuse" else "served_in_directories")
+    return podium
+
+
 def said(chat: Chat, text: str) -> list[str]:
     """What the agent answers: the id of its process first."""
     frames = chat.say(text)
@@ -40,17 +47,15 @@ def said(chat: Chat, text: str) -> list[str]:
     return str(next(frame["text"] for frame in frames if frame["type"] == "message_end")).split()
 
 
-@pytest.mark.parametrize("presentation", ["fuse", "dir"])
-def test_a_workspace_is_at_one_path_in_all_activations(podium: Podium, presentation: str) -> None:
-    podium.environment["PODIUM_PRESENTATION"] = presentation
-    chat = podium.chat(PLACED, "a")
+def test_a_workspace_is_at_one_path_in_all_activations(presented: Podium) -> None:
+    chat = presented.chat(PLACED, "a")
     _, leads, place, link = said(chat, "where")
     assert leads == "True"
     assert len(place) <= PATH_LIMIT
-    assert Path(place).parent == places_of(podium.home)
-    assert places_of(podium.home).stat().st_mode & 0o777 == 0o700
+    assert Path(place).parent == places_of(presented.home)
+    assert places_of(presented.home).stat().st_mode & 0o777 == 0o700
     said(chat, "script")
-    podium("passivate", "placed/a")
+    presented("passivate", "placed/a")
     assert not os.path.lexists(place)
     pid, leads, again, other_link = said(chat, "where")
     assert (leads, again) == ("True", place)
@@ -59,20 +64,18 @@ def test_a_workspace_is_at_one_path_in_all_activations(podium: Podium, presentat
     os.kill(int(pid), signal.SIGKILL)
     assert said(chat, "where")[1:3] == ["True", place]
     chat.close()
-    other = podium.chat(PLACED, "b")
+    other = presented.chat(PLACED, "b")
     assert said(other, "where")[2] != place
     other.close()
-    assert podium("verify").returncode == 0
+    assert presented("verify").returncode == 0
 
 
 @pytest.mark.parametrize("way", ["exec", "fork"])
-@pytest.mark.parametrize("presentation", ["fuse", "dir"])
 def test_what_a_killed_activation_left_behind_writes_nothing_into_the_next_one(
-    podium: Podium, tmp_path: Path, presentation: str, way: str
+    presented: Podium, tmp_path: Path, way: str
 ) -> None:
-    podium.environment["PODIUM_PRESENTATION"] = presentation
     gate, started = tmp_path / "gate", tmp_path / "started"
-    chat = podium.chat(PLACED, "a")
+    chat = presented.chat(PLACED, f"killed-{way}")
     pid, *_ = said(chat, f"leave {way} {gate} {started}")
     writer = int(started.read_text())
     gate.touch()
@@ -82,16 +85,16 @@ def test_what_a_killed_activation_left_behind_writes_nothing_into_the_next_one(
     for _ in range(3):
         assert said(chat, "files")[1:] == ["said.txt"]
     chat.close()
-    assert podium("verify").returncode == 0
+    assert presented("verify").returncode == 0
 
 
-def test_what_an_activation_left_behind_ends_with_it(podium: Podium, tmp_path: Path) -> None:
+def test_what_an_activation_left_behind_ends_with_it(served: Podium, tmp_path: Path) -> None:
     gate, started = tmp_path / "gate", tmp_path / "started"
-    chat = podium.chat(PLACED, "a")
+    chat = served.chat(PLACED, "ends")
     said(chat, f"leave exec {gate} {started}")
     writer = int(started.read_text())
     assert runs(writer)
-    podium("passivate", "placed/a")
+    served("passivate", "placed/ends")
     assert not runs(writer)
     assert said(chat, "files")[1:] == ["said.txt"]
     chat.close()
@@ -113,38 +116,38 @@ def test_what_outlived_the_service_writes_nothing_into_the_next_activation(podiu
     assert podium("verify").returncode == 0
 
 
-def test_a_copy_of_a_home_whose_service_runs_is_refused(podium: Podium) -> None:
-    chat = podium.chat(PLACED, "a")
+def test_a_copy_of_a_home_whose_service_runs_is_refused(served: Podium, tmp_path: Path) -> None:
+    chat = served.chat(PLACED, "refused")
     _, _, place, _ = said(chat, "where")
-    copy = podium.home.parent / "copy"
-    shutil.copytree(podium.home, copy, symlinks=True)
-    copied = type(podium)(copy, {**podium.environment, "PODIUM_TEST_HOME": str(copy)})
-    refused = copied("run", PLACED, "--key", "a", "--message", "where", check=False)
+    copy = tmp_path / "copy"
+    shutil.copytree(served.home, copy, symlinks=True)
+    copied = type(served)(copy, {**served.environment, "PODIUM_TEST_HOME": str(copy)})
+    refused = copied("run", PLACED, "--key", "refused", "--message", "where", check=False)
     assert refused.returncode == ExitCode.HOME_ERROR, refused.stderr
     assert str(copy / "id") in refused.stderr
-    assert str(podium.home) in refused.stderr
+    assert str(served.home) in refused.stderr
     (copy / "id").unlink()
-    (_, _, elsewhere, _) = copied("run", PLACED, "--key", "a", "--message", "where").stdout.split()
+    (_, _, elsewhere, _) = copied("run", PLACED, "--key", "refused", "--message", "where").stdout.split()
     assert elsewhere != place
     assert said(chat, "where")[2] == place, "the copy has left it alone"
     chat.close()
     copied.end()
 
 
-def test_a_copy_whose_places_are_elsewhere_leaves_a_running_home_alone(podium: Podium, tmp_path: Path) -> None:
-    chat = podium.chat(PLACED, "a")
+def test_a_copy_whose_places_are_elsewhere_leaves_a_running_home_alone(served: Podium, tmp_path: Path) -> None:
+    chat = served.chat(PLACED, "elsewhere")
     before = said(chat, "where")
-    copy = podium.home.parent / "copy"
-    shutil.copytree(podium.home, copy, symlinks=True)
+    copy = tmp_path / "copy"
+    shutil.copytree(served.home, copy, symlinks=True)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     surroundings = {"PODIUM_TEST_HOME": str(copy), "PODIUM_WORKSPACES": str(elsewhere)}
-    copied = type(podium)(copy, {**podium.environment, **surroundings})
-    ran = copied("run", PLACED, "--key", "a", "--message", "where")
+    copied = type(served)(copy, {**served.environment, **surroundings})
+    ran = copied("run", PLACED, "--key", "elsewhere", "--message", "where")
     assert Path(ran.stdout.split()[2]).parent.parent == elsewhere
     assert runs(int(before[0]))
     assert os.path.lexists(before[2])
     assert said(chat, "where") == before
     chat.close()
     copied.end()
-    assert podium("verify").returncode == 0
+    assert served("verify").returncode == 0

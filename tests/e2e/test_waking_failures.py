@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-import pytest
-
 from coordinator.cli.exits import ExitCode
-from tests.e2e.conftest import HELLO, Podium
+from tests.e2e.conftest import Podium
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
 AGENT = """
@@ -37,15 +34,6 @@ FAILING = """
         def split(doc):
             raise LookupError("no text")
 """
-
-
-@pytest.fixture
-def served(podium: Podium) -> Iterator[Podium]:
-    """The command on a home whose service stays up meanwhile."""
-    chat = podium.chat(HELLO, "stays")
-    chat.say("hi")
-    yield podium
-    assert chat.close() == ExitCode.OK
 
 
 def test_state_that_cannot_be_loaded(served: Podium, tmp_path: Path) -> None:

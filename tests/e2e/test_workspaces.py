@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 HOARDER = f"{Path(__file__).with_name('agents.py')}:Hoarder"
 
 
-def test_an_agent_meets_its_quota_and_its_files_are_read_meanwhile(podium: Podium) -> None:
-    chat = podium.chat(HOARDER, "a")
+def test_an_agent_meets_its_quota_and_its_files_are_read_meanwhile(served: Podium) -> None:
+    chat = served.chat(HOARDER, "a")
 
     def said(text: str) -> str:
         frames = chat.say(text)
@@ -28,7 +28,7 @@ def test_an_agent_meets_its_quota_and_its_files_are_read_meanwhile(podium: Podiu
     assert said("three 0") == "written"
     assert said("four 0") == "EDQUOT"
     assert said("one 10") == "written"
-    files = AgentFileSystem(home=podium.home)
+    files = AgentFileSystem(home=served.home)
     sizes = {path: files.info(path)["size"] for path in files.find("hoarder/a")}
     assert sizes == {"hoarder/a/one": 10, "hoarder/a/three": 0, "hoarder/a/two": 40_000}
     assert files.cat("hoarder/a@1/one") == bytes(60_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from pathlib import Path
 from typing import Any
 
 from podium.agent import AgentContext, BaseAgent
@@ -25,10 +26,11 @@ class Troubled(BaseAgent):
         text = message["text"]
         ctx.state.count += 1
         (ctx.workspace / "who.txt").write_text(f"{ctx.key} {ctx.state.count}\n")
-        if text == "block":
+        if text.startswith("block "):
+            Path(text.removeprefix("block ")).touch()
             time.sleep(600)  # noqa: ASYNC251  as told
-        elif text == "sleep past the grace":
-            await asyncio.sleep(8)
+        elif text.startswith("wait for "):
+            await until_exists(Path(text.removeprefix("wait for ")))
         elif text == "interrupt":
             raise KeyboardInterrupt
         elif text == "exit":
@@ -38,12 +40,25 @@ class Troubled(BaseAgent):
 
 
 class Sleepy(Troubled):
-    """The same, but it goes to zero at once, and takes its time."""
+    """The same, but it goes to zero at once; its shutdown lasts until ``gate`` is in its message's directory."""
 
     class State(Troubled.State):
         _entity_type = "sleepy"
 
-    idle_timeout_s = 0.2
+    idle_timeout_s = 0.05
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        self.directory = Path(message["directory"])
+        await super().on_message(ctx, message)
 
     async def on_shutdown(self, ctx: AgentContext[Any]) -> None:
-        await asyncio.sleep(0.3)
+        gate = self.directory / "gate"
+        (self.directory / "shuts-down").touch()
+        await until_exists(gate)
+        gate.unlink()
+
+
+async def until_exists(gate: Path) -> None:
+    """Wait until a test makes a file."""
+    while not gate.exists():
+        await asyncio.sleep(0.005)
