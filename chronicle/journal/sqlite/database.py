@@ -358,7 +358,7 @@ def translate(error: sqlite3.Error, path: Path) -> ChronicleError:
     if name == "SQLITE_NOTADB":
         return Corrupt(f"{path} is not a SQLite database")
     if name.startswith("SQLITE_CORRUPT") or "Could not decode" in str(error):
-        return Corrupt(f"{path} is damaged: {error}")
+        return Corrupt(f"{path} is damaged: {error}", str(path))
     if name.startswith("SQLITE_BUSY"):
         return Unavailable(f"another program holds {path} locked for writing; close it and try again")
     if name.startswith("SQLITE_CONSTRAINT"):

@@ -9,6 +9,7 @@ import typer
 from chronicle.cli_kit.hints import with_hint
 from chronicle.cli_kit.progress import Progress
 from chronicle.cli_kit.terminal import one_line, write_json, write_line
+from chronicle.errors import Corrupt
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.hints import hint
 from coordinator.cli.lookup import find_agent
@@ -110,7 +111,10 @@ def _check(verifier: Verifier, session: Session, damage: str | None) -> SessionC
 def _result(check: SessionCheck) -> str:
     if check.problem is None:
         return "good"
-    return f"BAD: {with_hint(check.problem, hint(check.cause) if check.cause is not None else None)}"
+    advice = (
+        None if check.cause is None or isinstance(check.cause, Corrupt) else hint(check.cause)
+    )  # Corrupt: to verify
+    return f"BAD: {with_hint(check.problem, advice)}"
 
 
 def _verdict(checked: int, bad: int, damage: str | None) -> str:
