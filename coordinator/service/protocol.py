@@ -61,12 +61,16 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
     agent_start     agent, turn, code {file, stamp}, reloaded    the agent was woken for it (absent if it was awake);
                                                   ``stamp`` is a hash of the files that it runs, and ``reloaded`` tells
                                                   whether it was awake with other code
-    turn_start      turn, attempt                 frames of an earlier attempt are void
-    message_start   reply_id
+    turn_start      turn, attempt, event_id       frames of an earlier attempt are void; ``event_id`` is the id of the
+                                                  message's event, and tells apart attempts of one number; ``steered``
+                                                  is true if the message steers the turn of another one
+    message_start   reply_id, ordinal             ``ordinal``: the replies of an attempt are numbered from 1
     message_update  reply_id, delta               text in increments
     message_end     reply_id, text
     artifact        artifact_id, name, media_type, size    content handed out; can be fetched after turn_end
-    event           name, data                    an event that the agent emitted
+    event           name, data, ordinal           an event that the agent emitted, numbered from 1 in each attempt; not
+                                                  recorded, and replayed to a late reader while the attempt runs, the
+                                                  latest up to 1 MiB: the numbers tell what was dropped
     turn_retry      error {type, message}, attempt   this attempt was rolled back; it will be retried
     turn_end        turn, version, patch, data    committed: durable. Terminal; ``data`` is the result that the agent
                                                   set (absent if it set none)

@@ -115,7 +115,7 @@ class AgentContext(Generic[S]):
             PodiumError: the turn is over.
         """
         reply = self._scope.new_reply()
-        await self._scope.publish({"type": "message_start", "reply_id": reply.reply_id})
+        await self._scope.publish({"type": "message_start", "reply_id": reply.reply_id, "ordinal": reply.ordinal})
         if text:
             await reply.stream_token(text)
         return reply

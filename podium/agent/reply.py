@@ -29,14 +29,18 @@ class Reply:
     """A message from the agent to the sender of the message being handled, streamed as it is written.
 
     Created by `AgentContext.send_message`. Unfinished replies are finished when the hook returns.
+
+    Args:
+        ordinal: its number among the replies to the message, from 1, in the order in which they were begun.
     """
 
-    def __init__(self, sink: ReplySink, reply_id: str) -> None:
+    def __init__(self, sink: ReplySink, reply_id: str, ordinal: int) -> None:
         self.sink = sink
         self._parts: list[str] = []
         self._half = ""
         """The first half of a surrogate pair; the next token may have the second half."""
         self.reply_id = reply_id
+        self.ordinal = ordinal
         self.finished = False
 
     @property
@@ -47,7 +51,7 @@ class Reply:
     @property
     def record(self) -> JsonObject:
         """The payload of its ``assistant_message`` event."""
-        return {"message_id": self.reply_id, "text": self.text}
+        return {"message_id": self.reply_id, "ordinal": self.ordinal, "text": self.text}
 
     async def stream_token(self, token: str, *, final: bool = False) -> None:
         """Write a piece of text.

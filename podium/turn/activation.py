@@ -26,7 +26,7 @@ from podium.turn.commit import Cancellation
 from podium.turn.hook_runner import AttemptFailed
 from podium.turn.journal_frames import settled_frames
 from podium.turn.runner import TurnRunner, body_of
-from podium.turn.stream import StreamHub
+from podium.turn.stream import StreamHub, turn_start
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -294,8 +294,8 @@ class Activation:
         if self._hooks.is_cancelled(message.message_id):  # cancelled while it steered a turn that failed
             await self._drop(message)
             return Step.HANDLED
-        attempt = message.attempts + 1
-        self._publish(message, {"type": "turn_start", "turn": self.turn + 1, "attempt": attempt})
+        event_id = self._env.ids.event(self._env.clock.now_ms())
+        self._publish(message, turn_start(self.turn + 1, message.attempts + 1, event_id))
         try:
             await self._ensure_initialised(message)
             body = body_of(message)
@@ -305,7 +305,7 @@ class Activation:
                 await self._steer_early()
                 await self._agent.on_message(ctx, body)
 
-            done = await self._runner.run("message", message, on_message, self._class.turn_timeout_s)
+            done = await self._runner.run("message", message, on_message, self._class.turn_timeout_s, event_id=event_id)
         except AttemptFailed as failed:
             return await self._after_failure(message, failed)
         head = self._runner.ledger.head

@@ -1,6 +1,8 @@
 """The frames of a message, read back from the journal: for a reader that subscribes after the message was settled.
 
-A client that lost its connection, or repeats an idempotency key, gets the same terminal frame as a live reader.
+A client that lost its connection, or repeats an idempotency key, gets the last attempt in another form than a live
+reader: each reply as one text, in the order in which they were begun, and no emitted events.
+`coordinator.streams.position` continues a live stream with it.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from podium.events import (
 )
 from podium.turn.busy import BusyPolicy
 from podium.turn.commit import Cancellation
+from podium.turn.stream import turn_start
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -89,28 +92,51 @@ def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: Inbo
         yield {"type": "error", "error": _DROPPED, "attempt": message.attempts, "parked": False}
         return
     result: Frame = {}
+    said: list[Event] = []
     for event in store.events(head.branch_id, start.seq, head.seq, _SHOWN):
         if event.type == TURN_COMMITTED:  # under the id of another message, if this one steered its turn
+            steered = event.correlation_id != message.message_id
+            yield turn_start(event.turn, message.attempts + 1, start.event_id, steered=steered)
+            yield from _said(said, blobs)
             state = cast("dict[str, Json]", _payload(event, blobs)["state"])
             yield {"type": "turn_end", "turn": event.turn, "version": event.seq, "patch": state["patch"], **result}
             return
         if event.correlation_id == message.message_id and not event.erased:
-            payload = _payload(event, blobs)
             if event.type == MESSAGE_ANSWERED:
-                result = {"data": payload["data"]}
-                continue
-            if event.type == ARTIFACT_ADDED:
-                yield artifact_frame(payload)
-                continue
-            reply_id, text = payload["message_id"], payload["text"]
-            yield {"type": "message_start", "reply_id": reply_id}
-            yield {"type": "message_end", "reply_id": reply_id, "text": text}
+                result = {"data": _payload(event, blobs)["data"]}
+            else:
+                said.append(event)
+
+
+def _said(events: Sequence[Event], blobs: BlobReader) -> Iterator[Frame]:
+    """Yield the frames of replies and artifacts; a reply is recorded where it ended, and shown where it was begun."""
+    shown = [(event.type, _payload(event, blobs)) for event in events]
+    replies = [payload for kind, payload in shown if kind == ASSISTANT_MESSAGE]
+    for number, payload in enumerate(replies, 1):
+        payload.setdefault("ordinal", number)  # not in old events
+    begun = iter(sorted(replies, key=lambda payload: cast("int", payload["ordinal"])))
+    for kind, payload in shown:
+        if kind == ARTIFACT_ADDED:
+            yield artifact_frame(payload)
+        else:
+            yield from _reply(next(begun))
+
+
+def _reply(payload: dict[str, Json]) -> Iterator[Frame]:
+    reply_id, text = payload["message_id"], payload["text"]
+    yield {"type": "message_start", "reply_id": reply_id, "ordinal": payload["ordinal"]}
+    if payload.get("partial"):
+        yield {"type": "message_update", "reply_id": reply_id, "delta": text}
+    else:
+        yield {"type": "message_end", "reply_id": reply_id, "text": text}
 
 
 def _not_committed(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> Iterator[Frame]:
     parked = message.status is MessageStatus.PARKED
     event = _last(store, head, (TURN_FAILED if parked else TURN_CANCELLED,), message.message_id)
     payload = _payload(event, blobs) if event is not None else {}
+    if event is not None and payload.get("policy") == BusyPolicy.INTERRUPT:
+        yield from _interrupted(store, blobs, head, message, event)
     if parked:
         error, hook = payload.get("error", _DROPPED), payload.get("hook")
         yield {"type": "error", "error": error, "hook": hook, "attempt": message.attempts, "parked": True}
@@ -118,6 +144,20 @@ def _not_committed(store: JournalStore, blobs: BlobReader, head: Head, message: 
         policy, by = (cast("str | None", payload.get(key)) for key in ("policy", "by"))
         error = cast("Json", Cancellation(BusyPolicy(policy) if policy else None, by).error)
         yield {"type": "error", "error": error, "attempt": message.attempts, "parked": False}
+
+
+def _interrupted(
+    store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage, cancelled: Event
+) -> Iterator[Frame]:
+    """Yield what an interrupted turn had said, if it had said anything."""
+    start = _last(store, head, (USER_MESSAGE,), message.message_id)
+    if start is None:
+        return
+    replies = store.events(head.branch_id, start.seq, cancelled.seq, (ASSISTANT_MESSAGE,))
+    said = [event for event in replies if event.correlation_id == message.message_id and not event.erased]
+    if said:
+        yield turn_start(start.turn + 1, message.attempts + 1, start.event_id)
+        yield from _said(said, blobs)
 
 
 def _last(store: JournalStore, head: Head, types: Sequence[str], message_id: str) -> Event | None:

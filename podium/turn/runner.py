@@ -26,25 +26,26 @@ from podium.agent.context import AgentContext
 from podium.agent_record import AgentRecord, read_agent, snapshot_body
 from podium.artifacts.writing import ArtifactWriter
 from podium.errors import AgentLoadError, UnknownAgent
-from podium.events import HOOKS, USER_MESSAGE
+from podium.events import HOOKS
 from podium.history.branching import rolled_back_trees
 from podium.history.fold import mark_commit, plan_retention
 from podium.state import StateError, from_json, migration_patch, take, to_json
 from podium.state.access import permit_turn, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
-from podium.turn.commit import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit, user_message
+from podium.turn.commit import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit
 from podium.turn.hook_runner import AttemptFailed, HookRunner, describe
 from podium.turn.ledger import Ledger
 from podium.turn.ports import Environment, WorkspaceRequest
 from podium.turn.scope import TurnScope
 from podium.turn.snapshot_policy import SnapshotPolicy
 from podium.turn.steering import Steering
+from podium.turn.stream import turn_start
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from chronicle.canonical import Json, JsonObject
-    from chronicle.ids import BlobId
+    from chronicle.ids import BlobId, EventId
     from chronicle.journal.records import Commit, Draft, Head, InboxMessage, Lease, Outcome, Session
     from chronicle.workspace.port import TreeRef, Workspace
     from podium.address import Address
@@ -165,6 +166,7 @@ class TurnRunner:
         hook: Callable[[AgentContext[Any]], Awaitable[Any]],
         limit_s: float,
         *,
+        event_id: EventId | None = None,
         stream_of: InboxMessage | None = None,
     ) -> CompletedTurn:
         """Run a hook, and commit its turn unless it changed nothing; call `begin_next_turn` afterwards.
@@ -173,6 +175,7 @@ class TurnRunner:
 
         Args:
             message: what the turn handles and consumes.
+            event_id: the id of the message's event; required with a message.
             stream_of: for a hook that runs on behalf of a message, the message whose stream gets the events that the
                 hook emits. Its replies and artifacts answer no message and are only recorded: a client would get them
                 or not, depending on whether the agent slept.
@@ -193,7 +196,8 @@ class TurnRunner:
             self._env.run_blocking,
         )
         if message is not None:
-            scope.record(USER_MESSAGE, user_message(message))  # first: its replies follow it
+            assert event_id is not None, "a message is recorded as an event"
+            scope.record_message(message, event_id)  # first: its replies follow it
         context = self._context(scope)
         steerable = message is not None and self._steerable
         steering = self._steering = Steering(lambda handed: self._steer(scope, handed)) if steerable else None
@@ -271,9 +275,9 @@ class TurnRunner:
         return self._steering is not None and self._steering.has(message_id)
 
     async def _steer(self, scope: TurnScope, message: InboxMessage) -> None:
-        start: Frame = {"type": "turn_start", "turn": scope.turn, "attempt": message.attempts + 1, "steered": True}
-        self._publish(message, start)
-        handed = scope.steered(message, lambda frame: self._publish(message, frame))
+        event_id = self._env.ids.event(self._env.clock.now_ms())
+        self._publish(message, turn_start(scope.turn, message.attempts + 1, event_id, steered=True))
+        handed = scope.steered(message, lambda frame: self._publish(message, frame), event_id)
         assert self._permit is not None, "a turn is steered while it runs"
         with use_permit(self._permit):  # the task was created by the caller of `steer`
             await self._agent.on_steer(self._context(handed), body_of(message))

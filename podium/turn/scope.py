@@ -91,10 +91,11 @@ class TurnScope:
         self._clock = clock
         self._ids = ids
         self._run_blocking = run_blocking
+        self._replies_begun = 0
         self._collected = _Collected(artifacts)
 
-    def steered(self, message: InboxMessage, publish: Callable[[Frame], None]) -> TurnScope:
-        """Return a scope of the same turn for a message that steers it, and record the message."""
+    def steered(self, message: InboxMessage, publish: Callable[[Frame], None], event_id: EventId) -> TurnScope:
+        """Return a scope of the same turn for a message that steers it, and record the message as an event."""
         self._check_open()
         collected = self._collected
         scope = TurnScope(
@@ -108,7 +109,7 @@ class TurnScope:
             self._run_blocking,
         )
         scope._collected = collected
-        scope.record(USER_MESSAGE, user_message(message))
+        scope.record_message(message, event_id)
         return scope
 
     @property
@@ -134,7 +135,8 @@ class TurnScope:
     def new_reply(self) -> Reply:
         """Return a new reply of this turn."""
         self._check_open()
-        reply = Reply(self, self._ids.other("rpl_", self._clock.now_ms()))
+        self._replies_begun += 1
+        reply = Reply(self, self._ids.other("rpl_", self._clock.now_ms()), self._replies_begun)
         self._collected.replies.append(reply)
         return reply
 
@@ -146,6 +148,11 @@ class TurnScope:
         """
         self._check_open()
         self._collected.drafts.append(self._draft(event_type, payload))
+
+    def record_message(self, message: InboxMessage, event_id: EventId) -> None:
+        """Add the message being handled to the turn, under the event id that its ``turn_start`` frame announced."""
+        self._check_open()
+        self._collected.drafts.append(self._draft(USER_MESSAGE, user_message(message), event_id))
 
     async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None) -> str:
         """Add an artifact to the turn, send its frame, and return its id; see `AgentContext.add_artifact`."""

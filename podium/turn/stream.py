@@ -1,6 +1,6 @@
 """Streams of frames to clients: one stream per message, many subscribers, no back-pressure on the turn.
 
-A slow subscriber neither delays the agent nor buffers without bound: pending text deltas of one reply are merged.
+A slow subscriber neither delays the agent nor buffers without bound (`Backlog`).
 """
 
 from __future__ import annotations
@@ -9,67 +9,129 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from chronicle.canonical import encode
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator, Sequence
 
-__all__ = ["TERMINAL_FRAMES", "Frame", "StreamHub", "Subscription"]
+    from chronicle.ids import EventId
+
+__all__ = ["MOST_EVENT_BYTES", "TERMINAL_FRAMES", "Backlog", "Frame", "StreamHub", "Subscription", "turn_start"]
 
 Frame: TypeAlias = dict[str, Any]
 """One JSON object of a message's stream; `coordinator.service.protocol` lists the types and keys."""
 
 TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
 """The last frame of a stream: exactly one of these."""
+MOST_EVENT_BYTES: Final = 1024 * 1024
+"""Limit of the emitted events that a backlog holds, in bytes of JSON: an agent may emit any number of them."""
+_OF_THE_MESSAGE: Final = frozenset({"accepted", "agent_start", "turn_retry"})
+"""Frames that a new attempt does not make void."""
 
 
-class _Backlog:
-    """Pending frames; adjacent text of one reply is merged.
+def turn_start(turn: int, attempt: int, event_id: EventId, *, steered: bool = False) -> Frame:
+    """Return the frame that begins an attempt.
+
+    Args:
+        turn: the number that the turn gets when it commits.
+        attempt: from 1. An attempt that ended with its activation may be repeated under its number.
+        event_id: the id of the message's event: unique to the attempt, and in the journal if it commits.
+        steered: whether the message steers the turn of another one.
+    """
+    frame: Frame = {"type": "turn_start", "turn": turn, "attempt": attempt, "event_id": event_id}
+    return {**frame, "steered": True} if steered else frame
+
+
+class Backlog:
+    """The frames of a message up to now, or those that a subscriber has not read.
+
+    It is bounded by what the attempts say: text of a reply is merged, unless another kind of frame is between, and of
+    emitted events the latest are kept, at most `MOST_EVENT_BYTES` of them (or one) and at least half of that.
 
     Text is joined when it is taken, so that a reply of many small tokens costs their sum. Joined at each token, 100,000
     tokens of 50 characters took 27 s.
     """
 
-    def __init__(self, frames: Sequence[Frame] = ()) -> None:
-        self._frames = list(frames)
-        self._pieces: list[str] = []
-        """The text of the last frame and the text to append to it; empty if there is nothing to append."""
+    def __init__(self) -> None:
+        self._frames: list[Frame] = []
+        self._texts: dict[str, tuple[int, list[str]]] = {}
+        """The updates at the end of the frames: for each reply the index of its frame, and the pieces of its text."""
+        self._event_bytes = 0
 
-    def add(self, frame: Frame) -> None:
-        last = self._frames[-1] if self._frames else None
-        is_text = frame["type"] == "message_update"
-        if is_text and last is not None and last["type"] == frame["type"] and last["reply_id"] == frame["reply_id"]:
-            if not self._pieces:
-                self._pieces.append(last["delta"])
-            self._pieces.append(frame["delta"])
-        else:
-            self._join()
-            self._frames.append(frame)
+    def __bool__(self) -> bool:
+        return bool(self._frames)
 
     @property
     def ended(self) -> bool:
+        """Whether the last frame is a terminal one."""
         return bool(self._frames) and self._frames[-1]["type"] in TERMINAL_FRAMES
 
+    def add(self, frame: Frame) -> None:
+        """Add a frame."""
+        kind = frame["type"]
+        if kind == "message_update":
+            self._add_text(frame)
+            return
+        self._join()
+        if kind == "queued" and self._frames and self._frames[-1]["type"] == kind:
+            self._frames.pop()
+        self._frames.append(frame)
+        if kind == "event":
+            self._event_bytes += _size(frame)
+            if self._event_bytes > MOST_EVENT_BYTES:
+                self._drop_events()
+
+    def drop_attempts(self) -> None:
+        """Drop the frames of attempts, which a new one makes void, except their ``turn_retry``."""
+        self._texts = {}
+        self._frames = [frame for frame in self._frames if frame["type"] in _OF_THE_MESSAGE]
+        self._event_bytes = 0
+
     def frames(self) -> list[Frame]:
+        """Return the frames, in order."""
         self._join()
         return list(self._frames)
 
+    def _add_text(self, frame: Frame) -> None:
+        text = self._texts.get(frame["reply_id"])
+        if text is None:
+            self._texts[frame["reply_id"]] = len(self._frames), [frame["delta"]]
+            self._frames.append(frame)
+        else:
+            text[1].append(frame["delta"])
+
     def _join(self) -> None:
-        if self._pieces:
-            self._frames[-1] = {**self._frames[-1], "delta": "".join(self._pieces)}
-            self._pieces = []
+        for index, pieces in self._texts.values():
+            if len(pieces) > 1:
+                self._frames[index] = {**self._frames[index], "delta": "".join(pieces)}
+        self._texts = {}
+
+    def _drop_events(self) -> None:
+        """Drop the oldest events, half of the limit at once, and merge the text around them."""
+        frames, self._frames = self._frames, []
+        for frame in frames:
+            kind = frame["type"]
+            if kind == "event" and self._event_bytes > MOST_EVENT_BYTES // 2 and frame is not frames[-1]:
+                self._event_bytes -= _size(frame)
+            elif kind == "message_update":
+                self._add_text(frame)
+            else:
+                self._join()
+                self._frames.append(frame)
 
 
 class Subscription:
     """One reader of one message's frames."""
 
     def __init__(self, so_far: Sequence[Frame] = ()) -> None:
-        self._waiting = _Backlog(so_far)
+        self._waiting = Backlog()
         self._ready = asyncio.Event()
-        if so_far:
-            self._ready.set()
         self._failure: Exception | None = None
+        for frame in so_far:
+            self.push(frame)
 
     def push(self, frame: Frame) -> None:
-        """Add a frame; text of the same reply is merged into the last one."""
+        """Add a frame."""
         if not self.ended:  # frames after the end belong to a new stream: the message was parked and put back
             self._waiting.add(frame)
             self._ready.set()
@@ -86,7 +148,7 @@ class Subscription:
 
     def take(self) -> list[Frame]:
         """Remove the pending frames and return them."""
-        batch, self._waiting = self._waiting.frames(), _Backlog()
+        batch, self._waiting = self._waiting.frames(), Backlog()
         return batch
 
     async def batches(self) -> AsyncGenerator[list[Frame], None]:
@@ -108,14 +170,16 @@ class Subscription:
 
 
 class StreamHub:
-    """Distributes the frames of each message to its subscribers.
+    """Distributes the frames of each message to its subscribers, and numbers the events that agents emit.
 
-    A subscriber that joins while a message is being handled gets the earlier frames first: they are kept until the
-    terminal one, text merged.
+    A subscriber that joins while a message is being handled gets the frames of the running attempt first, as far as a
+    `Backlog` keeps them, after the ``turn_retry`` frames of earlier attempts.
     """
 
     def __init__(self) -> None:
-        self._so_far: dict[str, _Backlog] = {}
+        self._so_far: dict[str, Backlog] = {}
+        self._events: dict[str, int] = {}
+        """Events emitted in the running attempt of each message."""
         self._subscriptions: dict[str, list[Subscription]] = {}
 
     @contextmanager
@@ -134,13 +198,18 @@ class StreamHub:
     def publish(self, message_id: str, frame: Frame) -> None:
         """Send a frame to each subscriber of its message."""
         frame = {"message_id": message_id, **frame}
-        if frame["type"] in TERMINAL_FRAMES:
+        kind = frame["type"]
+        if kind == "event" and "ordinal" not in frame:  # it has one if it comes from the hub of a host
+            self._events[message_id] = frame["ordinal"] = self._events.get(message_id, 0) + 1
+        if kind == "turn_start" or kind in TERMINAL_FRAMES:
+            self._events.pop(message_id, None)
+        if kind in TERMINAL_FRAMES:
             self._so_far.pop(message_id, None)
         else:
-            backlog = self._so_far.get(message_id)
-            if backlog is None:
-                backlog = self._so_far[message_id] = _Backlog()
-            backlog.add(frame)
+            so_far = self._so_far.setdefault(message_id, Backlog())
+            if kind == "turn_start":
+                so_far.drop_attempts()
+            so_far.add(frame)
         for subscription in self._subscriptions.get(message_id, ()):
             subscription.push(frame)
 
@@ -159,3 +228,7 @@ class StreamHub:
         """End all streams with an error."""
         for message_id in list(self._subscriptions):
             self.fail(message_id, error)
+
+
+def _size(frame: Frame) -> int:
+    return len(encode(frame["data"])) + len(frame["name"])

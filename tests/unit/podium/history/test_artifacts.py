@@ -114,8 +114,9 @@ async def test_an_artifact_comes_with_its_turn() -> None:
         assert agent.artifact(found.artifact_id) == "<h1>Grüße</h1>".encode()
         assert find_artifact(agent.store, agent.blobs, found.artifact_id) == found
         again = await agent.activation.settled(answer.receipt.message_id)
-        assert [frame["type"] for frame in again] == ["artifact", "message_start", "message_end", "turn_end"]
-        assert again[0] == told(answer)[0]
+        kinds = ["turn_start", "artifact", "message_start", "message_end", "turn_end"]
+        assert [frame["type"] for frame in again] == kinds
+        assert again[1] == told(answer)[0]
 
 
 @pytest.mark.parametrize("size", [0, 1, WHOLE_BYTES, WHOLE_BYTES + 1, LIMIT])
@@ -247,7 +248,9 @@ async def test_an_interrupted_turn_keeps_what_it_said_and_hands_out_nothing() ->
         assert agent.artifacts() == []
         assert [payload["text"] for _, payload in agent.events("assistant_message")] == ["here ", "here "]
         settled = await agent.activation.settled(stopped.receipt.message_id)
-        assert [frame["type"] for frame in settled] == ["error"]
+        assert [frame["type"] for frame in settled] == ["turn_start", "message_start", "message_update", "error"]
+        assert settled[0] == next(frame for frame in stopped.frames if frame["type"] == "turn_start")
+        assert settled[2]["delta"] == "here "
 
 
 async def test_who_steers_a_turn_shares_its_artifacts() -> None:

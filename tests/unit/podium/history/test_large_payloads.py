@@ -59,7 +59,7 @@ async def test_a_large_turn_is_out_of_line_and_reads_as_ever() -> None:
         assert all(event.payload is None for event in events if event.payload_ref is not None)
         assert agent.state == {"kept": ["small", LARGE]}
         again = await agent.activation.settled(large.receipt.message_id)
-        assert [frame["type"] for frame in again] == ["message_start", "message_end", "turn_end"]
+        assert [frame["type"] for frame in again] == ["turn_start", "message_start", "message_end", "turn_end"]
         assert again[-1]["patch"] == [{"op": "add", "path": "/kept/1", "value": LARGE}]
         assert (await agent.activation.settled(small.receipt.message_id))[-1]["patch"] == small.patch
         await agent.kill()

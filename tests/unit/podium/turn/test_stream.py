@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from chronicle.ids import EventId
 from podium.errors import AgentAsleep
-from podium.turn.stream import Frame, StreamHub
+from podium.turn.stream import MOST_EVENT_BYTES, Frame, StreamHub, turn_start
 
 
 def update(text: str, reply: str = "r") -> Frame:
@@ -73,3 +74,88 @@ def test_a_reader_that_lags_sees_one_end_although_the_message_was_put_back() -> 
         hub.publish("msg_1", {"type": "turn_start", "turn": 1})
         hub.publish("msg_1", {"type": "turn_end", "turn": 1})
         assert [frame["type"] for frame in reader.take()] == ["error"]
+
+
+def event(ordinal: int, size: int = 0) -> Frame:
+    return {"type": "event", "name": "at", "data": {"n": ordinal, "fill": "x" * size}}
+
+
+def test_emitted_events_are_numbered_in_each_attempt() -> None:
+    hub = StreamHub()
+    with hub.subscribe("m") as reader, hub.subscribe("other") as other:
+        for frame in (turn_start(1, 1, EventId("evt_1")), event(1), event(2)):
+            hub.publish("m", frame)
+            hub.publish("other", frame)
+        hub.publish("m", turn_start(1, 2, EventId("evt_2")))
+        hub.publish("m", event(1))
+        assert [frame.get("ordinal") for frame in reader.take()] == [None, 1, 2, None, 1]
+        assert [frame.get("ordinal") for frame in other.take()] == [None, 1, 2]
+
+
+def test_a_hub_that_passes_frames_on_keeps_their_numbers() -> None:
+    hub = StreamHub()
+    with hub.subscribe("m") as reader:
+        hub.publish("m", {**event(7), "ordinal": 7})
+        assert [frame["ordinal"] for frame in reader.take()] == [7]
+
+
+def test_who_joins_late_gets_the_running_attempt_and_the_failures_before() -> None:
+    hub = StreamHub()
+    hub.publish("m", turn_start(1, 1, EventId("evt_1")))
+    hub.publish("m", update("void"))
+    hub.publish("m", {"type": "turn_retry", "attempt": 1})
+    hub.publish("m", turn_start(1, 2, EventId("evt_2")))
+    hub.publish("m", update("valid"))
+    with hub.subscribe("m") as reader:
+        frames = reader.take()
+    assert [frame["type"] for frame in frames] == ["turn_retry", "turn_start", "message_update"]
+    assert frames[2]["delta"] == "valid"
+
+
+def test_the_latest_events_are_kept_up_to_a_limit() -> None:
+    hub = StreamHub()
+    size = 1000
+    emitted = 5 * MOST_EVENT_BYTES // size
+    hub.publish("m", turn_start(1, 1, EventId("evt_1")))
+    for number in range(emitted):
+        hub.publish("m", update("a"))
+        hub.publish("m", event(number, size))
+        hub.publish("m", update("b", "other"))
+    with hub.subscribe("m") as late:
+        frames = late.take()
+    kept = [frame["ordinal"] for frame in frames if frame["type"] == "event"]
+    assert kept == list(range(emitted - len(kept) + 1, emitted + 1)), "the oldest were dropped"
+    assert MOST_EVENT_BYTES / 2 <= len(kept) * (size + len('{"fill":"","n":1}at')) <= MOST_EVENT_BYTES
+    for reply, text in (("r", "a"), ("other", "b")):
+        assert "".join(f["delta"] for f in frames if f.get("reply_id") == reply) == text * emitted, "no text was"
+    assert len(frames) < 4 * len(kept), "text around dropped events is merged"
+
+
+def test_an_event_over_the_limit_is_delivered_and_dropped_after_the_next() -> None:
+    hub = StreamHub()
+    with hub.subscribe("m") as reader:
+        hub.publish("m", event(1, 2 * MOST_EVENT_BYTES))
+        with hub.subscribe("m") as late:
+            assert [frame["ordinal"] for frame in late.take()] == [1]
+        assert [frame["ordinal"] for frame in reader.take()] == [1]
+        hub.publish("m", event(2))
+        with hub.subscribe("m") as late:
+            assert [frame["ordinal"] for frame in late.take()] == [2]
+
+
+def test_text_of_replies_written_in_turns_is_merged() -> None:
+    hub = StreamHub()
+    with hub.subscribe("m") as reader:
+        for _ in range(1000):
+            hub.publish("m", update("a", "one"))
+            hub.publish("m", update("b", "two"))
+        frames = reader.take()
+    assert [(frame["reply_id"], frame["delta"]) for frame in frames] == [("one", "a" * 1000), ("two", "b" * 1000)]
+
+
+def test_of_positions_in_the_queue_the_last_is_kept() -> None:
+    hub = StreamHub()
+    with hub.subscribe("m") as reader:
+        for before in (3, 2, 1):
+            hub.publish("m", {"type": "queued", "before": before})
+        assert [frame["before"] for frame in reader.take()] == [1]
