@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from podium import events
-from tools.reference.markdown import code, document, from_docstring, table
+from tools.reference.markdown import code, docstring_of, docstrings, document, from_docstring, table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,21 +81,14 @@ def _shapes(body: list[ast.stmt]) -> Iterator[_Shape]:
                     for key, kind in zip(keys.keys, keys.values, strict=True)
                     if key
                 ]
-                yield _Shape(name, _docstring(following), (), tuple(rows))
+                yield _Shape(name, docstring_of(following), (), tuple(rows))
 
 
 def _keys_of_class(body: list[ast.stmt]) -> Iterator[tuple[str, str, str]]:
-    for statement, following in zip(body, [*body[1:], None], strict=True):
+    texts = docstrings(body)
+    for statement in body:
         if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-            yield statement.target.id, _type(statement.annotation), _docstring(following)
-
-
-def _docstring(statement: ast.stmt | None) -> str:
-    """Return a docstring as Markdown; nothing if the statement is another one."""
-    match statement:
-        case ast.Expr(value=ast.Constant(value=str(text))):
-            return from_docstring(text)
-    return ""
+            yield statement.target.id, _type(statement.annotation), texts[statement.target.id]
 
 
 def _type(annotation: ast.expr) -> str:

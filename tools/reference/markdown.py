@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["code", "document", "from_docstring", "table"]
+__all__ = ["code", "docstring_of", "docstrings", "document", "from_docstring", "table"]
 
 _NOTE: Final = "<!-- Generated from the code by `make docs`: change the code, not this page. -->"
 
@@ -34,6 +35,24 @@ def from_docstring(text: str | None) -> str:
     paragraphs = re.split(r"\n\s*\n", (text or "").strip())
     joined = "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
     return re.sub(r"(?::[a-z]+:)?(`+)([^`]+)\1", r"`\2`", joined)
+
+
+def docstrings(body: Sequence[ast.stmt]) -> dict[str, str]:
+    """Return the docstring of each annotated name of a class, the string that follows it; empty if it has none."""
+    found: dict[str, str] = {}
+    for statement, following in zip(body, [*body[1:], None], strict=True):
+        match statement:
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                found[name] = docstring_of(following)
+    return found
+
+
+def docstring_of(statement: ast.stmt | None) -> str:
+    """Return a docstring as Markdown; nothing if the statement is another one."""
+    match statement:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return from_docstring(text)
+    return ""
 
 
 def _row(cells: Sequence[str]) -> str:
