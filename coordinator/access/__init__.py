@@ -1,1 +1,5 @@
-"""Who a client is, and what it may do: begin with `coordinator.access.caller`. Free of HTTP."""
+"""Who a client is, and what it may do: keys, tenants, quotas and the audit record. Free of HTTP.
+
+Begin with `coordinator.access.caller`; `coordinator.access.key_access` authenticates by the keys of
+`coordinator.access.key_store`.
+"""

@@ -1,4 +1,16 @@
-"""The caller of a request, and the scopes that it has."""
+"""The caller of a request, the scopes that it has, and the errors of those who have not.
+
+::
+
+    podium.errors.PodiumError
+    ├── NotAuthenticated        no valid key
+    │   ├── MissingKey              none was sent, or not as a bearer
+    │   ├── UnknownKey              it was never given out, or was revoked
+    │   ├── ExpiredKey
+    │   └── KeyOfAnotherHome
+    ├── NotPermitted            the key is valid, and does not permit this
+    └── TooManyRequests         the key is used more often than is allowed
+"""
 
 from __future__ import annotations
 
@@ -6,28 +18,82 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from podium.address import Address
 
-__all__ = ["ANYONE", "Access", "Caller", "NotAuthenticated", "NotPermitted", "OpenAccess", "Scope"]
+__all__ = [
+    "ANYONE",
+    "Access",
+    "Caller",
+    "ExpiredKey",
+    "KeyOfAnotherHome",
+    "MissingKey",
+    "NotAuthenticated",
+    "NotPermitted",
+    "OpenAccess",
+    "Scope",
+    "TooManyRequests",
+    "UnknownKey",
+    "with_implied",
+]
 
 
 class NotAuthenticated(PodiumError):
     """A request without a key, or with one that is not valid."""
 
 
+class MissingKey(NotAuthenticated):
+    """A request without a key, or with a header that holds none."""
+
+
+class UnknownKey(NotAuthenticated):
+    """A key that this home never gave out, or that was revoked."""
+
+
+class ExpiredKey(NotAuthenticated):
+    """A key whose time is over."""
+
+
+class KeyOfAnotherHome(NotAuthenticated):
+    """A key that another home gave out."""
+
+
 class NotPermitted(PodiumError):
     """A key that does not have the scope of an operation, or is for another agent."""
 
 
+class TooManyRequests(PodiumError):
+    """A key, or an address, that sends more requests than are allowed.
+
+    Attributes:
+        retry_after_s: seconds until the next one is allowed.
+    """
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
 class Scope(StrEnum):
-    """What a key permits."""
+    """What a key permits. Each scope implies those before it."""
 
     READ = "read"
     WRITE = "write"
     ADMIN = "admin"
+
+
+_ORDER: Final = tuple(Scope)
+
+
+def with_implied(scopes: Iterable[Scope]) -> frozenset[Scope]:
+    """Return scopes with those that they imply."""
+    highest = max((_ORDER.index(scope) for scope in scopes), default=-1)
+    return frozenset(_ORDER[: highest + 1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +104,14 @@ class Caller:
     """The id of its key; ``None`` where none is needed."""
     scopes: frozenset[Scope]
     agent: Address | None = None
-    """The only agent that it may use; ``None`` for all."""
+    """The only agent that it may use; ``None`` for all of its tenant."""
+    tenant: str = DEFAULT_TENANT
+    """The tenant whose agents it may use."""
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether it administers the home: keys of all tenants, and the code of agents."""
+        return Scope.ADMIN in self.scopes and self.tenant == DEFAULT_TENANT and self.agent is None
 
     def require(self, scope: Scope, address: Address | None = None) -> None:
         """Check that the caller has a scope.
@@ -53,6 +126,17 @@ class Caller:
             raise NotPermitted(f"this needs a key with the scope {scope}")
         if self.agent is not None and self.agent != address:
             raise NotPermitted(f"this key is for {self.agent} only")
+        if address is not None and address.tenant != self.tenant:
+            raise NotPermitted(f"this key is for agents of the tenant {self.tenant} only")
+
+    def require_operator(self) -> None:
+        """Check that the caller administers the home.
+
+        Raises:
+            NotPermitted: it does not.
+        """
+        if not self.is_operator:
+            raise NotPermitted(f"this needs a key of the tenant {DEFAULT_TENANT} with the scope {Scope.ADMIN}")
 
 
 class Access(Protocol):
@@ -66,12 +150,13 @@ class Access(Protocol):
 
         Raises:
             NotAuthenticated: it names no valid key.
+            TooManyRequests: its key is used too often.
         """
         ...
 
 
 ANYONE: Final = Caller(key_id=None, scopes=frozenset(Scope))
-"""The caller where no key is needed: it may do everything."""
+"""The caller where no key is needed: it may do everything, in the default tenant."""
 
 
 class OpenAccess:

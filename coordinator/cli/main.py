@@ -21,6 +21,7 @@ from coordinator.cli.commands import (
     gc,
     history,
     inbox,
+    keys,
     log,
     new,
     passivate,
@@ -69,8 +70,13 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "gc": gc.gc,
     "verify": verify.verify,
 }
+GROUPS: Final[dict[str, typer.Typer]] = {
+    "keys": keys.app,
+}
 for name, command in COMMANDS.items():
     app.command(name)(command)
+for name, group in GROUPS.items():
+    app.add_typer(group, name=name)
 
 
 _MESSAGE_LINES: Final = 2

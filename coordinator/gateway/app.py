@@ -12,15 +12,16 @@ from coordinator.gateway.body_limit import BodyLimit
 from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.routes import agents as agent_routes
-from coordinator.gateway.routes import health, history
+from coordinator.gateway.routes import health, history, keys
 
 if TYPE_CHECKING:
+    from coordinator.access.administration import KeyAdministration
     from coordinator.access.caller import Access
     from coordinator.operations.agents import HomeAgents
 
 __all__ = ["create_app"]
 
-_ROUTERS: Final = (agent_routes.router, agent_routes.agent, history.router)
+_ROUTERS: Final = (agent_routes.router, agent_routes.agent, history.router, keys.router)
 
 
 def create_app(
@@ -28,6 +29,7 @@ def create_app(
     access: Access,
     streams: Any = None,
     *,
+    keys_of_home: KeyAdministration | None = None,
     body_bytes: int = 8 * 1024 * 1024,
     upload_bytes: int = 1024 * 1024 * 1024,
 ) -> FastAPI:
@@ -37,6 +39,7 @@ def create_app(
         agents: the agents of the home; the caller closes them.
         access: authenticates callers.
         streams: the streams of messages and events; the caller closes them.
+        keys_of_home: administers keys; ``None`` where none are used.
         body_bytes: the longest body, but of an uploaded file.
         upload_bytes: the largest file that can be uploaded.
     """
@@ -53,6 +56,7 @@ def create_app(
     app.state.agents = agents
     app.state.access = access
     app.state.streams = streams
+    app.state.keys = keys_of_home
     app.state.upload_bytes = upload_bytes
     add_handlers(app)
     for router in _ROUTERS:

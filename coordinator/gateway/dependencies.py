@@ -11,6 +11,7 @@ from coordinator.access.caller import Access, Caller, Scope
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.cursors import MOST_ITEMS
 from podium.address import Address
+from podium.errors import UnknownAgent
 
 __all__ = ["Agents", "Called", "Cursor", "Limit", "Reading", "Turn", "Writing"]
 
@@ -50,9 +51,12 @@ def _writing(caller: Called, agent_type: _Type, key: _Key) -> Address:
 
 
 def _permitted(caller: Caller, scope: Scope, agent_type: str, key: str) -> Address:
-    address = Address(agent_type, key)
-    caller.require(scope, address)
-    return address
+    named = Address.parse(f"{agent_type}/{key}", caller.tenant)
+    if named.tenant != caller.tenant:  # answered as an agent of the caller's tenant that does not exist
+        caller.require(scope)
+        raise UnknownAgent(f"no agent {named} in this home")
+    caller.require(scope, named)
+    return named
 
 
 Reading: TypeAlias = Annotated[Address, Depends(_reading)]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from chronicle.clock import SystemClock
 from coordinator.operations import history, listing
 from coordinator.operations.stores import HomeStores
+from podium.address import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,10 +58,19 @@ class HomeAgents:
 
     # -- agents ---------------------------------------------------------------------------------------------------
 
-    async def agents(self, agent_type: str | None = None, limit: int = _ITEMS, cursor: str | None = None) -> AgentPage:
-        """Return a page of the agents, by address; see `listing.agent_page`."""
+    async def agents(
+        self,
+        agent_type: str | None = None,
+        limit: int = _ITEMS,
+        cursor: str | None = None,
+        *,
+        tenant: str = DEFAULT_TENANT,
+    ) -> AgentPage:
+        """Return a page of a tenant's agents, by address; see `listing.agent_page`."""
         now_ms = self._clock.now_ms()
-        return await self._stores.read(lambda store, _: listing.agent_page(store, agent_type, limit, cursor, now_ms))
+        return await self._stores.read(
+            lambda store, _: listing.agent_page(store, tenant, agent_type, limit, cursor, now_ms)
+        )
 
     async def agent(self, address: Address) -> AgentObject:
         """Return one agent.

@@ -23,28 +23,32 @@ def all_agents(store: JournalStore, now_ms: int) -> list[AgentObject]:
     return [_object(store, session, now_ms) for session in list_agents(store)]
 
 
-def agent_page(store: JournalStore, agent_type: str | None, limit: int, cursor: str | None, now_ms: int) -> AgentPage:
-    """Return a page of a home's agents, by address.
+def agent_page(
+    store: JournalStore, tenant: str, agent_type: str | None, limit: int, cursor: str | None, now_ms: int
+) -> AgentPage:
+    """Return a page of a tenant's agents, by address.
 
     Args:
+        tenant: agents of this one only.
         agent_type: only agents of this type.
         limit: the most items.
 
     Raises:
         InvalidCursor: it is of another list.
     """
-    after = place_after(cursor, "agents", [agent_type], "")
+    of = [tenant, agent_type]
+    after = place_after(cursor, "agents", of, "")
     sessions = [
         session
-        for session in list_agents(store)
-        if agent_type is None or Address.parse(session.name).agent_type == agent_type
+        for session in list_agents(store, tenant)
+        if agent_type is None or Address.of(session).agent_type == agent_type
     ]
     start = bisect_right([session.name for session in sessions], after)
     page = sessions[start : start + limit]
     more = start + limit < len(sessions)
     return {
         "items": [_object(store, session, now_ms) for session in page],
-        "next_cursor": cursor_after("agents", [agent_type], page[-1].name) if more else None,
+        "next_cursor": cursor_after("agents", of, page[-1].name) if more else None,
     }
 
 
@@ -61,7 +65,7 @@ def _object(store: JournalStore, session: Session, now_ms: int) -> AgentObject:
     head = store.head(session.main_branch_id)
     last = store.find_event(head.event_id) if head.event_id else None
     lease = store.lease(session.session_id)
-    address = Address.parse(session.name)
+    address = Address.of(session)
     return {
         "agent": str(address),
         "type": address.agent_type,

@@ -10,7 +10,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle import errors as chronicle
-from coordinator.access.caller import NotAuthenticated, NotPermitted
+from coordinator.access.caller import (
+    ExpiredKey,
+    KeyOfAnotherHome,
+    MissingKey,
+    NotAuthenticated,
+    NotPermitted,
+    TooManyRequests,
+    UnknownKey,
+)
 from coordinator.operations import errors as operations
 from coordinator.service.client import ServiceError, ServiceRefused
 from podium import errors as podium
@@ -77,7 +85,12 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     operations.MessageCancelled: Problem(409, "cancelled"),
     # access
     NotAuthenticated: Problem(401, "not_authenticated"),
+    MissingKey: Problem(401, "missing_key"),
+    UnknownKey: Problem(401, "unknown_key"),
+    ExpiredKey: Problem(401, "expired_key"),
+    KeyOfAnotherHome: Problem(401, "key_of_another_home"),
     NotPermitted: Problem(403, "not_permitted"),
+    TooManyRequests: Problem(429, "too_many_requests", 1),
     # the service
     ServiceError: Problem(503, "service_unavailable", 1),
     ServiceRefused: Problem(502, "refused"),

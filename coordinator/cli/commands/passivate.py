@@ -9,6 +9,7 @@ from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import read_journal
+from podium.address import label
 
 if TYPE_CHECKING:
     from coordinator.service.client import ServiceClient
@@ -28,7 +29,7 @@ def passivate(
     Its next message wakes it again, at once if one already waits.
     """
     with read_journal(home) as store:
-        name = find_agent(store, agent).name
+        name = label(find_agent(store, agent))
 
     async def put_to_sleep(client: ServiceClient) -> bool:
         await client.passivate(name)

@@ -30,7 +30,7 @@ async def list_agents(
 ) -> AgentPage:
     """List agents, by address."""
     caller.require(Scope.READ)
-    return await agents.agents(agent_type, limit, cursor)
+    return await agents.agents(agent_type, limit, cursor, tenant=caller.tenant)
 
 
 @agent.get("", responses=statuses(404))

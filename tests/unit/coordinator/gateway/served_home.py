@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 import httpx
 
 from chronicle.clock import ManualClock
+from coordinator.access.administration import KeyAdministration
+from coordinator.access.audit import Audit
 from coordinator.access.caller import OpenAccess
+from coordinator.access.key_access import KeyAccess
 from coordinator.gateway.app import create_app
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
+from podium.address import Address
 from podium.agent import BaseAgent
 from podium.testing import AgentHarness
 
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
+    from coordinator.access.key_store import KeyStore
 
 __all__ = ["HarnessFleet", "ServedHome", "served_home"]
 
@@ -48,8 +53,15 @@ class HarnessFleet:
         """Return the harness of an agent, which is awake."""
         found = self._harnesses.get(agent)
         if found is None:
-            agent_type, _, key = agent.partition("/")
-            found = AgentHarness(self._classes[agent_type], key, store=self.store, blobs=self.blobs, clock=self.clock)
+            address = Address.parse(agent)
+            found = AgentHarness(
+                self._classes[address.agent_type],
+                address.key,
+                store=self.store,
+                blobs=self.blobs,
+                clock=self.clock,
+                tenant=address.tenant,
+            )
             self._harnesses[agent] = await found.__aenter__()
         return found
 
@@ -99,17 +111,23 @@ class ServedHome:
 
 
 @asynccontextmanager
-async def served_home(path: Path, *classes: type[BaseAgent], **limits: int) -> AsyncIterator[ServedHome]:
-    """Serve a new home with agents of some classes."""
+async def served_home(
+    path: Path, *classes: type[BaseAgent], keys: KeyStore | None = None, **limits: int
+) -> AsyncIterator[ServedHome]:
+    """Serve a new home with agents of some classes; with keys, callers need one of them."""
     home = Home(path).create()
     clock = ManualClock()
     fleet = HarnessFleet(home, clock, *classes)
     agents = HomeAgents(home, fleet, clock)
-    app = create_app(agents, OpenAccess(), **limits)
+    access = KeyAccess(keys, clock) if keys is not None else OpenAccess()
+    administration = KeyAdministration(keys, Audit(home.logs, clock), clock) if keys is not None else None
+    app = create_app(agents, access, None, keys_of_home=administration, **limits)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             yield ServedHome(http, fleet, agents, app)
     finally:
         await asyncio.shield(fleet.close())
+        if isinstance(access, KeyAccess):
+            await access.close()
         agents.close()

@@ -1,0 +1,165 @@
+"""`KeyAdministration`: what a caller may do with keys, and the record of it.
+
+A caller with the scope ``admin`` administers the keys of its tenant; the operator (`Caller.is_operator`), those of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from chronicle.errors import InvalidInput
+from coordinator.access.caller import NotPermitted, Scope, with_implied
+from coordinator.access.lifetimes import LONGEST_TOKEN_S
+from coordinator.access.views import key_object
+from podium.address import Address, check_tenant
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from chronicle.clock import Clock
+    from coordinator.access.audit import Audit
+    from coordinator.access.caller import Caller
+    from coordinator.access.key_store import KeyStore
+    from coordinator.access.views import CreatedKey, KeyList, KeyObject, TokenObject
+
+__all__ = ["KeyAdministration"]
+
+
+class KeyAdministration:
+    """The keys of a home, for callers.
+
+    Args:
+        keys: the store; the caller closes it.
+        audit: the record of what is done.
+        clock: the time.
+    """
+
+    def __init__(self, keys: KeyStore, audit: Audit, clock: Clock) -> None:
+        self._keys = keys
+        self._audit = audit
+        self._clock = clock
+
+    async def create(
+        self,
+        caller: Caller,
+        client: str | None,
+        name: str,
+        scopes: Sequence[Scope],
+        tenant: str | None,
+        expires_in_s: int | None,
+    ) -> CreatedKey:
+        """Create a key.
+
+        Args:
+            client: the address of the caller, for the record.
+            tenant: the caller's if ``None``.
+            expires_in_s: ``None``: it does not expire.
+
+        Raises:
+            NotPermitted: the caller may not administer that tenant's keys.
+            InvalidAddress: the tenant's name cannot be used.
+        """
+        whose = tenant if tenant is not None else caller.tenant
+        now_ms = self._clock.now_ms()
+        with self._noted(caller, client, "key.create", whose):
+            self._require(caller, whose)
+            check_tenant(whose)
+            expires_ms = now_ms + expires_in_s * 1000 if expires_in_s is not None else None
+            key, text = await asyncio.to_thread(
+                self._keys.create, name, whose, scopes, now_ms, expires_ms=expires_ms, made_by=caller.key_id
+            )
+        return {**key_object(key), "key": text}
+
+    async def keys(self, caller: Caller, tenant: str | None) -> KeyList:
+        """Return the keys of a tenant; of all for the operator, of the caller's for others, if ``None``.
+
+        Raises:
+            NotPermitted: the caller may not administer that tenant's keys.
+        """
+        self._require(caller, tenant if tenant is not None else caller.tenant)
+        whose = None if caller.is_operator and tenant is None else tenant or caller.tenant
+        return {"items": [key_object(key) for key in await asyncio.to_thread(self._keys.keys, whose)]}
+
+    async def revoke(self, caller: Caller, client: str | None, key_id: str) -> KeyObject:
+        """Revoke a key.
+
+        Raises:
+            NotPermitted: the caller may not administer keys.
+            NotFound: there is no such key among those that it administers.
+        """
+        with self._noted(caller, client, "key.revoke", caller.tenant, key_id):
+            self._require(caller, caller.tenant)
+            whose = None if caller.is_operator else caller.tenant
+            return key_object(await asyncio.to_thread(self._keys.revoke, key_id, whose))
+
+    async def rotate(self, caller: Caller, client: str | None, key_id: str) -> CreatedKey:
+        """Give a key a new text; the old one ends at once.
+
+        Raises:
+            NotPermitted: the caller may not administer keys.
+            NotFound: there is no such key among those that it administers.
+        """
+        with self._noted(caller, client, "key.rotate", caller.tenant, key_id):
+            self._require(caller, caller.tenant)
+            whose = None if caller.is_operator else caller.tenant
+            key, text = await asyncio.to_thread(self._keys.rotate, key_id, whose)
+        return {**key_object(key), "key": text}
+
+    async def create_token(
+        self, caller: Caller, client: str | None, agent: Address, scopes: Sequence[Scope], expires_in_s: int
+    ) -> TokenObject:
+        """Create a token for one agent of the caller's tenant, which need not exist yet.
+
+        Raises:
+            NotPermitted: the caller may not administer keys, or the agent is of another tenant.
+            InvalidInput: the token would have the scope ``admin``, or live for longer than a day.
+        """
+        now_ms = self._clock.now_ms()
+        with self._noted(caller, client, "token.create", caller.tenant, agent=str(agent)):
+            self._require(caller, caller.tenant)
+            caller.require(Scope.ADMIN, agent)
+            if Scope.ADMIN in scopes or not scopes or not 0 < expires_in_s <= LONGEST_TOKEN_S:
+                raise InvalidInput(
+                    f"a token has the scopes read or write, and lives for 1 to {LONGEST_TOKEN_S} seconds"
+                )
+            expires_ms = now_ms + expires_in_s * 1000
+            _, text = await asyncio.to_thread(
+                self._keys.create,
+                str(agent),
+                caller.tenant,
+                scopes,
+                now_ms,
+                expires_ms=expires_ms,
+                agent=agent,
+                made_by=caller.key_id,
+            )
+        permitted = [scope for scope in ("read", "write") if Scope(scope) in with_implied(scopes)]
+        return {"token": text, "agent": str(agent), "scopes": permitted, "expires_at": expires_ms}  # type: ignore[typeddict-item]
+
+    def _require(self, caller: Caller, tenant: str) -> None:
+        caller.require(Scope.ADMIN)
+        if tenant != caller.tenant and not caller.is_operator:
+            raise NotPermitted(f"this key administers the keys of the tenant {caller.tenant} only")
+
+    @contextmanager
+    def _noted(
+        self,
+        caller: Caller,
+        client: str | None,
+        what: str,
+        tenant: str,
+        key_id: str | None = None,
+        agent: str | None = None,
+    ) -> Iterator[None]:
+        outcome = "ok"
+        try:
+            yield
+        except BaseException as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self._audit.note(
+                caller.key_id, what, tenant=tenant, agent=agent, outcome=outcome, client=client, key_id=key_id
+            )

@@ -1,0 +1,127 @@
+"""Authentication by keys: an `Authorization` header to a `Caller`.
+
+It is on the path of every request, so what was read of a key is kept until any process changes the keys: an
+authentication is one hash, and one look at the file's number of changes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from chronicle.errors import ChronicleError
+from coordinator.access.caller import (
+    Caller,
+    ExpiredKey,
+    KeyOfAnotherHome,
+    MissingKey,
+    TooManyRequests,
+    UnknownKey,
+    with_implied,
+)
+from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, digest_of, is_of_home
+
+if TYPE_CHECKING:
+    from chronicle.clock import Clock
+    from coordinator.access.key_store import KeyStore
+    from coordinator.access.keys import Key
+    from coordinator.access.rates import Rates
+
+__all__ = ["KeyAccess"]
+
+_NOTE_USE_MS: Final = 60_000
+"""The use of a key is recorded once a minute: each record is a write to the disk."""
+_MOST_KEPT: Final = 10_000
+
+_log: Final = structlog.stdlib.get_logger("coordinator.access")
+
+
+@dataclass(slots=True)
+class _Known:
+    digest: bytes
+    key: Key
+    caller: Caller
+    noted_ms: int
+
+
+class KeyAccess:
+    """A `coordinator.access.caller.Access` by the keys of a home.
+
+    Args:
+        keys: the store; the caller closes it.
+        clock: for expiry.
+        rates: the limit of requests of a key; ``None`` for none.
+    """
+
+    def __init__(self, keys: KeyStore, clock: Clock, rates: Rates | None = None) -> None:
+        self._keys = keys
+        self._clock = clock
+        self._rates = rates
+        self._known: dict[bytes, _Known] = {}
+        self._changes = -1
+        self._noting: set[asyncio.Task[None]] = set()
+
+    async def authenticate(self, authorization: str | None) -> Caller:
+        """Return the caller of a request."""
+        text = self._text_of(authorization)
+        known = self._find(text)
+        now_ms = self._clock.now_ms()
+        if known is None:
+            raise UnknownKey(
+                "this key is not known here: it was revoked, or never given out; podium keys list shows all"
+            )
+        if known.key.is_expired(now_ms):
+            raise ExpiredKey(f"this key expired; podium keys create makes another one ({known.key.key_id})")
+        if self._rates is not None and (wait_s := self._rates.take(known.key.key_id)):
+            raise TooManyRequests(f"too many requests with this key; try again in {wait_s} s", wait_s)
+        if now_ms - known.noted_ms >= _NOTE_USE_MS:
+            known.noted_ms = now_ms
+            task = asyncio.create_task(self._note_use(known.key.key_id, now_ms), name=f"use of {known.key.key_id}")
+            self._noting.add(task)
+            task.add_done_callback(self._noting.discard)
+        return known.caller
+
+    async def close(self) -> None:
+        """Wait until the uses of keys are recorded."""
+        if self._noting:
+            await asyncio.wait(self._noting)
+
+    def _text_of(self, authorization: str | None) -> str:
+        scheme, _, text = (authorization or "").strip().partition(" ")
+        text = text.strip()
+        if not text or scheme.lower() != "bearer":
+            raise MissingKey(f"send a key with the header Authorization: Bearer {KEY_PREFIX}…")
+        if not text.startswith((KEY_PREFIX, TOKEN_PREFIX)) or not text.isascii():
+            raise UnknownKey(f"this is not a key: a key begins with {KEY_PREFIX}")
+        if not is_of_home(text, self._keys.tag):
+            raise KeyOfAnotherHome("this key was given out by another home; take one of this home")
+        return text
+
+    def _find(self, text: str) -> _Known | None:
+        changes = self._keys.changes()
+        if changes != self._changes or len(self._known) > _MOST_KEPT:
+            noted = {known.key.key_id: known.noted_ms for known in self._known.values()}
+            self._known.clear()
+            self._changes = changes
+        else:
+            noted = {}
+        digest = digest_of(text)
+        known = self._known.get(digest)
+        if known is None:
+            key = self._keys.find(text)
+            if key is None:
+                return None
+            caller = Caller(key.key_id, with_implied(key.scopes), key.agent, key.tenant)
+            noted_ms = noted.get(key.key_id, key.last_used_ms or 0)
+            known = self._known[digest] = _Known(digest, key, caller, noted_ms)
+        return known if hmac.compare_digest(known.digest, digest) else None
+
+    async def _note_use(self, key_id: str, now_ms: int) -> None:
+        try:
+            await asyncio.to_thread(self._keys.note_use, key_id, now_ms)
+        except ChronicleError as error:  # a full disk must not refuse requests
+            _log.warning("key_use_not_recorded", key_id=key_id, error=str(error))
