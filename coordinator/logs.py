@@ -11,23 +11,26 @@ import os
 import shutil
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TextIO
 
 import structlog
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["configure_logging", "log_to", "rotate_logs"]
+__all__ = ["configure_logging", "log_into", "log_to", "rotate_logs"]
 
 _log: Final = structlog.stdlib.get_logger("coordinator.logs")
 
 
-def configure_logging() -> None:
-    """Have structlog and the stdlib log to standard output: one plain line per event, tracebacks below."""
-    logging.basicConfig(
-        format="%(asctime)s [%(levelname)s] %(name)s: %(message)s", level=logging.INFO, stream=sys.stdout
-    )
+def configure_logging(stream: TextIO | None = None) -> None:
+    """Have structlog and the stdlib log to a stream: one plain line per event, tracebacks below.
+
+    Args:
+        stream: standard output by default.
+    """
+    to = stream or sys.stdout
+    logging.basicConfig(format="%(asctime)s [%(levelname)s] %(name)s: %(message)s", level=logging.INFO, stream=to)
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -36,27 +39,27 @@ def configure_logging() -> None:
             structlog.processors.format_exc_info,
             structlog.dev.ConsoleRenderer(colors=False, exception_formatter=structlog.dev.plain_traceback),
         ],
-        logger_factory=_LineLogger,
+        logger_factory=lambda *_: _LineLogger(to),
         cache_logger_on_first_use=False,
     )
 
 
 class _LineLogger:
-    """Writes each event as a line to standard output; drops a line that cannot be written, as on a full disk.
+    """Writes each event as a line to a stream's file; drops a line that cannot be written, as on a full disk.
 
-    It bypasses ``sys.stdout``, which keeps a line that it failed to write in its buffer, tries it again with the next
+    It bypasses the stream, which keeps a line that it failed to write in its buffer, tries it again with the next
     one, and raises in the code that logs or prints then.
     """
 
-    def __init__(self, *_: object) -> None:
-        """Accept structlog's arguments, the logger's names."""
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
 
     def msg(self, message: str) -> None:
         """Write a line."""
         with suppress(OSError, ValueError):
-            sys.stdout.flush()
+            self._stream.flush()
         with suppress(OSError, ValueError):
-            os.write(sys.stdout.fileno(), f"{message}\n".encode(errors="backslashreplace"))
+            os.write(self._stream.fileno(), f"{message}\n".encode(errors="backslashreplace"))
 
     log = debug = info = warn = warning = error = critical = failure = fatal = exception = msg
 
@@ -89,6 +92,15 @@ def _rotate(path: Path, most_bytes: int) -> None:
         shutil.copyfileobj(source, target)
         os.truncate(path, 0)
     copy.replace(old)
+
+
+def log_into(path: Path) -> None:
+    """Append the log of this process to a file that only its user may read; its output stays where it goes."""
+    configure_logging(open(path, "a", encoding="utf-8", opener=_private))  # noqa: SIM115  until the process ends
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_CLOEXEC, 0o600)
 
 
 def log_to(path: Path) -> None:

@@ -39,6 +39,8 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 50
     CONFLICT = 51
     AGENT_BUSY = 52
+    GATEWAY_RUNS = 53
+    PORT_TAKEN = 54
     DAMAGED = 60
     BUG = 70
     OS_ERROR = 74
@@ -72,6 +74,8 @@ EXITS: Final = ExitTable(
         ExitCode.UNAVAILABLE: "the service or a store did not answer",
         ExitCode.CONFLICT: "a concurrent change was first, the agent is awake, or the inbox is full; try again",
         ExitCode.AGENT_BUSY: "the agent is busy with another message, and --when-busy reject was given",
+        ExitCode.GATEWAY_RUNS: "another gateway serves the home",
+        ExitCode.PORT_TAKEN: "another program listens at the gateway's port",
         ExitCode.DAMAGED: "stored bytes are not what was written (verify found a bad event or blob)",
         ExitCode.BUG: "an unexpected exception: a bug in podium",
         ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
@@ -103,6 +107,8 @@ EXITS: Final = ExitTable(
         podium.HomeTooNew: ExitCode.HOME_TOO_NEW,
         chronicle.InboxFull: ExitCode.CONFLICT,
         BrokenPipeError: ExitCode.BROKEN_PIPE,
+        "coordinator.gateway.listener.PortTaken": ExitCode.PORT_TAKEN,
+        "coordinator.gateway.record.GatewayRuns": ExitCode.GATEWAY_RUNS,
         "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,  # its module imports asyncio
         "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,
     },

@@ -15,6 +15,7 @@ from coordinator.cli.commands import (
     cat,
     delete,
     diff,
+    down,
     erase,
     fold,
     fork,
@@ -29,6 +30,7 @@ from coordinator.cli.commands import (
     rewind,
     run,
     state,
+    up,
     verify,
 )
 from coordinator.cli.exits import EXITS, exit_code
@@ -48,6 +50,8 @@ app = new_app(
 COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "new": new.new,
     "run": run.run,
+    "up": up.up,
+    "down": down.down,
     "ps": ps.ps,
     "log": log.log,
     "inbox": inbox.inbox,

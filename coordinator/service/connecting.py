@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from coordinator.home import Home
 
-__all__ = ["attach", "connect", "open_or_start", "open_running", "wait_ended"]
+__all__ = ["START_TIMEOUT_S", "attach", "connect", "open_or_start", "open_running", "stage_of", "wait_ended"]
 
 _POLL_S: Final = 0.1
 """Interval of attempts to connect to a starting service; small against the time of a start."""
@@ -100,7 +100,7 @@ async def open_or_start(
                 starting.enter_context(alone)
             if alone is not None:
                 process = await asyncio.to_thread(_start, home, process)
-            on_progress(f"{_stage(home)} ({deadline.elapsed_s:.0f} s)")
+            on_progress(f"{stage_of(home)} ({deadline.elapsed_s:.0f} s)")
             if deadline.passed:
                 raise ServiceError(
                     f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}"
@@ -216,7 +216,8 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
         os.close(log_fd)
 
 
-def _stage(home: Home) -> str:
+def stage_of(home: Home) -> str:
+    """Return the stage of the start of a home's service, in a few words."""
     try:
         return home.stage_path.read_text(encoding="utf-8").strip() or "starting the service"
     except FileNotFoundError:

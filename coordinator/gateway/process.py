@@ -1,0 +1,171 @@
+"""The process of the gateway: a client of the home's service that serves HTTP, from its start to its orderly end.
+
+It starts the service if none runs, pins it, and registers the project's agent classes; when the service dies, its link
+starts another one and does the same again. At its end it accepts no further connections and ends the service in order,
+during which the streams of running turns get their last frames. Then it closes the streams that are left: their clients
+can resume them later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import uvicorn
+
+from coordinator.gateway.app import create_app
+from coordinator.gateway.listener import url_of
+from coordinator.gateway.record import GatewayRecord, write_record
+from coordinator.operations.agents import HomeAgents
+from coordinator.service.client import AgentRef
+from coordinator.service.link import ServiceLink
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import Callable, Iterator
+
+    from coordinator.access.caller import Access
+    from coordinator.home import Home
+    from coordinator.registry.registry import Registry
+    from coordinator.service.client import ServiceClient
+
+__all__ = ["Gateway"]
+
+_CLOSE_S: Final = 5
+"""Timeout for the connections to close at the end, once the service has ended; then they are cut."""
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Gateway:
+    """A gateway, which `run` runs.
+
+    Args:
+        home: an existing home, whose gateway lock this process holds.
+        listener: the listening socket; closed at the end.
+        resolve: returns the agent classes to register; it may take seconds, and runs in a thread.
+        access: authenticates callers.
+        stop_timeout_s: timeout of running turns at the end.
+        on_progress: called repeatedly during the start and at the end, with a short description of the stage.
+        on_ready: called when the gateway serves, with the service's notice for the user, if there is one.
+    """
+
+    home: Home
+    listener: socket.socket
+    resolve: Callable[[], Registry]
+    access: Access
+    stop_timeout_s: float
+    on_progress: Callable[[str], None]
+    on_ready: Callable[[str | None], None]
+
+    async def run(self) -> None:
+        """Serve until a signal; the service has ended on return.
+
+        Raises:
+            ServiceError: the service did not start, or did not end.
+            AgentLoadError, InvalidInput: the agent classes cannot be registered; the service was not pinned.
+        """
+        stopping = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in _SIGNALS:
+            loop.add_signal_handler(number, self._stop, stopping)
+        async with ServiceLink(self.home, start=True, on_progress=self.on_progress) as link:
+            if await self._start(link, stopping):
+                await self._serve(link, stopping)
+            else:
+                await self._end_service(link)
+
+    def _stop(self, stopping: asyncio.Event) -> None:
+        """Begin the end; a second Ctrl-C ends the process at once."""
+        stopping.set()
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
+
+    async def _start(self, link: ServiceLink, stopping: asyncio.Event) -> bool:
+        """Connect and register; return whether that was done before a signal came."""
+        loop = asyncio.get_running_loop()
+        resolving = loop.create_task(asyncio.to_thread(self.resolve), name="resolve-agents")
+
+        async def prepare(client: ServiceClient) -> None:
+            agents = (await resolving).agents
+            await client.register([AgentRef(each.file, each.class_name, each.agent_type) for each in agents])
+            await client.pin()
+            write_record(self.home, GatewayRecord(os.getpid(), url_of(self.listener)))
+
+        link.on_connect(prepare)
+        connecting = loop.create_task(link.client(), name="connect")
+        stopped = loop.create_task(stopping.wait(), name="wait-for-signal")
+        try:
+            await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if connecting.done():
+                _ = connecting.result()
+            return not stopping.is_set()
+        finally:
+            for task in (connecting, stopped):
+                task.cancel()
+            await asyncio.gather(connecting, stopped, return_exceptions=True)
+
+    async def _serve(self, link: ServiceLink, stopping: asyncio.Event) -> None:
+        agents = HomeAgents(self.home, link)
+        server = _Server(
+            uvicorn.Config(
+                create_app(agents, self.access),
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+            )
+        )
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                serving = tasks.create_task(server.serve(sockets=[self.listener]), name="http")
+                started = tasks.create_task(server.is_serving.wait(), name="http-start")
+                await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
+                self.on_ready((await link.client()).notice)
+                stopped = tasks.create_task(stopping.wait(), name="wait-for-signal")
+                await asyncio.wait({serving, stopped}, return_when=asyncio.FIRST_COMPLETED)
+                stopping.set()
+                server.should_exit = True
+                try:
+                    await self._end_service(link)
+                finally:
+                    await self._close(server, serving)
+        finally:
+            agents.close()
+
+    async def _end_service(self, link: ServiceLink) -> None:
+        self.on_progress("ending the agents' turns")
+        await link.end_service(self.stop_timeout_s)
+
+    async def _close(self, server: _Server, serving: asyncio.Task[None]) -> None:
+        """Wait for the connections to close, but not long: none can get anything any more."""
+        await asyncio.wait({serving}, timeout=_CLOSE_S)
+        if not serving.done():
+            _log.warning("%d requests are cut off", len(server.server_state.tasks))
+            for task in list(server.server_state.tasks):
+                task.cancel()
+            server.force_exit = True
+
+
+class _Server(uvicorn.Server):
+    """uvicorn without its signal handlers: on a signal, the gateway ends more than the server."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_serving = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_serving.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
