@@ -1,0 +1,268 @@
+"""``podium up`` and ``podium down``: a service that stays up; gateway and service die with messages in flight."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import http.client
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from coordinator.cli.exits import ExitCode
+from coordinator.gateway.record import gateway_runs, read_record
+from coordinator.home import Home
+from coordinator.service.client import ServiceError
+from coordinator.service.link import ServiceLink
+from tests.waiting import until, wait_until
+
+from .conftest import TIMEOUT_S, command, fresh_home, processes_of, runs
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from .conftest import Podium
+
+HERE = Path(__file__).parent
+DAEMON = "coordinator.service.daemon"
+
+
+@dataclass
+class Served:
+    """A home, and a project whose agents are served from it."""
+
+    podium: Podium
+    project: Path
+
+    def up(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Serve in the background."""
+        return self.podium("up", "--project", str(self.project), "--detach", *arguments, check=check)
+
+    def begin(self, *arguments: str) -> dict[str, Any]:
+        """Serve in the background at a free port; return its URL, process and log."""
+        started: dict[str, Any] = json.loads(self.up("--port", "0", "--json", *arguments).stdout)
+        return started
+
+    @contextlib.contextmanager
+    def foreground(self) -> Iterator[subprocess.Popen[str]]:
+        """Serve as a user does in a terminal; the gateway is ready."""
+        process = subprocess.Popen(
+            [*command(), "up", "--project", str(self.project), "--port", "0", "--json", "--home", str(self.home.path)],
+            env=self.podium.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        with process, process.stdout, process.stderr:
+            try:
+                assert json.loads(process.stdout.readline())["pid"] == process.pid
+                yield process
+            finally:
+                process.kill()
+
+    @property
+    def home(self) -> Home:
+        return Home(self.podium.home)
+
+    @property
+    def service(self) -> int:
+        (pid,) = processes_of(self.podium, DAEMON)
+        return pid
+
+    def handled(self, agent: str) -> list[str]:
+        """The messages that an agent's record has as handled, in order; one that was handled twice is there twice."""
+        events = self.podium.lines("log", agent)
+        return [event["payload"]["message"]["text"] for event in events if event["type"] == "user_message"]
+
+    def attempts(self, agent: str) -> list[int]:
+        return [message["attempts"] for message in self.podium.json("inbox", agent)["messages"]]
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    project = tmp_path / "podium.toml"
+    for name in ("agents.py", "troubled.py"):
+        shutil.copy(HERE / name, tmp_path)
+    project.write_text('agents = ["agents.py:Patient", "troubled.py:Troubled"]\n')
+    with fresh_home({"PODIUM_STOP_TIMEOUT_S": "5"}) as podium:
+        served = Served(podium, project)
+        try:
+            yield served
+        finally:
+            podium("down", check=False)
+
+
+def get(url: str, path: str) -> int:
+    place = urlsplit(url)
+    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=TIMEOUT_S)
+    with contextlib.closing(connection):
+        connection.request("GET", path)
+        return connection.getresponse().status
+
+
+def assert_nothing_runs(served: Served) -> None:
+    assert not gateway_runs(served.home)
+    assert not served.home.service_alive()
+    assert not served.home.run_dir.exists()
+    wait_until(lambda: not processes_of(served.podium), "processes are left")
+
+
+def test_up_serves_until_down_and_only_once(served: Served) -> None:
+    first = served.begin()
+    assert get(first["url"], "/healthz") == get(first["url"], "/readyz") == 200
+    assert read_record(served.home).pid == first["pid"]  # type: ignore[union-attr]
+    for more in ([], ["--port", "0"]):
+        second = served.up(*more, check=False)
+        assert second.returncode == ExitCode.GATEWAY_RUNS
+        assert f"is served already, at {first['url']}; podium down ends it" in second.stderr
+        assert second.stdout == ""
+    service = served.service
+    assert "patient/a" in served.podium("run", f"{HERE / 'agents.py'}:Patient", "--key", "a", "-m", "hi").stderr
+    assert served.service == service, "the service ended with its last client, though it is pinned"
+    assert served.podium.json("down") == {"gateway": True, "service": True}
+    assert_nothing_runs(served)
+    assert not runs(first["pid"])
+    assert served.podium.json("down") == {"gateway": False, "service": False}
+    assert served.handled("patient/a") == ["hi"]
+
+
+def test_a_port_that_is_taken_and_a_host_of_others_are_refused_before_anything_starts(served: Served) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        refused = served.up("--port", port, check=False)
+    assert refused.returncode == ExitCode.PORT_TAKEN
+    assert refused.stderr.endswith(
+        f"podium: port {port} of 127.0.0.1 is taken by another program; give another one with --port\n"
+    )
+    elsewhere = served.up("--port", "0", "--host", "192.0.2.77", check=False)
+    assert elsewhere.returncode == ExitCode.USAGE
+    assert "--host 192.0.2.77 is not an address of this machine" in elsewhere.stderr
+    assert_nothing_runs(served)
+
+
+def test_a_project_whose_agents_do_not_load_is_refused_and_leaves_nothing(served: Served) -> None:
+    served.project.write_text('agents = ["agents.py:NotAnAgent"]\n')
+    refused = served.up("--port", "0", check=False)
+    assert refused.returncode == ExitCode.NOT_AN_AGENT
+    assert "agents[0] = 'agents.py:NotAnAgent'" in refused.stderr
+    wait_until(lambda: not processes_of(served.podium), "the service was pinned")
+    assert_nothing_runs(served)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_gateway_and_service_in_order(served: Served, number: int) -> None:
+    with served.foreground() as process:
+        process.send_signal(number)
+        _, said = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, said
+        assert said.endswith("ended: gateway, agents and service\n")
+    assert_nothing_runs(served)
+
+
+async def test_a_turn_that_is_taken_back_at_the_end_is_no_attempt(served: Served, tmp_path: Path) -> None:
+    """One waits and is interrupted; one blocks the event loop, and its process is killed; one ends in time."""
+    await asyncio.to_thread(served.begin)
+    gate, begun, ends = tmp_path / "gate", tmp_path / "begun", tmp_path / "ends"
+    frames: dict[str, list[dict[str, Any]]] = {"ends": [], "waits": [], "blocks": []}
+    texts = {"ends": f"wait for {ends}", "waits": f"wait for {gate}", "blocks": f"block {begun}"}
+
+    async def follow(link: ServiceLink, key: str) -> None:
+        client = await link.client()
+        admitted = await client.admit(f"troubled/{key}", {"text": texts[key]})
+        try:
+            async for frame in client.follow(f"troubled/{key}", admitted.message_id):
+                frames[key].append(frame)
+        except ServiceError:
+            frames[key].append({"type": "lost"})
+
+    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link, asyncio.TaskGroup() as tasks:
+        for key in texts:
+            _ = tasks.create_task(follow(link, key))
+        for key in ("ends", "waits"):
+            await until(lambda key=key: [frame for frame in frames[key] if frame["type"] == "turn_start"])  # type: ignore[misc]
+        await until(begun.exists)
+        ending = tasks.create_task(asyncio.to_thread(served.podium, "down"))
+        await until(lambda: not served.home.socket_path.exists())
+        ends.touch()
+        assert (await ending).returncode == 0
+    assert [said[-1]["type"] for said in frames.values()] == ["turn_end", "lost", "lost"]
+    assert_nothing_runs(served)
+    assert served.attempts("troubled/waits") == served.attempts("troubled/blocks") == [0]
+
+    gate.touch()
+    (tmp_path / "troubled.py").write_text((tmp_path / "troubled.py").read_text().replace("time.sleep(600)", "pass"))
+    await asyncio.to_thread(served.begin)
+    for key in ("waits", "blocks"):
+        await until(lambda key=key: served.attempts(f"troubled/{key}") == [], f"{key} is not handled")  # type: ignore[misc]
+        types = [event["type"] for event in served.podium.lines("log", f"troubled/{key}")]
+        assert types.count("turn.committed") == 1
+        assert served.podium.json("state", f"troubled/{key}")["state"] == {"count": 1}
+
+
+async def test_messages_in_flight_outlive_the_gateway_and_the_next_one_attaches(served: Served, tmp_path: Path) -> None:
+    first = await asyncio.to_thread(served.begin)
+    service, gate = served.service, tmp_path / "gate"
+    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link:
+        client = await link.client()
+        for key in "abc":
+            for text in (f"wait for {gate}", "after"):
+                await client.admit(f"patient/{key}", {"text": text}, f"{key} {text}")
+    os.kill(first["pid"], signal.SIGKILL)
+    wait_until(lambda: not gateway_runs(served.home))
+    second = await asyncio.to_thread(served.begin)
+    assert served.service == service
+    gate.touch()
+    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link:
+        client = await link.client()
+        for key in "abc":
+            again = await client.admit(f"patient/{key}", {"text": "after"}, f"{key} after")
+            assert again.repeated
+            frames = [frame async for frame in client.follow(f"patient/{key}", again.message_id)]
+            assert frames[-1]["type"] == "turn_end"
+    for key in "abc":
+        assert served.handled(f"patient/{key}") == [f"wait for {gate}", "after"]
+    assert get(second["url"], "/readyz") == 200
+
+
+async def test_the_gateway_starts_a_killed_service_again_and_no_message_is_lost_or_handled_twice(
+    served: Served, tmp_path: Path
+) -> None:
+    started = await asyncio.to_thread(served.begin)
+    gate, ids = tmp_path / "gate", {}
+    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link:
+        client = await link.client()
+        for key in "abc":
+            for text in (f"wait for {gate}", "one", "two"):
+                ids[key] = (await client.admit(f"patient/{key}", {"text": text})).message_id
+        following = client.follow("patient/a", ids["a"])
+        before = served.service
+        os.kill(before, signal.SIGKILL)
+        with pytest.raises(ServiceError):
+            _ = [frame async for frame in following]
+        gate.touch()
+        await until(
+            lambda: served.home.service_alive() and [p for p in processes_of(served.podium, DAEMON) if p != before]
+        )
+        client = await link.client()
+        for key, message_id in ids.items():
+            frames = [frame async for frame in client.follow(f"patient/{key}", message_id)]
+            assert (frames[-1]["type"], frames[-1]["message_id"]) == ("turn_end", message_id)
+        status = await client.status()
+        assert status["pinned"]
+        assert [agent["agent_type"] for agent in status["registry"]] == ["patient", "troubled"]
+    for key in "abc":
+        assert served.handled(f"patient/{key}") == [f"wait for {gate}", "one", "two"]
+    assert get(started["url"], "/readyz") == 200
+    assert read_record(served.home) is not None, "the record went with the run directory of the killed service"
