@@ -80,7 +80,7 @@ class KeyAdministration:
         """
         self._require(caller, tenant if tenant is not None else caller.tenant)
         whose = None if caller.is_operator and tenant is None else tenant or caller.tenant
-        return {"items": [key_object(key) for key in await asyncio.to_thread(self._keys.keys, whose)]}
+        return {"items": [key_object(key) for key in await asyncio.to_thread(self._keys.listed, whose)]}
 
     async def revoke(self, caller: Caller, client: str | None, key_id: str) -> KeyObject:
         """Revoke a key.

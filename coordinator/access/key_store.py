@@ -127,7 +127,7 @@ class KeyStore:
             )
         return key, text
 
-    def keys(self, tenant: str | None = None) -> list[Key]:
+    def listed(self, tenant: str | None = None) -> list[Key]:
         """Return the keys, not the tokens, of a tenant, of all if ``None``, oldest first."""
         with self._reading() as db:
             rows = db.execute(

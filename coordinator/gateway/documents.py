@@ -28,8 +28,10 @@ _MEANINGS: Final = {
     404: "There is no such agent, or nothing at this place of it.",
     405: "The path does not have this method.",
     406: "The answer cannot be given in an accepted form.",
+    408: "The request came too slowly.",
     409: "The agent's present condition does not permit this.",
     413: "The body is too large.",
+    415: "The body is not JSON.",
     416: "The range is outside of the file.",
     429: "Too many messages wait, or too many requests came; see `Retry-After`.",
     500: "An unexpected error; the gateway's log has it.",
@@ -68,6 +70,12 @@ def statuses(*more: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": ErrorBody, "description": _MEANINGS[status]} for status in sorted({*_OF_ALL, *more})}
 
 
+def _described(*found: int) -> dict[str, Any]:
+    """Return the descriptions of statuses that come from before the application."""
+    content = {"application/json": {"schema": {"$ref": "#/components/schemas/ErrorBody"}}}
+    return {str(status): {"description": _MEANINGS[status], "content": content} for status in found}
+
+
 def document_of(app: FastAPI) -> dict[str, Any]:
     """Return the OpenAPI document of an application.
 
@@ -77,8 +85,10 @@ def document_of(app: FastAPI) -> dict[str, Any]:
         title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
     )
     for path in document["paths"].values():
-        for operation in path.values():
+        for method, operation in path.items():
             operation["responses"].pop("422", None)
+            if "requestBody" in operation:
+                operation["responses"].update(_described(408, 415) if method == "post" else _described(408))
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
     return document

@@ -38,7 +38,7 @@ class ApiError(Portable):
 
 
 _NOT_JSON: Final = Problem(400, "invalid_json")
-_WRONG_TYPE: Final = Problem(400, "unsupported_media_type")
+_WRONG_TYPE: Final = Problem(415, "unsupported_media_type")
 _INVALID: Final = Problem(400, "invalid_parameter")
 
 
@@ -107,6 +107,8 @@ async def _http(_: Request, error: Exception) -> Response:
             problem, message = Problem(404, "unknown_path"), "nothing is at this path; /openapi.json lists what is"
         case 405:
             problem, message = Problem(405, "method_not_allowed"), "this path does not have this method"
+        case 408:
+            problem, message = Problem(408, "body_too_slow"), "the body did not come in time"
         case 413:
             problem, message = Problem(413, "body_too_large"), "the body is too large"
         case 400:

@@ -6,7 +6,7 @@ client raises by it what a home on this machine refuses.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle import errors as chronicle
@@ -36,8 +36,10 @@ TYPES: Final[Mapping[int, str]] = {
     404: "not_found_error",
     405: "invalid_request_error",
     406: "invalid_request_error",
+    408: "invalid_request_error",
     409: "conflict_error",
     413: "invalid_request_error",
+    415: "invalid_request_error",
     416: "invalid_request_error",
     429: "rate_limit_error",
     500: "api_error",
@@ -121,7 +123,10 @@ def problem_of(error: BaseException) -> Problem | None:
     """
     if isinstance(error, ServiceRefused) and (named := _named(error.kind)) is not None:
         return named
-    return _of_class(type(error))
+    found = _of_class(type(error))
+    if found is not None and isinstance(error, TooManyRequests):
+        return replace(found, retry_after_s=error.retry_after_s)
+    return found
 
 
 def more_of(error: BaseException) -> dict[str, Any]:

@@ -77,7 +77,7 @@ def list_(
 ) -> None:
     """List the keys: their ids, first characters, tenants, scopes and times. Never their texts."""
     with _opened(home) as (keys, _):
-        found = keys.keys()
+        found = keys.listed()
     if json:
         write_json({"keys": [_object(key) for key in found]})
         return

@@ -89,8 +89,8 @@ def test_revoking_and_rotating(keys: KeyStore) -> None:
     key, text = keys.create("n", "acme", [Scope.ADMIN], 1)
     other, other_text = keys.create("m", "zeta", [Scope.READ], 2)
     _, token = keys.create("t", "acme", [Scope.READ], 3, agent=Address("a", "b", "acme"), made_by=key.key_id)
-    assert keys.keys() == [key, other]
-    assert keys.keys("acme") == [key]
+    assert keys.listed() == [key, other]
+    assert keys.listed("acme") == [key]
     rotated, new = keys.rotate(key.key_id)
     assert (rotated.key_id, rotated.scopes) == (key.key_id, key.scopes)
     assert keys.find(text) is None
@@ -208,11 +208,11 @@ async def test_the_last_use_is_recorded_once_a_minute(keys: KeyStore, clock: Man
         clock.advance(seconds)
         await access.authenticate(header(text))
         await access.close()
-        assert keys.keys()[0].last_used_ms == first_ms
+        assert keys.listed()[0].last_used_ms == first_ms
     clock.advance(2.0)
     await access.authenticate(header(text))
     await access.close()
-    assert keys.keys()[0].last_used_ms == clock.now_ms()
+    assert keys.listed()[0].last_used_ms == clock.now_ms()
 
 
 async def test_a_key_has_a_limit_of_requests(keys: KeyStore, clock: ManualClock) -> None:
@@ -271,7 +271,7 @@ def test_the_local_key_is_made_once(keys: KeyStore, tmp_path: Path) -> None:
     assert read_local_key(tmp_path) == text
     assert stat.S_IMODE((tmp_path / "local.key").stat().st_mode) == 0o600
     assert ensure_local_key(tmp_path, keys, 2) is None
-    (key,) = keys.keys()
+    (key,) = keys.listed()
     assert (key.name, key.tenant, key.scopes) == ("local", "default", frozenset({Scope.ADMIN}))
     keys.revoke(key.key_id)
     again = ensure_local_key(tmp_path, keys, 3)

@@ -1,0 +1,110 @@
+"""`Rules`: whom a gateway talks to, how fast, and over what."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from chronicle.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+__all__ = ["Rules", "Tls", "is_loopback_name", "read_rules"]
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """The files of a certificate."""
+
+    certificate: Path
+    """The certificate, and those between it and the root, in PEM."""
+    key: Path
+    """Its private key, in PEM."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """What a gateway accepts. Times are seconds, 0 means no limit."""
+
+    allowed_hosts: frozenset[str] = frozenset()
+    """Names in the ``Host`` header besides those of loopback, lower case, without ports; ``*`` for all."""
+    origins: frozenset[str] = frozenset()
+    """Origins of web pages that may call from another host (CORS), such as ``https://app.example``."""
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses or networks whose ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are believed."""
+    tls: Tls | None = None
+    requests_per_s: float = 0.0
+    """Requests of one address in the long run. Twice as many, at least 20, are accepted at once. Not of loopback."""
+    connections: int = 4096
+    """Open connections of all clients."""
+    connections_per_address: int = 256
+    """Open connections of one address that is neither loopback nor a trusted proxy."""
+    header_timeout_s: float = 10.0
+    """For a request's line and headers, from the connection or the end of the answer before."""
+    body_timeout_s: float = 30.0
+    """For a request's body, and more for a long one: it must come with `body_bytes_per_s` at least."""
+    body_bytes_per_s: int = 10_000
+
+    @property
+    def burst(self) -> int:
+        """Requests of one address that are accepted at once."""
+        return max(20, round(2 * self.requests_per_s))
+
+
+def read_rules(
+    *,
+    host: str,
+    allowed_hosts: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    trusted_proxies: Sequence[str] = (),
+    tls_cert: Path | None = None,
+    tls_key: Path | None = None,
+    requests_per_s: float = 0.0,
+    connections: int = 4096,
+    connections_per_address: int = 256,
+) -> Rules:
+    """Return the rules that options of the command line give.
+
+    Args:
+        host: the address or name to listen at: a name is an allowed host.
+
+    Raises:
+        InvalidInput: an option cannot be used.
+    """
+    if (tls_cert is None) != (tls_key is None):
+        raise InvalidInput("TLS needs both files: give --tls-cert and --tls-key")
+    for path in (tls_cert, tls_key):
+        if path is not None and not path.is_file():
+            raise InvalidInput(f"there is no file {path}; give certificate and key in PEM")
+    for origin in origins:
+        scheme, separator, rest = origin.partition("://")
+        if scheme not in {"http", "https"} or not separator or not rest or "/" in rest or "*" in rest:
+            raise InvalidInput(f"{origin!r} is not an origin; write it as browsers do, such as https://app.example")
+    for proxy in trusted_proxies:
+        try:
+            ipaddress.ip_network(proxy, strict=False)
+        except ValueError:
+            raise InvalidInput(f"{proxy!r} is not an address or a network, such as 10.0.0.0/8") from None
+    named = {name.lower().rstrip(".") for name in (*allowed_hosts, host)} - {"0.0.0.0", "::", ""}  # noqa: S104
+    return Rules(
+        allowed_hosts=frozenset(named),
+        origins=frozenset(origin.lower() for origin in origins),
+        trusted_proxies=tuple(trusted_proxies),
+        tls=Tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
+        requests_per_s=requests_per_s,
+        connections=connections,
+        connections_per_address=connections_per_address,
+    )
+
+
+def is_loopback_name(host: str) -> bool:
+    """Whether a host's name or address is this machine's loopback."""
+    if host in {"localhost", "localhost.localdomain"} or host.endswith(".localhost"):
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

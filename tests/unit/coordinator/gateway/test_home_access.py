@@ -1,0 +1,60 @@
+"""The keys of a home as a gateway opens them."""
+
+from __future__ import annotations
+
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.clock import ManualClock
+from chronicle.errors import InvalidInput
+from chronicle.ids import IdSource
+from coordinator.access.caller import ANYONE, Scope, UnknownKey
+from coordinator.access.key_store import KeyStore
+from coordinator.access.local_key import read_local_key
+from coordinator.gateway.home_access import HomeAccess
+from coordinator.home import Home
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path / "home").create()
+
+
+async def test_the_first_start_makes_a_local_key(home: Home) -> None:
+    async with HomeAccess(home, ManualClock(), no_auth=False, loopback=True) as opened:
+        text = opened.new_local_key
+        assert text == read_local_key(home.path)
+        caller = await opened.access.authenticate(f"Bearer {text}")
+        assert caller.is_operator
+        assert opened.administration is not None
+    assert stat.S_IMODE((home.path / "access.db").stat().st_mode) == 0o600
+    async with HomeAccess(home, ManualClock(), no_auth=False, loopback=True) as again:
+        assert again.new_local_key is None
+        with pytest.raises(UnknownKey):
+            await again.access.authenticate("Bearer secret")
+
+
+async def test_without_keys_everyone_may_do_everything_on_loopback_only(home: Home) -> None:
+    async with HomeAccess(home, ManualClock(), no_auth=True, loopback=True) as opened:
+        assert await opened.access.authenticate(None) == ANYONE
+        assert opened.administration is None
+    assert not (home.path / "access.db").exists()
+    with pytest.raises(InvalidInput, match="--no-auth is for loopback only"):
+        HomeAccess(home, ManualClock(), no_auth=True, loopback=False)
+
+
+async def test_other_machines_need_a_key_that_somebody_made(home: Home) -> None:
+    async with HomeAccess(home, ManualClock(), no_auth=False, loopback=True):
+        pass
+    with pytest.raises(InvalidInput, match="podium keys create NAME"):
+        HomeAccess(home, ManualClock(), no_auth=False, loopback=False)
+    keys = KeyStore(home.path, home.id, IdSource())
+    keys.create("ci", "default", [Scope.READ], 1)
+    keys.close()
+    async with HomeAccess(home, ManualClock(), no_auth=False, loopback=False) as opened:
+        assert opened.administration is not None
