@@ -16,7 +16,16 @@ if TYPE_CHECKING:
 
     from chronicle.ids import EventId
 
-__all__ = ["MOST_EVENT_BYTES", "TERMINAL_FRAMES", "Backlog", "Frame", "StreamHub", "Subscription", "turn_start"]
+__all__ = [
+    "MOST_EVENT_BYTES",
+    "TERMINAL_FRAMES",
+    "VOIDING_FRAMES",
+    "Backlog",
+    "Frame",
+    "StreamHub",
+    "Subscription",
+    "turn_start",
+]
 
 Frame: TypeAlias = dict[str, Any]
 """One JSON object of a message's stream; `coordinator.service.protocol` lists the types and keys."""
@@ -25,8 +34,10 @@ TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
 """The last frame of a stream: exactly one of these."""
 MOST_EVENT_BYTES: Final = 1024 * 1024
 """Limit of the emitted events that a backlog holds, in bytes of JSON: an agent may emit any number of them."""
+VOIDING_FRAMES: Final = frozenset({"turn_retry", "turn_start"})
+"""Frames that make those of earlier attempts void."""
 _OF_THE_MESSAGE: Final = frozenset({"accepted", "agent_start", "turn_retry"})
-"""Frames that a new attempt does not make void."""
+"""Frames that stay valid."""
 
 
 def turn_start(turn: int, attempt: int, event_id: EventId, *, steered: bool = False) -> Frame:
@@ -82,7 +93,7 @@ class Backlog:
                 self._drop_events()
 
     def drop_attempts(self) -> None:
-        """Drop the frames of attempts, which a new one makes void, except their ``turn_retry``."""
+        """Drop the frames of attempts, except their ``turn_retry``; at a frame that makes them void."""
         self._texts = {}
         self._frames = [frame for frame in self._frames if frame["type"] in _OF_THE_MESSAGE]
         self._event_bytes = 0
@@ -207,7 +218,7 @@ class StreamHub:
             self._so_far.pop(message_id, None)
         else:
             so_far = self._so_far.setdefault(message_id, Backlog())
-            if kind == "turn_start":
+            if kind in VOIDING_FRAMES:
                 so_far.drop_attempts()
             so_far.add(frame)
         for subscription in self._subscriptions.get(message_id, ()):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from hypothesis import strategies as st
 
-from podium.turn.stream import Backlog, Frame, turn_start
+from coordinator.service.client import ServiceError
+from podium.turn.stream import VOIDING_FRAMES, Backlog, Frame, Subscription, turn_start
 
 MESSAGE = "msg_01HF7YAT0011C2DAFNMCSD6H1C"
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=6)
@@ -36,12 +37,19 @@ class Attempt:
         return found
 
 
-@dataclass
+@dataclass(repr=False)
 class Story:
     """A message's stream, from its first attempt to its end."""
 
     attempts: list[Attempt]
     terminal: Frame
+
+    def __repr__(self) -> str:
+        """Name the frames in short, for a failing example."""
+        return " ".join(
+            f"{frame['type']}:{frame.get('event_id', frame.get('reply_id', ''))[-5:]}{frame.get('delta', '')}"
+            for frame in self.live
+        )
 
     @property
     def live(self) -> list[Frame]:
@@ -66,7 +74,7 @@ class Story:
         """What a reader gets first who subscribes after a number of frames."""
         so_far = Backlog()
         for frame in self.live[:published]:
-            if frame["type"] == "turn_start":
+            if frame["type"] in VOIDING_FRAMES:
                 so_far.drop_attempts()
             so_far.add(frame)
         return so_far.frames()
@@ -246,3 +254,58 @@ def merged(frames: Iterable[Frame], flushes: Sequence[bool]) -> list[Frame]:
             pending = Backlog()
         pending.add(frame)
     return [*found, *pending.frames()]
+
+
+class StoryService:
+    """A service that tells a story, as far as it has happened; after its end from the journal."""
+
+    def __init__(self, story: Story) -> None:
+        self._story = story
+        self._told = 0
+        self._followers: set[Subscription] = set()
+        self.follows = 0
+        self.up = True
+
+    @property
+    def following(self) -> int:
+        return len(self._followers)
+
+    @property
+    def _frames(self) -> list[Frame]:
+        return self._story.live[:-1]  # agent_end is not the service's
+
+    @property
+    def is_over(self) -> bool:
+        return self._told == len(self._frames)
+
+    def tell(self, frames: int = 1) -> None:
+        """Have frames happen."""
+        for frame in self._frames[self._told : self._told + frames]:
+            self._told += 1
+            for follower in self._followers:
+                follower.push(frame)
+
+    def lose(self) -> None:
+        """Break all connections."""
+        for follower in self._followers:
+            follower.fail(ServiceError("the connection broke"))
+
+    async def connect(self) -> StoryService:
+        if not self.up:
+            raise ServiceError("no service runs")
+        return self
+
+    async def follow(self, agent: str, message_id: str) -> AsyncGenerator[Frame, None]:
+        self.follows += 1
+        if self.is_over:
+            for frame in self._story.journal[:-1]:
+                yield frame
+            return
+        follower = Subscription(self._story.backlog(self._told))
+        self._followers.add(follower)
+        try:
+            async for batch in follower.batches():
+                for frame in batch:
+                    yield frame
+        finally:
+            self._followers.discard(follower)

@@ -1,0 +1,118 @@
+"""The response of a stream of events (SSE): plain ASGI, one task that sends and one that watches the client.
+
+Starlette's `StreamingResponse` takes the events from a generator; here the reader's events are sent as they are, all
+that wait in one write.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, Protocol
+
+from starlette.responses import Response
+
+from coordinator.streams.sse import KEEP_ALIVE, OPENING
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from contextlib import AbstractContextManager
+
+    from starlette.types import Receive, Scope, Send
+
+__all__ = ["EventReader", "EventStreamResponse", "StreamedEvent"]
+
+_LOOK_S: Final = 7.5
+"""Interval of looks at a stream: in silence a comment is sent after one or two of them, 15 s at most."""
+_MOST_STALLED_LOOKS: Final = 8
+"""Looks after which a client that takes nothing is cut off: one minute. It costs little, but its message may not."""
+_HEADERS: Final = {
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",  # nginx would collect the events
+}
+
+
+class StreamedEvent(Protocol):
+    """An event as it is sent."""
+
+    @property
+    def event(self) -> bytes:
+        """Its SSE encoding."""
+        ...
+
+
+class EventReader(Protocol):
+    """A reader of a stream: of a message's, or of an agent's events."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole stream was returned."""
+        ...
+
+    async def next(self) -> Sequence[StreamedEvent]:
+        """Wait for events and return them; none at the end."""
+        ...
+
+    def cut_off(self) -> None:
+        """End the stream now."""
+        ...
+
+
+class EventStreamResponse(Response):
+    """The response of a stream of events.
+
+    Args:
+        opening: opens the stream; it is closed with the response.
+        on_abandoned: called if the client disconnects before the end of the stream.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self,
+        opening: AbstractContextManager[EventReader],
+        on_abandoned: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
+        self._opening = opening
+        self._on_abandoned = on_abandoned
+        self._sending_looks: int | None = None
+        """Looks at the write that is in progress; `None` if none is."""
+        self._sent = True
+        """Whether anything was sent since the last look."""
+        self._gone = False
+        self.status_code = 200
+        self.background = None
+        self.init_headers(_HEADERS)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  ASGI
+        """Send the stream."""
+        with self._opening as reader:
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": OPENING, "more_body": True})
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(self._watch(reader, receive, send), name="watch a client")
+                while events := await reader.next():
+                    self._sending_looks = 0
+                    body = events[0].event if len(events) == 1 else b"".join([each.event for each in events])
+                    await send({"type": "http.response.body", "body": body, "more_body": True})
+                    self._sending_looks, self._sent = None, True
+                watching.cancel()
+            if not self._gone:
+                await send({"type": "http.response.body", "body": b"", "more_body": False})
+            elif self._on_abandoned is not None and not reader.is_complete:
+                await self._on_abandoned()
+
+    async def _watch(self, reader: EventReader, receive: Receive, send: Send) -> None:
+        """Notice that the client disconnects; keep a silent connection alive, and cut off a client that stalls."""
+        while not self._gone:
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    self._gone = (await receive())["type"] == "http.disconnect"
+            except TimeoutError:
+                if self._sending_looks is not None:
+                    self._sending_looks += 1
+                    if self._sending_looks >= _MOST_STALLED_LOOKS:
+                        reader.cut_off()
+                elif not self._sent:
+                    await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})
+                self._sent = False
+        reader.cut_off()
