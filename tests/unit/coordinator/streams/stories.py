@@ -47,7 +47,7 @@ class Story:
     def __repr__(self) -> str:
         """Name the frames in short, for a failing example."""
         return " ".join(
-            f"{frame['type']}:{frame.get('event_id', frame.get('reply_id', ''))[-5:]}{frame.get('delta', '')}"
+            f"{frame['type']}:{str(frame.get('event_id', frame.get('reply_id', '')))[-5:]}{frame.get('delta', '')}"
             for frame in self.live
         )
 
