@@ -19,8 +19,9 @@ from podium.turn.busy import BusyPolicy
 from podium.turn.stream import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 
+    from podium.events import Part
     from podium.turn.stream import Frame
 
 __all__ = ["AdmittedMessage", "AgentRef", "ServiceClient", "ServiceError", "ServiceRefused"]
@@ -224,13 +225,17 @@ class ServiceClient:
         """Put an agent to sleep after its running turn; return when it sleeps."""
         await self._ask({"op": "passivate", "agent": agent})
 
-    async def rewind(self, agent: str, turn: int, only: str | None) -> tuple[int, int | None]:
+    async def rewind(self, agent: str, turn: int, only: Collection[Part] | None) -> tuple[int, int | None]:
         """Rewind an agent to a turn, after its running turn.
+
+        Args:
+            only: the parts to restore; all if ``None``.
 
         Returns:
             its last turn before, and the turn of the rewind; ``None`` if there was nothing to change.
         """
-        answer = await self._ask({"op": "rewind", "agent": agent, "turn": turn, "only": only})
+        parts = list(only) if only is not None else None
+        answer = await self._ask({"op": "rewind", "agent": agent, "turn": turn, "only": parts})
         return answer["from"], answer["turn"]
 
     async def ps(self) -> list[dict[str, Any]]:

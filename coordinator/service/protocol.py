@@ -33,8 +33,9 @@ that agents inherit (`coordinator.process_environment`);
 ``passivate {"agent"}``
     puts an agent to sleep after its running turn; answered when it sleeps;
 ``rewind {"agent", "turn", "only"}``
-    passivates the agent, rewinds it to a turn, and lets it continue with its pending messages; answers ``{"from",
-    "turn"}``, the turns before and after, the latter null if there was nothing to change;
+    passivates the agent, rewinds it to a turn, and lets it continue with its pending messages; ``only`` is a list of
+    ``state``, ``files`` and ``transcript``, or null for all; answers ``{"from", "turn"}``, the turns before and after,
+    the latter null if there was nothing to change;
 ``register {"agents": [{"file", "class", "agent_type"}, ...]}``
     replaces the agent types that addresses may have; agents of these types with pending messages are woken. Agents that
     are awake keep the code that they run;

@@ -22,6 +22,7 @@ from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.service.requests import address_in, codes_in, message_in, parse_request, timeout_in
 from podium.agent_record import find_session
 from podium.errors import PodiumError
+from podium.events import PARTS
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.messages.inbox import is_open, message_of
 from podium.state import StateError
@@ -248,8 +249,8 @@ class ServiceServer:
 
     async def _rewind(self, request: dict[str, Any]) -> dict[str, Any]:
         address, turn, only = address_in(request), request.get("turn"), request.get("only")
-        if not isinstance(turn, int) or only not in {None, "state", "files"}:
-            raise InvalidInput("'turn' must be a number, and 'only' must be 'state', 'files' or null")
+        if not isinstance(turn, int) or not (only is None or (isinstance(only, list) and set(only) <= set(PARTS))):
+            raise InvalidInput(f"'turn' must be a number, and 'only' null or a list of {', '.join(PARTS)}")
         # A turn that does not exist is refused before the agent is put to sleep.
         await asyncio.to_thread(plan_rewind, self._store, self._blobs, address, turn, only)
         async with self._router.asleep(address):

@@ -24,11 +24,20 @@ from chronicle.workspace.history.rewind import rewound
 from podium.address import label
 from podium.agent_record import find_session, read_agent, trees_of, turn_end_seq
 from podium.errors import AgentAwake, AgentExists, UnknownMoment
-from podium.events import AGENT_DETACHED, AGENT_FORKED, AGENT_REWOUND, AGENT_SNAPSHOT, TURN_CANCELLED, TURN_FAILED
+from podium.events import (
+    AGENT_DETACHED,
+    AGENT_FORKED,
+    AGENT_REWOUND,
+    AGENT_SNAPSHOT,
+    PARTS,
+    TURN_CANCELLED,
+    TURN_FAILED,
+)
+from podium.history.transcript import transcript_events, visible_transcript
 from podium.state import diff
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.canonical import Json, JsonObject
@@ -149,19 +158,34 @@ class Rewind:
 
     now: AgentRecord
     then: AgentRecord
-    only: Part | None
+    parts: tuple[Part, ...]
+    """The parts to restore, in the order of `PARTS`."""
     patch: list[JsonObject]
     """From the state now to the state then; empty if the state is not restored."""
+    changes_transcript: bool
+    """Whether the visible transcript changes."""
+
+    @property
+    def only(self) -> Part | list[Part] | None:
+        """The part to restore, or the parts; ``None`` for all."""
+        if len(self.parts) == len(PARTS):
+            return None
+        return self.parts[0] if len(self.parts) == 1 else list(self.parts)
 
     @property
     def tree(self) -> TreeRef | None:
         """The tree whose content is restored."""
-        return self.now.tree if self.only == "state" else self.then.tree
+        return self.then.tree if "files" in self.parts else self.now.tree
 
     @property
     def schema(self) -> AgentRecord:
         """The record whose state is restored."""
-        return self.now if self.only == "files" else self.then
+        return self.then if "state" in self.parts else self.now
+
+    @property
+    def continued_turn(self) -> int:
+        """The turn whose visible transcript is continued."""
+        return self.then.turn if "transcript" in self.parts else self.now.turn
 
     @property
     def changes_state(self) -> bool:
@@ -179,13 +203,14 @@ def plan_rewind(
     blobs: BlobReader,
     address: Address,
     turn: int,
-    only: Part | None = None,
+    only: Collection[Part] | None = None,
     *,
     at: int | None = None,
 ) -> Rewind:
     """Return what a rewind to a turn would change. Read-only; works while the agent runs.
 
     Args:
+        only: the parts to restore; all if ``None``.
         at: the turn to start from; the agent's last one if ``None``.
 
     Raises:
@@ -194,7 +219,9 @@ def plan_rewind(
     """
     now = read_agent(store, blobs, address, at)
     then = read_agent(store, blobs, address, turn)
-    return Rewind(now, then, only, [] if only == "files" else diff(now.state, then.state))
+    parts = tuple(part for part in PARTS if only is None or part in only)
+    patch = diff(now.state, then.state) if "state" in parts else []
+    return Rewind(now, then, parts, patch, "transcript" in parts and _differs(store, blobs, now, then))
 
 
 def rewind_agent(
@@ -202,17 +229,17 @@ def rewind_agent(
     blobs: BlobStore,
     address: Address,
     turn: int,
-    only: Part | None,
+    only: Collection[Part] | None,
     ids: IdSource,
     now_ms: int,
 ) -> tuple[Rewind, Head | None]:
-    """Rewind a sleeping agent to the end of a turn, as a turn of its own: state, files or both.
+    """Rewind a sleeping agent to the end of a turn, as a turn of its own: state, files, transcript, or some of them.
 
     Blobs are written first, then one commit, under a new epoch. Messages admitted meanwhile stay in the inbox.
 
     Args:
         turn: any committed turn; one after the target of an earlier rewind undoes that rewind.
-        only: the part to restore; both if ``None``.
+        only: the parts to restore; all if ``None``.
 
     Returns:
         the plan, and the branch's head after it; ``None`` for the head if nothing changed and nothing was written.
@@ -228,11 +255,12 @@ def rewind_agent(
         plan = plan_rewind(store, blobs, address, turn, only)
         head = plan.now.head
         tree = _rewound_tree(store, blobs, plan, now_ms)
-        if tree == plan.now.tree and not plan.changes_state:
+        if tree == plan.now.tree and not plan.changes_state and not plan.changes_transcript:
             return plan, None
         payload: JsonObject = {
             "to": turn,
-            "only": only,
+            "only": cast("Json", plan.only),
+            "transcript": plan.continued_turn,
             "state": {
                 "entity_type": plan.schema.entity_type,
                 "version": plan.schema.schema_version,
@@ -344,12 +372,22 @@ def ended_uncleanly(lease: Lease | None) -> bool:
 def _rewound_tree(store: JournalStore, blobs: BlobStore, plan: Rewind, now_ms: int) -> TreeRef | None:
     """Return the tree after the rewind; it is durable."""
     now = plan.now.tree
-    if now is None or plan.only == "state":
+    if now is None or "files" not in plan.parts:
         return now
     buffer = BlobBuffer(blobs)
     tree = rewound(buffer, now, plan.tree, plan.now.head.turn + 1, now_ms, rolled_back_trees(store, blobs, plan.now))
     buffer.flush()
     return tree
+
+
+def _differs(store: JournalStore, blobs: BlobReader, now: AgentRecord, then: AgentRecord) -> bool:
+    """Whether the visible transcripts at two turns of an agent differ."""
+    one, other = (visible_transcript(store, blobs, now.address, now.head, record.version_seq) for record in (now, then))
+    branch_id = now.head.branch_id
+    return any(
+        next(transcript_events(store, branch_id, left.minus(right)), None) is not None
+        for left, right in ((one, other), (other, one))
+    )
 
 
 def agent_awake(name: str, what: str) -> AgentAwake:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from chronicle.workspace.trees.tree import EMPTY
 from chronicle.workspace.trees.tree_diff import changes
 from podium.agent_record import read_agent
-from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, USER_MESSAGE
+from podium.history.transcript import transcript_events, visible_transcript
 from podium.state import diff
 
 if TYPE_CHECKING:
@@ -23,10 +23,9 @@ if TYPE_CHECKING:
     from chronicle.workspace.trees.tree_diff import Change
     from podium.address import Address
     from podium.agent_record import AgentRecord
+    from podium.history.transcript import Transcript
 
 __all__ = ["Comparison", "common_seq", "compare", "lineage"]
-
-_TRANSCRIPT = (USER_MESSAGE, ASSISTANT_MESSAGE, ARTIFACT_ADDED, MESSAGE_ANSWERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Comparison:
     common_seq: int
     """The ``seq`` of the last common event; 0 if there is none."""
     removed: list[Event]
-    """Messages, replies, artifacts and results that only ``before`` has, in order."""
+    """Visible messages, replies and artifacts that only ``before`` has, in order."""
     added: list[Event]
     """Those that only ``after`` has."""
 
@@ -59,14 +58,17 @@ def compare(
     old, new = read_agent(store, blobs, *before), read_agent(store, blobs, *after)
     trees = [record.tree.tree_id if record.tree is not None else EMPTY for record in (old, new)]
     common = common_seq(store, (old.head.branch_id, old.version_seq), (new.head.branch_id, new.version_seq))
+    transcripts = [
+        visible_transcript(store, blobs, record.address, record.head, record.version_seq) for record in (old, new)
+    ]
     return Comparison(
         before=old,
         after=new,
         patch=diff(old.state, new.state),
         files=changes(blobs, *trees),
         common_seq=common,
-        removed=_transcript(store, old, common),
-        added=_transcript(store, new, common),
+        removed=_only_in(store, old, transcripts[0], transcripts[1].up_to(common)),
+        added=_only_in(store, new, transcripts[1], transcripts[0].up_to(common)),
     )
 
 
@@ -95,5 +97,5 @@ def lineage(store: JournalStore, branch_id: BranchId, seq: int) -> list[tuple[Br
     return lineage[::-1]
 
 
-def _transcript(store: JournalStore, record: AgentRecord, after_seq: int) -> list[Event]:
-    return list(store.events(record.head.branch_id, after_seq, record.version_seq, _TRANSCRIPT))
+def _only_in(store: JournalStore, record: AgentRecord, transcript: Transcript, other: Transcript) -> list[Event]:
+    return list(transcript_events(store, record.head.branch_id, transcript.minus(other)))

@@ -19,6 +19,8 @@ from podium.testing.host import SimulatedAgent, SimulatedHost
 from podium.testing.world import CLIENTS_S, LEASE_MS, World
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.journal.records import Session
     from podium.events import Part
 
@@ -203,7 +205,8 @@ class SimulatedFleet:
         if not line.created:
             return
         turn, blobs = self._world.generator.choice(list(line.past)), self._world.nodes.blobs
-        only: Part | None = "state" if blobs is None else self._world.generator.choice((None, "state", "files"))
+        kinds: Sequence[Sequence[Part] | None] = (None, ("state",), ("files",))
+        only = kinds[1] if blobs is None else self._world.generator.choice(kinds)
         now_ms = self._world.clock.now_ms()
         try:
             rewind_agent(self._world.link.store, self._world.blobs, agent.address, turn, only, self._world.ids, now_ms)

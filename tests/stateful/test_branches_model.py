@@ -23,12 +23,15 @@ from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.agent_record import list_agents, read_agent
+from podium.events import PARTS, USER_MESSAGE
 from podium.history.branching import fork_agent, rewind_agent
+from podium.history.transcript import transcript_events, visible_transcript
 from podium.testing import AgentHarness
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
+    from podium.agent_record import AgentRecord
     from podium.events import Part
 
 PATHS = ["a", "b", "dir/a", "dir/b"]
@@ -66,6 +69,8 @@ class Moment:
     state: dict[str, Any] = field(default_factory=lambda: {"done": [], "count": 0})
     files: dict[str, bytes | None] = field(default_factory=dict)
     """Path → content, None for a directory."""
+    said: tuple[str, ...] = ()
+    """The ids of the visible messages, in order."""
 
 
 @dataclass
@@ -128,6 +133,12 @@ class BranchesModel(RuleBasedStateMachine):
                 assert given.setdefault(version.iteration, what) == what
             assert all(number in numbers for number in given)
 
+    def said(self, record: AgentRecord) -> tuple[str, ...]:
+        """Return the ids of the messages that are visible at a turn."""
+        transcript = visible_transcript(self.store, self.blobs, record.address, record.head, record.version_seq)
+        events = transcript_events(self.store, record.head.branch_id, transcript)
+        return tuple(str(event.correlation_id) for event in events if event.type == USER_MESSAGE)
+
     @rule(data=st.data(), files=files_written, fail=st.integers(0, 4))
     def turn(self, data: st.DataObject, files: dict[str, bytes | None], fail: int) -> None:
         key = self.pick(data)
@@ -140,6 +151,7 @@ class BranchesModel(RuleBasedStateMachine):
             moment = copy.deepcopy(model.turns[-1])
             moment.state["count"] += 1
             moment.state["done"].append(told)
+            moment.said = (*moment.said, exchange.receipt.message_id)
             for path, content in files.items():
                 if content is None:
                     moment.files.pop(path, None)
@@ -168,8 +180,8 @@ class BranchesModel(RuleBasedStateMachine):
         self.awake(target)
         self.see(target)
 
-    @rule(data=st.data(), only=st.sampled_from([None, "state", "files"]))
-    def rewind(self, data: st.DataObject, only: Part | None) -> None:
+    @rule(data=st.data(), only=st.sets(st.sampled_from(PARTS), min_size=1))
+    def rewind(self, data: st.DataObject, only: set[Part]) -> None:
         key = self.pick(data)
         model = self.models[key]
         turn = data.draw(st.integers(0, len(model.turns) - 1))
@@ -179,8 +191,9 @@ class BranchesModel(RuleBasedStateMachine):
             self.store, self.blobs, Address("writer", key), turn, only, self.ids, self.clock.now_ms()
         )
         wanted = Moment(
-            copy.deepcopy(now.state if only == "files" else then.state),
-            dict(now.files if only == "state" else then.files),
+            copy.deepcopy(then.state if "state" in only else now.state),
+            dict(then.files if "files" in only else now.files),
+            then.said if "transcript" in only else now.said,
         )
         assert plan.now.state == now.state
         assert (head is None) == (wanted == now)
@@ -197,6 +210,7 @@ class BranchesModel(RuleBasedStateMachine):
             for turn, moment in enumerate(model.turns):
                 record = read_agent(self.store, self.blobs, Address("writer", key), turn)
                 assert record.state == moment.state
+                assert self.said(record) == moment.said
                 tree_id = record.tree.tree_id if record.tree is not None else EMPTY
                 assert files_in(self.blobs, tree_id) == moment.files
             assert read_agent(self.store, self.blobs, Address("writer", key)).turn == len(model.turns) - 1

@@ -126,7 +126,8 @@ def gist(event: Event, blobs: BlobReader) -> str:
         case "agent.forked", {"from": {"agent": source, "turn": turn}}:
             return f"continues {source} from turn {turn}"
         case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:
-            return f"{only or 'state and files'} as after turn {turn}: {json_text(patch)}"
+            parts = " and ".join(only) if isinstance(only, list) else only or "state and files"
+            return f"{parts} as after turn {turn}: {json_text(patch)}"
         case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
             hook = payload.get("hook")  # Not in events of older releases.
             where = "" if hook in (None, "on_message") else f"{hook}: "

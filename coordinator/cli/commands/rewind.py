@@ -13,6 +13,7 @@ from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from chronicle.blobs.port import BlobReader, BlobStore
@@ -33,7 +34,8 @@ def rewind(
     turn: Annotated[int, typer.Argument(metavar="TURN", min=0, help="The turn to return to; 0 is its creation.")],
     *,
     only: Annotated[
-        Literal["state", "files"] | None, typer.Option("--only", help="Rewind only the state, or only the files.")
+        list[Literal["state", "files", "transcript"]] | None,
+        typer.Option("--only", help="Rewind only the state, the files or the transcript; can be repeated."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     home: HomeOption = DEFAULT_HOME,
@@ -66,13 +68,13 @@ def rewind(
         say(f"{address} is already as after turn {turn}; nothing was changed")
     else:
         say(
-            f"{address} is at turn {made}, {only or 'state and files'} as after turn {turn}; "
+            f"{address} is at turn {made}, {' and '.join(only or ('state', 'files'))} as after turn {turn}; "
             f"podium rewind {address} {plan.now.turn} undoes it"
         )
 
 
 def _rewind(
-    home: Path, store: JournalStore, blobs: BlobStore, address: Address, turn: int, only: Part | None
+    home: Path, store: JournalStore, blobs: BlobStore, address: Address, turn: int, only: Sequence[Part] | None
 ) -> tuple[Rewind, int | None]:
     """Rewind an agent: here if it sleeps, else in its service. Return the plan, and the new turn."""
     from chronicle.clock import SystemClock  # noqa: PLC0415

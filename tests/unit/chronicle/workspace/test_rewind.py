@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from podium.history.branching import Rewind
 
 
-def rewind(agent: AgentHarness, turn: int, only: Part | None = None) -> tuple[Rewind, Head | None]:
-    return rewind_agent(agent.store, agent.blobs, agent.address, turn, only, IdSource(), agent.clock.now_ms())
+def rewind(agent: AgentHarness, turn: int, *only: Part) -> tuple[Rewind, Head | None]:
+    return rewind_agent(agent.store, agent.blobs, agent.address, turn, only or None, IdSource(), agent.clock.now_ms())
 
 
 async def test_going_back_is_a_turn_and_can_be_undone(store: JournalStore) -> None:
@@ -144,7 +144,7 @@ async def test_what_is_not_there_is_said(store: JournalStore) -> None:
             rewind(agent, 2)
         with pytest.raises(UnknownAgent):
             plan_rewind(store, agent.blobs, Address("notes", "nobody"), 0)
-        assert plan_rewind(store, agent.blobs, agent.address, 0, "files").patch == []
+        assert plan_rewind(store, agent.blobs, agent.address, 0, ["files"]).patch == []
 
 
 class WokenMeanwhile(MemoryJournalStore):

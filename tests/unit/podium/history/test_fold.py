@@ -239,7 +239,7 @@ async def test_numbers_of_versions_that_were_given_up_are_not_given_out_again(st
         rewind_agent(store, agent.blobs, agent.address, 1, None, IdSource(), agent.clock.now_ms())
         assert branch_of(agent).head.turn == 1  # it is there already
         await told(agent, "two")
-        rewind_agent(store, agent.blobs, agent.address, 1, "files", IdSource(), agent.clock.now_ms())
+        rewind_agent(store, agent.blobs, agent.address, 1, ["files"], IdSource(), agent.clock.now_ms())
         await agent.send("three")
         numbers = [version.iteration for version in versions(agent)]
         assert numbers[0] == 1

@@ -162,9 +162,9 @@ async def test_a_fork_and_a_rewind_have_seen_what_their_turn_has() -> None:
         fork = Address("configured", "b")
         fork_agent(store, agent.address, 2, fork, ids, NOW_MS)
         assert read_agent(store, blobs, fork).config == {"model": "small"}
-        rewind_agent(store, blobs, agent.address, 2, "files", ids, agent.clock.now_ms())
+        rewind_agent(store, blobs, agent.address, 2, ["files"], ids, agent.clock.now_ms())
         assert read_agent(store, blobs, agent.address).config == {"model": "large"}
-        rewind_agent(store, blobs, agent.address, 2, "state", ids, agent.clock.now_ms())
+        rewind_agent(store, blobs, agent.address, 2, ["state"], ids, agent.clock.now_ms())
         assert read_agent(store, blobs, agent.address).config == {"model": "small"}
         await agent.send("three")
         assert agent.state["changes"] == [{"model": ["small", "large"]}]
