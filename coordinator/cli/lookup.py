@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound
+from coordinator.operations.suggestions import nearest
 from podium.address import Address, label
 from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
 
@@ -14,11 +14,9 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
 
-__all__ = ["find_agent", "nearest", "split_moment"]
+__all__ = ["find_agent", "split_moment"]
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
-_SHOWN: Final = 5
-"""Names in the message about an unknown one."""
 
 
 def find_agent(store: JournalStore, name: str) -> Session:
@@ -70,12 +68,3 @@ def _is_agent(name: str) -> bool:
     except InvalidAddress:
         return False
     return True
-
-
-def nearest(name: str, names: list[str], *, most: int = _SHOWN) -> str:
-    """Return a suggestion for an unknown name: the similar names, else all of them; empty if there are none."""
-    near = difflib.get_close_matches(name, names, n=_SHOWN, cutoff=0.6)
-    if near:
-        return "did you mean " + " or ".join(near) + "?"
-    rest = len(names) - most
-    return "there is " + ", ".join(names[:most]) + (f" and {rest} more" if rest > 0 else "") if names else ""

@@ -53,12 +53,14 @@ class MessageNotAnswered(PodiumError):
     Attributes:
         message_id: its id.
         error_type: the name of the error's class in the agent.
+        error_message: its text.
     """
 
-    def __init__(self, message: str, message_id: str, error_type: str) -> None:
-        super().__init__(message)
+    def __init__(self, message_id: str, error_type: str, error_message: str) -> None:
+        super().__init__(f"{error_type}: {error_message}")
         self.message_id = message_id
         self.error_type = error_type
+        self.error_message = error_message
 
 
 class MessageFailed(MessageNotAnswered):
@@ -81,4 +83,4 @@ def not_answered(frame: Mapping[str, Any]) -> MessageNotAnswered:
         kind = MessageParked
     elif error["type"] == _CANCELLED:
         kind = MessageCancelled
-    return kind(f"{error['type']}: {error['message']}", frame["message_id"], error["type"])
+    return kind(frame["message_id"], error["type"], error["message"])

@@ -15,12 +15,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from coordinator.operations.objects import AgentObject, AgentPage
 
-__all__ = ["agent_object", "agent_page", "all_agents"]
-
-
-def all_agents(store: JournalStore, now_ms: int) -> list[AgentObject]:
-    """Return all agents of a home, by address."""
-    return [_object(store, session, now_ms) for session in list_agents(store)]
+__all__ = ["agent_object", "agent_page"]
 
 
 def agent_page(
@@ -67,7 +62,7 @@ def _object(store: JournalStore, session: Session, now_ms: int) -> AgentObject:
     lease = store.lease(session.session_id)
     address = Address.of(session)
     return {
-        "agent": str(address),
+        "agent": address.name,
         "type": address.agent_type,
         "key": address.key,
         "turn": head.turn,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["inodes", "update"]
+__all__ = ["inodes", "paths", "update"]
 
 
 def update(
@@ -31,3 +31,9 @@ def inodes(reader: BlobReader, root: BlobId | None) -> Iterator[int]:
     """Yield the inode numbers that the map has, ascending."""
     for key, _ in nodes.items(reader, root):
         yield int.from_bytes(key, "big")
+
+
+def paths(reader: BlobReader, root: BlobId | None, ino: int) -> list[bytes]:
+    """Return the paths of a file that has several, ascending; empty for one that has not."""
+    value = nodes.lookup(reader, root, ino.to_bytes(8, "big")) if root is not None else None
+    return list(msgpack.unpackb(value)) if value is not None else []

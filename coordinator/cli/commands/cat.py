@@ -11,14 +11,14 @@ import typer
 
 from chronicle.cli_kit.terminal import say, shown, write, write_json
 from chronicle.errors import InvalidInput, NotFound
-from coordinator.cli.files import clean_path, opened_files
+from coordinator.cli.files import opened_files
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from chronicle.workspace.content.content import Content
-    from coordinator.cli.files import Files
+    from coordinator.operations.files import Files
 
 __all__ = ["cat"]
 
@@ -41,6 +41,7 @@ def cat(
     The bytes are printed unchanged; on a terminal without control characters.
     """
     from chronicle.workspace.content.content import open as open_content  # noqa: PLC0415
+    from coordinator.operations.files import clean_path  # noqa: PLC0415  slow to import, and --help needs none
 
     with opened_files(home, moment) as files:
         name, number, content = _find(files, clean_path(path), iteration)

@@ -8,7 +8,7 @@ import typer
 
 from chronicle.cli_kit.terminal import write_json
 from chronicle.cli_kit.times import iso
-from coordinator.cli.files import clean_path, opened_files, version_object
+from coordinator.cli.files import opened_files
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
 from coordinator.cli.terminal import table
 
@@ -27,6 +27,8 @@ def history(
 
     Only committed versions are shown; `podium cat` prints one.
     """
+    from coordinator.operations.files import clean_path, version_object  # noqa: PLC0415  slow to import
+
     path = clean_path(path)
     with opened_files(home, moment) as files:
         records = files.history(path)

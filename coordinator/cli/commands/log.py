@@ -12,9 +12,10 @@ import typer
 from chronicle.cli_kit.terminal import json_text, one_line, write_json, write_line
 from chronicle.cli_kit.times import iso
 from coordinator.cli.commands.inbox import text_of
-from coordinator.cli.lookup import find_agent, nearest
+from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.stores import opened_blobs, read_journal
+from coordinator.operations.suggestions import nearest
 from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 
 if TYPE_CHECKING:

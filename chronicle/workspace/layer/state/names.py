@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import msgpack
 
 from chronicle.errors import Corrupt
+from chronicle.workspace.history import link_map
 from chronicle.workspace.history.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.layer.state.evicted_inodes import EvictedInodes
 from chronicle.workspace.layer.state.node import DirNode, FileNode, Node, kind_bits, loaded_names, new_node
@@ -190,8 +191,7 @@ class Names:
     def load_links(self, node: Node) -> None:
         """Load the missing names of a hard-linked file. For any other node nothing is read."""
         if len(loaded_names(node)) < node.nlink:
-            value = nodes.lookup(self._reader, self.links, node.ino.to_bytes(8, "big"))
-            for path in msgpack.unpackb(value) if value is not None else ():
+            for path in link_map.paths(self._reader, self.links, node.ino):
                 self.resolve(path)
 
     def _load(self, directory: DirNode, name: bytes) -> Node | None:

@@ -1,0 +1,83 @@
+"""The answer to a message, put together from its frames: those of the last attempt count."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from coordinator.operations.errors import not_answered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from coordinator.operations.objects import Answer, AnswerArtifact, AnswerReply
+
+__all__ = ["AnswerBuilder", "answer_of"]
+
+
+class AnswerBuilder:
+    """Takes a message's frames, in order, and gives its answer.
+
+    Args:
+        agent: the address of the agent that handles it.
+        message_id: the message.
+    """
+
+    def __init__(self, agent: str, message_id: str) -> None:
+        self._agent = agent
+        self._message_id = message_id
+        self._replies: dict[str, str] = {}
+        self._artifacts: list[AnswerArtifact] = []
+
+    def add(self, frame: Mapping[str, Any]) -> Answer | None:
+        """Take a frame; return the answer if the frame ends the message's turn.
+
+        Raises:
+            MessageNotAnswered: the frame ends the message without an answer.
+        """
+        match frame["type"]:
+            case "turn_start" | "turn_retry":
+                self._replies, self._artifacts = {}, []
+            case "message_start":
+                self._replies[frame["reply_id"]] = ""
+            case "message_end":
+                self._replies[frame["reply_id"]] = frame["text"]
+            case "artifact":
+                self._artifacts.append(
+                    {
+                        "artifact_id": frame["artifact_id"],
+                        "name": frame["name"],
+                        "media_type": frame["media_type"],
+                        "size": frame["size"],
+                    }
+                )
+            case "error":
+                raise not_answered({"message_id": self._message_id, **frame})
+            case "turn_end":
+                return self._answer(frame)
+        return None
+
+    def _answer(self, frame: Mapping[str, Any]) -> Answer:
+        replies: list[AnswerReply] = [{"reply_id": name, "text": text} for name, text in self._replies.items()]
+        return {
+            "message_id": self._message_id,
+            "agent": self._agent,
+            "turn": frame["turn"],
+            "version": frame["version"],
+            "text": "".join(self._replies.values()),
+            "data": frame.get("data"),
+            "replies": replies,
+            "artifacts": self._artifacts,
+        }
+
+
+def answer_of(agent: str, message_id: str, frames: Iterable[Mapping[str, Any]]) -> Answer | None:
+    """Return the answer in a message's frames; ``None`` if its turn has not ended.
+
+    Raises:
+        MessageNotAnswered: the message was not handled.
+    """
+    builder = AnswerBuilder(agent, message_id)
+    for frame in frames:
+        if (answer := builder.add(frame)) is not None:
+            return answer
+    return None

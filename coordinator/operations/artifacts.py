@@ -1,0 +1,70 @@
+"""The artifacts of an agent, and their content."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.operations.cursors import cursor_after, place_after
+from podium.agent_record import find_session
+from podium.artifacts.artifacts import find_artifact, list_artifacts
+from podium.errors import UnknownArtifact
+from podium.history.compare import lineage
+
+if TYPE_CHECKING:
+    from chronicle.blobs.port import BlobReader
+    from chronicle.journal.port import JournalStore
+    from coordinator.operations.objects import ArtifactObject, ArtifactPage
+    from podium.address import Address
+    from podium.artifacts.artifacts import Artifact
+
+__all__ = ["artifact_object", "artifact_of_agent", "artifact_page"]
+
+
+def artifact_page(
+    store: JournalStore, blobs: BlobReader, address: Address, turn: int | None, limit: int, cursor: str | None
+) -> ArtifactPage:
+    """Return a page of an agent's artifacts up to a turn, oldest first, inherited ones included.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        UnknownMoment: it has not committed that turn.
+        InvalidCursor: it is of another list.
+    """
+    of = [str(address), str(turn)]
+    after = place_after(cursor, "artifacts", of, 0)
+    found = [artifact for artifact in list_artifacts(store, blobs, address, turn) if artifact.seq > after]
+    return {
+        "items": [artifact_object(artifact) for artifact in found[:limit]],
+        "next_cursor": cursor_after("artifacts", of, found[limit - 1].seq) if len(found) > limit else None,
+    }
+
+
+def artifact_of_agent(store: JournalStore, blobs: BlobReader, address: Address, artifact_id: str) -> Artifact:
+    """Return an artifact of an agent, its own or an inherited one.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        UnknownArtifact: it has no such artifact.
+    """
+    head = store.head(find_session(store, address).main_branch_id)
+    artifact = find_artifact(store, blobs, artifact_id)
+    owned = dict(lineage(store, head.branch_id, head.seq))
+    if artifact.seq > owned.get(artifact.branch_id, 0):
+        raise UnknownArtifact(f"no artifact {artifact_id} of {address}")
+    return artifact
+
+
+def artifact_object(found: Artifact) -> ArtifactObject:
+    """Return an artifact as a JSON object."""
+    return {
+        "artifact_id": found.artifact_id,
+        "name": found.name,
+        "media_type": found.media_type,
+        "size": found.size_bytes,
+        "hash": found.content.id,
+        "branch": found.branch_id,
+        "seq": found.seq,
+        "turn": found.turn,
+        "timestamp": found.added_ms,
+        "message_id": found.message_id,
+    }

@@ -1,0 +1,119 @@
+"""Forks, rewinds, deletion and verification of agents, as JSON objects."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+from coordinator.verification import Verifier
+from podium.address import Address
+from podium.agent_record import find_session
+from podium.history.branching import fork_agent
+from podium.history.delete import delete_agent
+
+if TYPE_CHECKING:
+    from chronicle.blobs.port import BlobStore
+    from chronicle.ids import IdSource
+    from chronicle.journal.port import JournalStore
+    from coordinator.home import Home
+    from coordinator.operations.objects import Deleted, Forked, Rewound, Verification
+    from coordinator.verification import SessionCheck
+    from podium.history.branching import Rewind
+
+__all__ = ["delete", "fork", "rewound_object", "verification_object", "verify"]
+
+
+def fork(
+    store: JournalStore, source: Address, turn: int | None, key: str, ids: IdSource, now_ms: int
+) -> tuple[Forked, str]:
+    """Make an agent of the same type that continues another one after a turn, the last one if ``None``.
+
+    Returns:
+        the new agent, and the branch that owns the event after which it continues.
+
+    Raises:
+        InvalidAddress: the key cannot be used.
+        UnknownAgent: there is no such source, or it never started.
+        UnknownMoment: the source has not committed that turn.
+        AgentExists: there is an agent with that key.
+    """
+    target = Address(source.agent_type, key)
+    made = fork_agent(store, source, turn, target, ids, now_ms)
+    forked: Forked = {
+        "agent": str(target),
+        "turn": made.turn,
+        "version": made.head.seq,
+        "from": {"agent": str(source), "turn": made.turn, "seq": made.seq},
+    }
+    return forked, made.parent_branch_id
+
+
+def rewound_object(plan: Rewind, made: int | None) -> Rewound:
+    """Return a rewind as a JSON object.
+
+    Args:
+        plan: what it changed.
+        made: the new turn; ``None`` if nothing had to change.
+    """
+    return {
+        "agent": str(plan.now.address),
+        "from": plan.now.turn,
+        "to": plan.then.turn,
+        "only": list(plan.parts),
+        "turn": made,
+    }
+
+
+def delete(
+    home: Home,
+    store: JournalStore,
+    blobs: BlobStore,
+    address: Address,
+    ids: IdSource,
+    now_ms: int,
+    *,
+    detach: bool,
+) -> Deleted:
+    """Delete a sleeping agent permanently: events, state, files, messages, and what nodes keep of it.
+
+    Args:
+        detach: detach its forks first; they lose the history that they inherited.
+
+    Raises:
+        UnknownAgent: there is none.
+        AgentInUse: forks read its history.
+        AgentAwake: it is awake, or a fork to be detached is.
+    """
+    deleted = delete_agent(
+        store, blobs, address, ids, now_ms, detach=detach, before_delete=lambda: _remove_layers(home, address)
+    )
+    return {"agent": str(address), "events": deleted.tombstone.events, "detached": list(deleted.detached)}
+
+
+def verify(store: JournalStore, blobs: BlobStore, address: Address) -> Verification:
+    """Check an agent's stored data against its hashes.
+
+    Raises:
+        UnknownAgent: there is none.
+        Unavailable: a store could not be read.
+    """
+    return verification_object(Verifier(store, blobs).check(find_session(store, address)))
+
+
+def verification_object(check: SessionCheck) -> Verification:
+    """Return the result of a check as a JSON object."""
+    return {
+        "agent": check.name,
+        "ok": check.problem is None,
+        "events": check.events,
+        "blobs": check.blobs,
+        "problem": check.problem,
+    }
+
+
+def _remove_layers(home: Home, address: Address) -> None:
+    """Remove an agent's layers and logs from all nodes: a new agent with the address would adopt them."""
+    for layer in home.path.glob(f"nodes/*/layers/{address.workspace_id}"):
+        shutil.rmtree(layer)
+    for log in home.logs.glob(f"{address.workspace_id}.log*"):
+        log.unlink()

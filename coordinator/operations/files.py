@@ -1,0 +1,276 @@
+"""The committed files of an agent, read from the blob store: no mount, no service.
+
+Paths are relative to the workspace's root. Symlinks are shown and never followed: no path leads out of a workspace, nor
+through a link within it.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from chronicle.errors import InvalidInput, NotFound
+from chronicle.workspace.committed.files import CommittedFiles
+from chronicle.workspace.content.content import Content
+from chronicle.workspace.content.content import open as open_content
+from chronicle.workspace.history.oplog import read_root
+from chronicle.workspace.history.view import HistoryView
+from chronicle.workspace.layer.history_reader import iteration_of
+from chronicle.workspace.trees.tree import EMPTY, Kind, entry_at, list_dir, walk
+from coordinator.operations.cursors import cursor_after, place_after
+from coordinator.operations.errors import NotAFile, UnknownFile
+from coordinator.operations.suggestions import nearest
+from podium.agent_record import read_agent
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from chronicle.blobs.port import BlobReader
+    from chronicle.journal.port import JournalStore
+    from chronicle.workspace.history.path_histories import Record
+    from chronicle.workspace.port import TreeRef
+    from chronicle.workspace.trees.tree import Entry
+    from coordinator.operations.objects import (
+        DirectoryEntry,
+        DirectoryObject,
+        FileHistory,
+        FileVersion,
+        SymlinkObject,
+    )
+    from podium.address import Address
+    from podium.agent_record import AgentRecord
+
+__all__ = ["FileContent", "Files", "clean_path", "file_history", "files_at", "find_file", "version_object"]
+
+_LISTED_PATHS: Final = 1_000
+"""Limit of paths that are compared with a missing one for a suggestion."""
+_TYPES: Final[dict[Kind, Literal["file", "directory", "symlink"]]] = {
+    Kind.FILE: "file",
+    Kind.DIR: "directory",
+    Kind.SYMLINK: "symlink",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """The files of an agent at a moment."""
+
+    agent: AgentRecord
+    blobs: BlobReader
+    tree: TreeRef
+
+    def history(self, path: str) -> list[Record]:
+        """Return a path's versions, oldest first.
+
+        Raises:
+            UnknownFile: the path never existed.
+        """
+        records = self._view().records(os.fsencode(path))
+        if not records:
+            raise UnknownFile(f"{self.agent.address} never had a file {path!r}; {self._instead(path)}")
+        return records
+
+    def version(self, path: str, iteration: int) -> Record:
+        """Return one version of a path.
+
+        Raises:
+            NotFound: the path has no version of that number.
+        """
+        view = self._view()
+        record = view.find(os.fsencode(path), iteration)
+        if record is None:
+            self.history(path)
+            raise view.missing(os.fsencode(path), iteration)
+        return record
+
+    def entry(self, path: str) -> Entry | None:
+        """Return the entry at a path of the tree, the root's at ``""``; ``None`` if there is none."""
+        return entry_at(self.blobs, self.tree.tree_id, os.fsencode(path))
+
+    def missing(self, path: str) -> UnknownFile:
+        """Return the error for a path that does not exist."""
+        gone = self._view().last(os.fsencode(path))
+        there = "it was deleted, and podium history lists its versions" if gone else self._instead(path)
+        return UnknownFile(f"{self.agent.address} has no file {path!r} after turn {self.agent.turn}; {there}")
+
+    def _view(self) -> HistoryView:
+        root = read_root(self.blobs, self.tree.oplog_id)
+        return HistoryView(self.blobs, root.histories, root.moved_seq, {}, {}, root.gaps)
+
+    def _instead(self, path: str) -> str:
+        entries = islice(walk(self.blobs, self.tree.tree_id), _LISTED_PATHS)
+        found = nearest(path, [os.fsdecode(name) for name, entry in entries if entry.kind is not Kind.DIR])
+        return found or "it has no files now"
+
+
+@dataclass(frozen=True, slots=True)
+class FileContent:
+    """A file of an agent at a moment, and its bytes."""
+
+    agent: str
+    turn: int
+    """Of the moment, not of the file's last change."""
+    path: str
+    content: Content
+    _blobs: BlobReader
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return self.content.size
+
+    @property
+    def hash(self) -> str:
+        """The content's id: equal content has equal ids."""
+        return self.content.id
+
+    def open(self) -> BinaryIO:
+        """Open the content for reading, seekable; reads fetch blobs, and may block."""
+        return open_content(self._blobs, self.content)
+
+
+def files_at(store: JournalStore, blobs: BlobReader, address: Address, turn: int | None) -> Files:
+    """Return an agent's files at the end of a turn, the last one if ``None``.
+
+    Raises:
+        UnknownAgent: there is no such agent, or it never started.
+        UnknownMoment: it has not committed that turn.
+        NotFound: it had no workspace then.
+    """
+    agent = read_agent(store, blobs, address, turn)
+    if agent.tree is None:
+        raise NotFound(f"{agent.address} had no workspace at turn {agent.turn}")
+    return Files(agent, blobs, agent.tree)
+
+
+def find_file(
+    store: JournalStore,
+    blobs: BlobReader,
+    address: Address,
+    path: str,
+    turn: int | None = None,
+    iteration: int | None = None,
+) -> FileContent | DirectoryObject | SymlinkObject:
+    """Return what is at a path: a file, a directory's listing or a symlink, none of them followed.
+
+    Args:
+        path: ``""`` for the root.
+        turn: the last one if ``None``.
+        iteration: a version of the path, of whatever turn up to that one.
+
+    Raises:
+        UnknownAgent, UnknownMoment: as `files_at`.
+        UnknownFile: nothing is there.
+        NotAFile: something without content is there.
+        InvalidInput: the path cannot be one of a workspace.
+    """
+    path = clean_path(path, root=True)
+    agent = read_agent(store, blobs, address, turn)
+    if agent.tree is None:
+        if path:
+            raise UnknownFile(f"{address} had no workspace at turn {agent.turn}")
+        return _listing(agent, blobs, path)
+    files = Files(agent, blobs, agent.tree)
+    if iteration is not None:
+        record = files.version(path, iteration)
+        if record.deleted:
+            raise UnknownFile(f"iteration {iteration} of {path} is its deletion; its history lists the versions before")
+        return _found(files, path, record.kind, record.content, record.target)
+    entry = files.entry(path)
+    if entry is None:
+        raise files.missing(path)
+    return _found(files, path, entry.kind, entry.content, entry.target)
+
+
+def file_history(
+    store: JournalStore, blobs: BlobReader, address: Address, path: str, *, limit: int, cursor: str | None
+) -> FileHistory:
+    """Return a page of a path's committed versions, oldest first.
+
+    Raises:
+        UnknownAgent: there is no such agent, or it never started.
+        UnknownFile: the path never existed.
+        InvalidCursor: it is of another list.
+    """
+    path = clean_path(path)
+    of = [str(address), path]
+    after = place_after(cursor, "history", of, 0)
+    try:
+        records = files_at(store, blobs, address, None).history(path)
+    except NotFound as error:
+        raise UnknownFile(str(error)) from error
+    found = [record for record in records if record.number > after]
+    return {
+        "agent": str(address),
+        "path": path,
+        "items": [version_object(record) for record in found[:limit]],
+        "next_cursor": cursor_after("history", of, found[limit - 1].number) if len(found) > limit else None,
+    }
+
+
+def clean_path(path: str, *, root: bool = False) -> str:
+    """Normalize a path to the form that workspaces use: relative, without ``.`` and double slashes.
+
+    Args:
+        path: as a client gives it.
+        root: whether it may name the root, which is ``""``.
+
+    Raises:
+        InvalidInput: it is empty, contains ``..`` or a zero byte, or is no text.
+    """
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if not (parts or root) or ".." in parts or "\0" in path or not _is_text(path):
+        raise InvalidInput(f"{path!r} does not name a file in a workspace; give its path from the workspace's root")
+    return "/".join(parts)
+
+
+def _is_text(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def version_object(record: Record) -> FileVersion:
+    """Return a version of a path as the JSON object that ``.chronicle/query`` has for it."""
+    return cast("FileVersion", iteration_of(record).as_json())
+
+
+def _found(
+    files: Files, path: str, kind: Kind, content: Content | None, target: bytes | None
+) -> FileContent | DirectoryObject | SymlinkObject:
+    agent = files.agent
+    if content is not None:
+        return FileContent(str(agent.address), agent.turn, path, content, files.blobs)
+    if kind is Kind.DIR:
+        return _listing(agent, files.blobs, path)
+    if target:
+        shown = target.decode(errors="backslashreplace")
+        return {"agent": str(agent.address), "turn": agent.turn, "path": path, "type": "symlink", "target": shown}
+    raise NotAFile(f"{path} is a {kind.value}; only files have content")
+
+
+def _listing(agent: AgentRecord, blobs: BlobReader, path: str) -> DirectoryObject:
+    tree_id = agent.tree.tree_id if agent.tree is not None else EMPTY
+    directory = entry_at(blobs, tree_id, os.fsencode(path))
+    assert directory is not None
+    assert directory.subtree is not None
+    stored = dict(list_dir(blobs, directory.subtree))
+    entries: list[DirectoryEntry] = []
+    for name, status in CommittedFiles(blobs, agent.tree).list(path):
+        content = stored[os.fsencode(name)].content
+        entry: DirectoryEntry = {
+            "name": os.fsencode(name).decode(errors="backslashreplace"),
+            "type": _TYPES.get(status.kind, "other"),
+            "size": status.size,
+            "mode": f"{status.mode:04o}",
+            "modified_at": status.mtime_ns // 1_000_000,
+            "hash": content.id if content is not None else None,
+        }
+        if status.target is not None:
+            entry["target"] = os.fsencode(status.target).decode(errors="backslashreplace")
+        entries.append(entry)
+    return {"agent": str(agent.address), "turn": agent.turn, "path": path, "type": "directory", "entries": entries}

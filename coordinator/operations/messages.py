@@ -1,0 +1,130 @@
+"""An agent's messages: the status of one, and its answer; those that wait or are parked; retrying and dropping them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+from chronicle.canonical import decode
+from chronicle.ids import MessageId
+from chronicle.journal.records import MessageStatus
+from coordinator.operations.answers import answer_of
+from coordinator.operations.cursors import cursor_after, place_after
+from coordinator.operations.errors import MessageNotAnswered
+from podium.agent_record import find_session
+from podium.messages.inbox import drop_message, list_inbox, message_of, retry_message
+from podium.turn.journal_frames import settled_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.blobs.port import BlobReader
+    from chronicle.ids import IdSource
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Session
+    from coordinator.operations.objects import Answer, ErrorObject, InboxMessageObject, InboxPage, MessageObject
+    from podium.address import Address
+    from podium.messages.inbox import InboxEntry
+
+__all__ = ["drop", "inbox_object", "inbox_page", "message_object", "retry", "retry_all"]
+
+
+def message_object(store: JournalStore, blobs: BlobReader, address: Address, message_id: str) -> MessageObject:
+    """Return a message with its status, and its answer or its error.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        NotFound: the agent never got the message, or its record was pruned.
+    """
+    session = find_session(store, address)
+    message = message_of(store, session, MessageId(message_id))
+    answer: Answer | None = None
+    error: ErrorObject | None = None
+    if message.status.is_settled:
+        frames = settled_frames(store, blobs, session.main_branch_id, message.message_id)
+        try:
+            answer = answer_of(str(address), message_id, frames)
+        except MessageNotAnswered as failure:
+            error = {"type": failure.error_type, "message": failure.error_message}
+    elif message.attempts:
+        error = _last_error(store, blobs, session, message.message_id)
+    return {
+        "message_id": message.message_id,
+        "agent": str(address),
+        "position": message.position,
+        "status": cast("Literal['pending', 'consumed', 'cancelled', 'parked']", message.status.value),
+        "attempts": message.attempts,
+        "admitted_at": message.admitted_ms,
+        "answer": answer,
+        "error": error,
+    }
+
+
+def inbox_page(store: JournalStore, blobs: BlobReader, address: Address, limit: int, cursor: str | None) -> InboxPage:
+    """Return a page of an agent's pending and parked messages, by position.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        InvalidCursor: it is of another list.
+    """
+    of = [str(address)]
+    after = place_after(cursor, "inbox", of, 0)
+    entries = [
+        entry for entry in list_inbox(store, blobs, find_session(store, address)) if entry.message.position > after
+    ]
+    more = len(entries) > limit
+    return {
+        "items": [inbox_object(entry) for entry in entries[:limit]],
+        "next_cursor": cursor_after("inbox", of, entries[limit - 1].message.position) if more else None,
+    }
+
+
+def inbox_object(entry: InboxEntry) -> InboxMessageObject:
+    """Return a pending or parked message as a JSON object."""
+    message = entry.message
+    body: Any = decode(message.body) if message.body is not None else None
+    return {
+        "message_id": message.message_id,
+        "position": message.position,
+        "status": cast("Literal['pending', 'parked']", message.status.value),
+        "attempts": message.attempts,
+        "admitted_at": message.admitted_ms,
+        "sender": message.sender,
+        "message": body,
+        "error": cast("ErrorObject | None", entry.error),
+    }
+
+
+def retry(store: JournalStore, address: Address, message_id: str) -> None:
+    """Make a parked message pending again, durably; a pending one is unchanged. The caller wakes the agent.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        NotFound: it never got the message, or the message was handled or cancelled.
+    """
+    retry_message(store, find_session(store, address), MessageId(message_id))
+
+
+def retry_all(store: JournalStore, session: Session) -> Sequence[MessageId]:
+    """Make all parked messages of an agent pending again, durably; return their ids."""
+    parked = [message.message_id for message in store.messages(session.session_id, MessageStatus.PARKED)]
+    for message_id in parked:
+        retry_message(store, session, message_id)
+    return parked
+
+
+def drop(store: JournalStore, address: Address, message_id: str, ids: IdSource, now_ms: int) -> None:
+    """Remove a pending or parked message of a sleeping agent, durably.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        NotFound: it never got the message, or handled it already.
+        AgentAwake: the agent is awake; its activation cancels the message.
+    """
+    drop_message(store, find_session(store, address), MessageId(message_id), ids, now_ms)
+
+
+def _last_error(store: JournalStore, blobs: BlobReader, session: Session, message_id: MessageId) -> ErrorObject | None:
+    for entry in list_inbox(store, blobs, session):
+        if entry.message.message_id == message_id:
+            return cast("ErrorObject | None", entry.error)
+    return None
