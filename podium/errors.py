@@ -15,6 +15,7 @@
     ├── AgentAwake              the agent is awake; only its activation may write its branch
     ├── AgentBusy               a message waits or is being handled, and the sender's policy is to reject
     ├── AgentInUse              forks read the agent's history
+    ├── NotAFile                a path names no file where a file is needed
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
     ├── HostDied                a process ended while it woke an agent, or does not answer liveness probes
     ├── Evicted                 this activation lost its lease: another one runs the agent
@@ -24,7 +25,8 @@
 
     chronicle.errors.NotFound
     ├── ArchiveNotFound         no file at the path of an archive to import
-    └── EventNotFound           the agent has no event of that id
+    ├── EventNotFound           the agent has no event of that id
+    └── UnknownFile             an agent has no file at a path, at a moment
 
 State errors (:mod:`podium.state.errors`) and Chronicle's errors have trees of their own. Each message tells in a line
 or two what is wrong, where, and how to fix it. Exit codes and statuses are assigned at the edges, not here.
@@ -53,11 +55,13 @@ __all__ = [
     "HomeTooNew",
     "HostDied",
     "InvalidAddress",
+    "NotAFile",
     "NotAnAgent",
     "PodiumError",
     "UnknownAgent",
     "UnknownAgentType",
     "UnknownArtifact",
+    "UnknownFile",
     "UnknownMoment",
 ]
 
@@ -170,6 +174,10 @@ class AgentInUse(PodiumError):
         self.agent = agent
 
 
+class NotAFile(PodiumError):
+    """A path names no file where a file is needed: a directory or a link is there, or above it. Nothing was written."""
+
+
 class AgentAsleep(PodiumError):
     """The activation is ending. The message is in the inbox: wake the agent and deliver again."""
 
@@ -208,3 +216,7 @@ class EventNotFound(NotFound):
     def __init__(self, message: str, agent: str) -> None:
         super().__init__(message)
         self.agent = agent
+
+
+class UnknownFile(NotFound):
+    """An agent has no file at a path, at a moment, or no such version of it."""

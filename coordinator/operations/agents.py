@@ -1,35 +1,53 @@
 """`HomeAgents`: everything that a client may do to the agents of a home.
 
-Reads and writes of the stores run in threads. What only the fleet can do goes to the home's service. A call whose
-caller is cancelled may have happened; each write is atomic.
+Reads and writes of the stores run in threads. The home's service admits messages, and does what is done to an agent
+that is awake. A call whose caller is cancelled may have happened; each write is atomic.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.clock import SystemClock
-from coordinator.operations import history, listing
+from chronicle.errors import NotFound
+from chronicle.ids import IdSource
+from coordinator.operations import artifacts, branches, files, history, listing, messages
+from coordinator.operations.answers import AnswerBuilder
 from coordinator.operations.stores import HomeStores
+from coordinator.operations.uploads import received
 from podium.address import DEFAULT_TENANT
+from podium.artifacts.artifacts import open_artifact
+from podium.errors import AgentAwake
+from podium.history.branching import plan_rewind, rewind_agent
+from podium.turn.busy import BusyPolicy
+from podium.turn.upload import FileChanged, change_file, store_content
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterable, Collection, Sequence
+    from typing import BinaryIO
 
     from chronicle.clock import Clock
+    from chronicle.workspace.content.content import Content
     from coordinator.home import Home
+    from coordinator.operations import objects
+    from coordinator.operations.files import FileContent
     from coordinator.operations.fleet import FleetLink
-    from coordinator.operations.objects import AgentObject, AgentPage, EventPage, StateObject
     from podium.address import Address
+    from podium.artifacts.artifacts import Artifact
+    from podium.events import Part
 
 __all__ = ["HomeAgents"]
 
-_ITEMS = 100
+_ITEMS: Final = 100
 """Items of a page, unless the caller says how many."""
+_UPLOAD_BYTES: Final = 1024 * 1024 * 1024
 
 
 class HomeAgents:
     """The agents of a home.
+
+    An address names its tenant; no call reaches an agent of another one. Every call raises `ServiceError` if it needs
+    the service and cannot reach it, and `Unavailable` if a store cannot be reached.
 
     Args:
         home: an existing home.
@@ -41,6 +59,7 @@ class HomeAgents:
         self._stores = HomeStores(home)
         self._link = link
         self._clock = clock or SystemClock()
+        self._ids = IdSource()
 
     def close(self) -> None:
         """Close the stores; the link belongs to the caller."""
@@ -65,14 +84,14 @@ class HomeAgents:
         cursor: str | None = None,
         *,
         tenant: str = DEFAULT_TENANT,
-    ) -> AgentPage:
+    ) -> objects.AgentPage:
         """Return a page of a tenant's agents, by address; see `listing.agent_page`."""
         now_ms = self._clock.now_ms()
         return await self._stores.read(
             lambda store, _: listing.agent_page(store, tenant, agent_type, limit, cursor, now_ms)
         )
 
-    async def agent(self, address: Address) -> AgentObject:
+    async def agent(self, address: Address) -> objects.AgentObject:
         """Return one agent.
 
         Raises:
@@ -81,9 +100,120 @@ class HomeAgents:
         now_ms = self._clock.now_ms()
         return await self._stores.read(lambda store, _: listing.agent_object(store, address, now_ms))
 
+    async def delete(self, address: Address, *, detach: bool = False) -> objects.Deleted:
+        """Delete a sleeping agent permanently; see `branches.delete`."""
+        now_ms = self._clock.now_ms()
+        return await self._stores.write(
+            lambda store, blobs: branches.delete(
+                self._stores.home, store, blobs, address, self._ids, now_ms, detach=detach
+            )
+        )
+
+    async def passivate(self, address: Address) -> objects.Passivated:
+        """Put an agent to sleep after its running turn; return when it sleeps. Its next message wakes it.
+
+        Raises:
+            UnknownAgent: there is no such agent.
+        """
+        await self.agent(address)
+        await (await self._link.client()).passivate(str(address))
+        return {"agent": address.name}
+
+    async def verify(self, address: Address) -> objects.Verification:
+        """Check an agent's stored data against its hashes; reads all of it."""
+        return await self._stores.read(lambda store, blobs: branches.verify(store, blobs, address))
+
+    # -- messages -------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        address: Address,
+        message: dict[str, Any],
+        *,
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+    ) -> objects.Receipt:
+        """Admit a message, durably. The agent handles it whether anyone waits for the answer or not.
+
+        Args:
+            address: of an agent of a type that the home knows; the agent need not exist yet.
+            idempotency_key: a repetition with the same message gets the same receipt.
+
+        Raises:
+            UnknownAgentType: the home knows no such type.
+            AgentBusy: the policy is ``REJECT``, and a message waits or is being handled.
+            InboxFull: too many messages wait.
+            IdempotencyConflict: the key was used with another message.
+            InvalidInput: the message is not JSON.
+        """
+        fleet = await self._link.client()
+        admitted = await fleet.admit(str(address), message, idempotency_key, when_busy)
+        return {
+            "message_id": admitted.message_id,
+            "agent": address.name,
+            "position": admitted.position,
+            "before": admitted.before,
+        }
+
+    async def answer(self, address: Address, message_id: str) -> objects.Answer:
+        """Wait until a message is settled, and return its answer.
+
+        Raises:
+            MessageNotAnswered: it failed, was parked or was cancelled.
+            NotFound: the agent never got it.
+            ServiceError: the connection broke; the message is handled nevertheless, and can be waited for again.
+        """
+        builder = AnswerBuilder(address.name, message_id)
+        fleet = await self._link.client()
+        async for frame in fleet.follow(str(address), message_id):
+            if (answer := builder.add(frame)) is not None:
+                return answer
+        raise NotFound(f"the stream of message {message_id} ended without an answer")
+
+    async def message(self, address: Address, message_id: str) -> objects.MessageObject:
+        """Return a message with its status, and its answer or its error; see `messages.message_object`."""
+        return await self._stores.read(lambda store, blobs: messages.message_object(store, blobs, address, message_id))
+
+    async def inbox(self, address: Address, limit: int = _ITEMS, cursor: str | None = None) -> objects.InboxPage:
+        """Return a page of an agent's pending and parked messages, by position."""
+        return await self._stores.read(lambda store, blobs: messages.inbox_page(store, blobs, address, limit, cursor))
+
+    async def cancel(self, address: Address, message_id: str) -> objects.MessageObject:
+        """Cancel a pending, running or parked message, durably; return it.
+
+        Raises:
+            UnknownAgent, NotFound: the agent never got it, or handled it already.
+        """
+        await self.message(address, message_id)
+        await (await self._link.client()).cancel(str(address), message_id)
+        return await self.message(address, message_id)
+
+    async def retry(self, address: Address, message_id: str) -> objects.MessageObject:
+        """Make a parked message pending again, at its place, and wake the agent; return the message.
+
+        Raises:
+            UnknownAgent, NotFound: the agent never got it, or the message was handled or cancelled.
+        """
+        await self._stores.write(lambda store, _: messages.retry(store, address, message_id))
+        await (await self._link.client()).poke(str(address))
+        return await self.message(address, message_id)
+
+    async def drop(self, address: Address, message_id: str) -> objects.MessageObject:
+        """Remove a pending or parked message permanently; one that is being handled is cancelled. Return it.
+
+        Raises:
+            UnknownAgent, NotFound: the agent never got it, or handled it already.
+        """
+        now_ms = self._clock.now_ms()
+        try:
+            await self._stores.write(lambda store, _: messages.drop(store, address, message_id, self._ids, now_ms))
+        except AgentAwake:
+            await (await self._link.client()).cancel(str(address), message_id)
+        return await self.message(address, message_id)
+
     # -- history --------------------------------------------------------------------------------------------------
 
-    async def state(self, address: Address, turn: int | None = None) -> StateObject:
+    async def state(self, address: Address, turn: int | None = None) -> objects.StateObject:
         """Return an agent's committed state at the end of a turn, the last one if ``None``.
 
         Raises:
@@ -100,10 +230,148 @@ class HomeAgents:
         types: Sequence[str] = (),
         limit: int = _ITEMS,
         cursor: str | None = None,
-    ) -> EventPage:
+    ) -> objects.EventPage:
         """Return a page of an agent's events, oldest first; see `history.event_page`."""
         return await self._stores.read(
             lambda store, blobs: history.event_page(
                 store, blobs, address, after_seq=after_seq, types=types, limit=limit, cursor=cursor
             )
         )
+
+    async def diff(
+        self,
+        before: tuple[Address, int | None],
+        after: tuple[Address, int | None],
+    ) -> objects.Difference:
+        """Return the differences between two agents, each at a turn; see `history.difference`."""
+        return await self._stores.read(lambda store, blobs: history.difference(store, blobs, before, after))
+
+    async def fork(self, address: Address, key: str, turn: int | None = None) -> objects.Forked:
+        """Make an agent of the same type that continues another one; see `branches.fork`."""
+        now_ms = self._clock.now_ms()
+        forked, _ = await self._stores.write(
+            lambda store, _: branches.fork(store, address, turn, key, self._ids, now_ms)
+        )
+        return forked
+
+    async def rewind(self, address: Address, turn: int, only: Collection[Part] | None = None) -> objects.Rewound:
+        """Return an agent to a turn, as a turn of its own; one that is awake is put to sleep for it.
+
+        Args:
+            only: the parts to restore; all if ``None``.
+
+        Raises:
+            UnknownAgent: there is no such agent, or it never started.
+            UnknownMoment: it has not committed that turn.
+        """
+        now_ms = self._clock.now_ms()
+        try:
+            plan, head = await self._stores.write(
+                lambda store, blobs: rewind_agent(store, blobs, address, turn, only, self._ids, now_ms)
+            )
+        except AgentAwake:
+            before, made = await (await self._link.client()).rewind(str(address), turn, only)
+            plan = await self._stores.read(
+                lambda store, blobs: plan_rewind(store, blobs, address, turn, only, at=before)
+            )
+            return branches.rewound_object(plan, made)
+        if head is not None:
+            await self._wake_if_waiting(address)
+        return branches.rewound_object(plan, head.turn if head is not None else None)
+
+    # -- files and artifacts --------------------------------------------------------------------------------------
+
+    async def file(
+        self, address: Address, path: str, turn: int | None = None, iteration: int | None = None
+    ) -> FileContent | objects.DirectoryObject | objects.SymlinkObject:
+        """Return what is at a path, at the end of a turn; see `files.find_file`."""
+        return await self._stores.read(
+            lambda store, blobs: files.find_file(store, blobs, address, path, turn, iteration)
+        )
+
+    async def file_history(
+        self, address: Address, path: str, limit: int = _ITEMS, cursor: str | None = None
+    ) -> objects.FileHistory:
+        """Return a page of a path's committed versions, oldest first."""
+        return await self._stores.read(
+            lambda store, blobs: files.file_history(store, blobs, address, path, limit=limit, cursor=cursor)
+        )
+
+    async def put_file(
+        self, address: Address, path: str, content: AsyncIterable[bytes], most_bytes: int = _UPLOAD_BYTES
+    ) -> objects.FileChanged:
+        """Put a file, as a turn of its own that runs no code of the agent; one that is awake is put to sleep for it.
+
+        Args:
+            content: its bytes, in pieces. If they end with an exception, nothing is committed.
+            most_bytes: the most that are accepted.
+
+        Raises:
+            UnknownAgent: there is no such agent, or it never started.
+            NotAFile: something else than a file is at the path, or above it.
+            InvalidInput: no file can have that path.
+            UploadTooLarge: the content is longer than ``most_bytes``.
+        """
+        path = files.clean_path(path)
+        await self.agent(address)
+        async with received(content, most_bytes) as file:
+            stored = await self._stores.write(lambda _, blobs: store_content(blobs, file))
+        changed = await self._changed(address, path, stored)
+        return _changed_object(address, path, changed, stored)
+
+    async def delete_file(self, address: Address, path: str) -> objects.FileChanged:
+        """Delete a file or symlink, as a turn of its own; see `put_file`.
+
+        Raises:
+            UnknownFile: nothing is there.
+        """
+        path = files.clean_path(path)
+        return _changed_object(address, path, await self._changed(address, path, None), None)
+
+    async def artifacts(
+        self, address: Address, turn: int | None = None, limit: int = _ITEMS, cursor: str | None = None
+    ) -> objects.ArtifactPage:
+        """Return a page of an agent's artifacts, oldest first."""
+        return await self._stores.read(
+            lambda store, blobs: artifacts.artifact_page(store, blobs, address, turn, limit, cursor)
+        )
+
+    async def artifact(self, address: Address, artifact_id: str) -> Artifact:
+        """Return an artifact of an agent; see `artifacts.artifact_of_agent`."""
+        return await self._stores.read(
+            lambda store, blobs: artifacts.artifact_of_agent(store, blobs, address, artifact_id)
+        )
+
+    def open_artifact(self, artifact: Artifact) -> BinaryIO:
+        """Open the content of an artifact for reading, seekable; reads fetch blobs, and may block."""
+        return open_artifact(self._stores.blobs, artifact)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    async def _changed(self, address: Address, path: str, content: Content | None) -> FileChanged:
+        now_ms = self._clock.now_ms()
+        try:
+            changed = await self._stores.write(
+                lambda store, blobs: change_file(store, blobs, address, path, content, self._ids, now_ms)
+            )
+        except AgentAwake:
+            return FileChanged(**await (await self._link.client()).change_file(str(address), path, content))
+        await self._wake_if_waiting(address)
+        return changed
+
+    async def _wake_if_waiting(self, address: Address) -> None:
+        """Have the service deliver messages that were refused by a lease held here."""
+        if (await self.agent(address))["pending"]:
+            await (await self._link.client()).poke(str(address))
+
+
+def _changed_object(address: Address, path: str, changed: FileChanged, content: Content | None) -> objects.FileChanged:
+    return {
+        "agent": address.name,
+        "turn": changed.turn,
+        "version": changed.version,
+        "path": path,
+        "size": content.size if content is not None else 0,
+        "hash": content.id if content is not None else None,
+        "iteration": changed.iteration,
+    }

@@ -37,13 +37,13 @@ def fork(
         UnknownMoment: the source has not committed that turn.
         AgentExists: there is an agent with that key.
     """
-    target = Address(source.agent_type, key)
+    target = Address(source.agent_type, key, source.tenant)
     made = fork_agent(store, source, turn, target, ids, now_ms)
     forked: Forked = {
-        "agent": str(target),
+        "agent": target.name,
         "turn": made.turn,
         "version": made.head.seq,
-        "from": {"agent": str(source), "turn": made.turn, "seq": made.seq},
+        "from": {"agent": source.name, "turn": made.turn, "seq": made.seq},
     }
     return forked, made.parent_branch_id
 
@@ -56,7 +56,7 @@ def rewound_object(plan: Rewind, made: int | None) -> Rewound:
         made: the new turn; ``None`` if nothing had to change.
     """
     return {
-        "agent": str(plan.now.address),
+        "agent": plan.now.address.name,
         "from": plan.now.turn,
         "to": plan.then.turn,
         "only": list(plan.parts),
@@ -87,7 +87,7 @@ def delete(
     deleted = delete_agent(
         store, blobs, address, ids, now_ms, detach=detach, before_delete=lambda: _remove_layers(home, address)
     )
-    return {"agent": str(address), "events": deleted.tombstone.events, "detached": list(deleted.detached)}
+    return {"agent": address.name, "events": deleted.tombstone.events, "detached": list(deleted.detached)}
 
 
 def verify(store: JournalStore, blobs: BlobStore, address: Address) -> Verification:

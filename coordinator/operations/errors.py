@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chronicle.errors import NotFound
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
@@ -26,8 +25,7 @@ __all__ = [
     "MessageFailed",
     "MessageNotAnswered",
     "MessageParked",
-    "NotAFile",
-    "UnknownFile",
+    "UploadTooLarge",
     "not_answered",
 ]
 
@@ -39,12 +37,8 @@ class InvalidCursor(PodiumError):
     """A cursor that is none, or that another list gave out."""
 
 
-class UnknownFile(NotFound):
-    """An agent has no file at a path, at a moment, or no such version of it."""
-
-
-class NotAFile(PodiumError):
-    """A path that names no file where a file is needed."""
+class UploadTooLarge(PodiumError):
+    """A file that is larger than what may be uploaded. Nothing was changed."""
 
 
 class MessageNotAnswered(PodiumError):

@@ -20,9 +20,9 @@ from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reader import iteration_of
 from chronicle.workspace.trees.tree import EMPTY, Kind, entry_at, list_dir, walk
 from coordinator.operations.cursors import cursor_after, place_after
-from coordinator.operations.errors import NotAFile, UnknownFile
 from coordinator.operations.suggestions import nearest
 from podium.agent_record import read_agent
+from podium.errors import NotAFile, UnknownFile
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -203,7 +203,7 @@ def file_history(
         raise UnknownFile(str(error)) from error
     found = [record for record in records if record.number > after]
     return {
-        "agent": str(address),
+        "agent": address.name,
         "path": path,
         "items": [version_object(record) for record in found[:limit]],
         "next_cursor": cursor_after("history", of, found[limit - 1].number) if len(found) > limit else None,
@@ -244,12 +244,12 @@ def _found(
 ) -> FileContent | DirectoryObject | SymlinkObject:
     agent = files.agent
     if content is not None:
-        return FileContent(str(agent.address), agent.turn, path, content, files.blobs)
+        return FileContent(agent.address.name, agent.turn, path, content, files.blobs)
     if kind is Kind.DIR:
         return _listing(agent, files.blobs, path)
     if target:
         shown = target.decode(errors="backslashreplace")
-        return {"agent": str(agent.address), "turn": agent.turn, "path": path, "type": "symlink", "target": shown}
+        return {"agent": agent.address.name, "turn": agent.turn, "path": path, "type": "symlink", "target": shown}
     raise NotAFile(f"{path} is a {kind.value}; only files have content")
 
 
@@ -273,4 +273,4 @@ def _listing(agent: AgentRecord, blobs: BlobReader, path: str) -> DirectoryObjec
         if status.target is not None:
             entry["target"] = os.fsencode(status.target).decode(errors="backslashreplace")
         entries.append(entry)
-    return {"agent": str(agent.address), "turn": agent.turn, "path": path, "type": "directory", "entries": entries}
+    return {"agent": agent.address.name, "turn": agent.turn, "path": path, "type": "directory", "entries": entries}

@@ -1,19 +1,85 @@
-"""The port to a home's service: what operations need of it. A `coordinator.service.link.ServiceLink` is one."""
+"""The port to a home's service: what operations need of it.
+
+`coordinator.service.link.ServiceLink` is a link, `coordinator.service.client.ServiceClient` the client that it gives.
+Errors of the service are `coordinator.service.client.ServiceRefused`, a broken connection is a `ServiceError`.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from coordinator.service.client import ServiceClient
+    from collections.abc import AsyncIterator, Collection
 
-__all__ = ["FleetLink"]
+    from chronicle.workspace.content.content import Content
+    from podium.events import Part
+    from podium.turn.busy import BusyPolicy
+    from podium.turn.stream import Frame
+
+__all__ = ["AdmittedMessage", "Fleet", "FleetLink"]
+
+
+class AdmittedMessage(Protocol):
+    """The receipt of an admitted message."""
+
+    @property
+    def message_id(self) -> str:
+        """Its id."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """Its place in the inbox, from 1."""
+        ...
+
+    @property
+    def before(self) -> int:
+        """Messages ahead of it, the one being handled included."""
+        ...
+
+
+class Fleet(Protocol):
+    """The running agents of a home. Agents are given by their addresses."""
+
+    async def admit(
+        self,
+        agent: str,
+        message: dict[str, Any],
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy = ...,
+    ) -> AdmittedMessage:
+        """Admit a message, durably; it is handled whether anyone follows it or not."""
+        ...
+
+    def follow(self, agent: str, message_id: str) -> AsyncIterator[Frame]:
+        """Yield the frames of a message, the terminal one last."""
+        ...
+
+    async def cancel(self, agent: str, message_id: str) -> None:
+        """Cancel a pending, running or parked message, durably."""
+        ...
+
+    async def poke(self, agent: str) -> bool:
+        """Have an agent check its inbox."""
+        ...
+
+    async def passivate(self, agent: str) -> None:
+        """Put an agent to sleep after its running turn."""
+        ...
+
+    async def rewind(self, agent: str, turn: int, only: Collection[Part] | None) -> tuple[int, int | None]:
+        """Rewind an agent after its running turn; return the turns before and after."""
+        ...
+
+    async def change_file(self, agent: str, path: str, content: Content | None) -> dict[str, int]:
+        """Put or delete a file after the agent's running turn; return the fields of `FileChanged`."""
+        ...
 
 
 class FleetLink(Protocol):
     """A connection to the service that is made again after a loss."""
 
-    async def client(self) -> ServiceClient:
+    async def client(self) -> Fleet:
         """Return a live client.
 
         Raises:

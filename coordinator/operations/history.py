@@ -34,7 +34,7 @@ def state_object(store: JournalStore, blobs: BlobReader, address: Address, turn:
     """
     record = read_agent(store, blobs, address, turn)
     return {
-        "agent": str(record.address),
+        "agent": record.address.name,
         "turn": record.turn,
         "version": record.version_seq,
         "state": record.state,
@@ -106,4 +106,4 @@ def difference_object(found: Comparison, blobs: BlobReader) -> Difference:
 
 
 def _side(record: AgentRecord) -> DiffSide:
-    return {"agent": str(record.address), "turn": record.turn, "version": record.version_seq}
+    return {"agent": record.address.name, "turn": record.turn, "version": record.version_seq}

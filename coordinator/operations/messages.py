@@ -42,16 +42,16 @@ def message_object(store: JournalStore, blobs: BlobReader, address: Address, mes
     if message.status.is_settled:
         frames = settled_frames(store, blobs, session.main_branch_id, message.message_id)
         try:
-            answer = answer_of(str(address), message_id, frames)
+            answer = answer_of(address.name, message_id, frames)
         except MessageNotAnswered as failure:
             error = {"type": failure.error_type, "message": failure.error_message}
     elif message.attempts:
         error = _last_error(store, blobs, session, message.message_id)
     return {
         "message_id": message.message_id,
-        "agent": str(address),
+        "agent": address.name,
         "position": message.position,
-        "status": cast("Literal['pending', 'consumed', 'cancelled', 'parked']", message.status.value),
+        "status": message.status.value,
         "attempts": message.attempts,
         "admitted_at": message.admitted_ms,
         "answer": answer,
@@ -90,7 +90,7 @@ def inbox_object(entry: InboxEntry) -> InboxMessageObject:
         "admitted_at": message.admitted_ms,
         "sender": message.sender,
         "message": body,
-        "error": cast("ErrorObject | None", entry.error),
+        "error": entry.error,
     }
 
 
@@ -126,5 +126,5 @@ def drop(store: JournalStore, address: Address, message_id: str, ids: IdSource, 
 def _last_error(store: JournalStore, blobs: BlobReader, session: Session, message_id: MessageId) -> ErrorObject | None:
     for entry in list_inbox(store, blobs, session):
         if entry.message.message_id == message_id:
-            return cast("ErrorObject | None", entry.error)
+            return entry.error
     return None

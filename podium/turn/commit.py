@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BlobId, EventId, IdSource
     from chronicle.journal.records import Head, InboxMessage, OutboxMessage, Session
     from chronicle.workspace.port import TreeRef
-    from podium.events import Cause, ErrorInfo
+    from podium.events import Cause, ErrorInfo, FileChange
 
 __all__ = [
     "Cancellation",
@@ -61,6 +61,8 @@ class TurnResult:
     """The body of the snapshot that the commit carries."""
     config: JsonObject | None = None
     """The configuration that the agent has seen from this turn on; ``None`` if it is that of the turn before."""
+    files: Sequence[FileChange] = ()
+    """The files that a client changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +144,7 @@ def turn_commit(
                 **({"sent_to": [sent.target for sent in result.outbox]} if result.outbox else {}),
                 "epoch": epoch,
                 **({"config": result.config} if result.config is not None else {}),
+                **({"files": cast("list[Json]", list(result.files))} if result.files else {}),
             },
             result.turn,
             now_ms,
