@@ -107,8 +107,6 @@ class Caller:
     """The tenant whose agents it may use."""
     agent: Address | None = None
     """The only agent that it may use; ``None`` for all of its tenant."""
-    tenant: str = DEFAULT_TENANT
-    """The tenant whose agents it may use."""
 
     @property
     def is_operator(self) -> bool:

@@ -6,13 +6,12 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
-from starlette.responses import JSONResponse
 
 from coordinator.gateway.body_limit import BodyLimit
 from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.routes import agents as agent_routes
-from coordinator.gateway.routes import health, history, keys
+from coordinator.gateway.routes import artifacts, document, files, health, history, keys, messages
 
 if TYPE_CHECKING:
     from coordinator.access.administration import KeyAdministration
@@ -21,7 +20,15 @@ if TYPE_CHECKING:
 
 __all__ = ["create_app"]
 
-_ROUTERS: Final = (agent_routes.router, agent_routes.agent, history.router, keys.router)
+_ROUTERS: Final = (
+    agent_routes.router,
+    agent_routes.agent,
+    messages.router,
+    history.router,
+    files.router,
+    artifacts.router,
+    keys.router,
+)
 
 
 def create_app(
@@ -62,7 +69,7 @@ def create_app(
     for router in _ROUTERS:
         app.include_router(router, prefix="/v1")
     app.include_router(health.router)
-    document = document_of(app)
-    app.add_api_route("/openapi.json", lambda: JSONResponse(document), include_in_schema=False)
+    app.openapi = lambda: document_of(app)  # type: ignore[method-assign]  # as FastAPI's documentation says
+    app.include_router(document.router)
     app.add_middleware(BodyLimit, body_bytes=body_bytes, upload_bytes=upload_bytes)
     return app

@@ -13,7 +13,7 @@ from coordinator.operations.cursors import MOST_ITEMS
 from podium.address import Address
 from podium.errors import UnknownAgent
 
-__all__ = ["Agents", "Called", "Cursor", "Limit", "Reading", "Turn", "Writing"]
+__all__ = ["Agents", "Called", "Cursor", "Limit", "MessageId", "Reading", "Turn", "Writing"]
 
 
 def _agents(request: Request) -> HomeAgents:
@@ -37,6 +37,8 @@ Cursor: TypeAlias = Annotated[
     str | None, Query(max_length=2048, description="The `next_cursor` of the page before; it serves this list only.")
 ]
 Turn: TypeAlias = Annotated[int | None, Query(ge=0, le=2**53, description="A committed turn; the last one by default.")]
+
+MessageId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a message: `msg_…`.")]
 
 _Type = Annotated[str, Path(alias="type", description="The agent's type, such as `hello`.")]
 _Key = Annotated[str, Path(description="The agent's key, such as `alice`.")]

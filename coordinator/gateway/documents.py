@@ -81,6 +81,8 @@ def document_of(app: FastAPI) -> dict[str, Any]:
 
     FastAPI adds its own shape of validation errors, with the status 422, which the application does not answer with.
     """
+    if app.openapi_schema is not None:
+        return app.openapi_schema
     document = get_openapi(
         title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
     )
@@ -91,4 +93,5 @@ def document_of(app: FastAPI) -> dict[str, Any]:
                 operation["responses"].update(_described(408, 415) if method == "post" else _described(408))
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
+    app.openapi_schema = document
     return document

@@ -20,7 +20,7 @@ from podium.artifacts.artifacts import open_artifact
 from podium.errors import AgentAwake
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.turn.busy import BusyPolicy
-from podium.turn.upload import FileChanged, change_file, store_content
+from podium.turn.upload import change_file, clean_path, store_content
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Collection, Sequence
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.artifacts.artifacts import Artifact
     from podium.events import Part
+    from podium.turn.upload import FileChanged
 
 __all__ = ["HomeAgents"]
 
@@ -312,7 +313,7 @@ class HomeAgents:
             InvalidInput: no file can have that path.
             UploadTooLarge: the content is longer than ``most_bytes``.
         """
-        path = files.clean_path(path)
+        path = clean_path(path)
         await self.agent(address)
         async with received(content, most_bytes) as file:
             stored = await self._stores.write(lambda _, blobs: store_content(blobs, file))
@@ -325,7 +326,7 @@ class HomeAgents:
         Raises:
             UnknownFile: nothing is there.
         """
-        path = files.clean_path(path)
+        path = clean_path(path)
         return _changed_object(address, path, await self._changed(address, path, None), None)
 
     async def artifacts(
@@ -355,7 +356,7 @@ class HomeAgents:
                 lambda store, blobs: change_file(store, blobs, address, path, content, self._ids, now_ms)
             )
         except AgentAwake:
-            return FileChanged(**await (await self._link.client()).change_file(str(address), path, content))
+            return await (await self._link.client()).change_file(str(address), path, content)
         await self._wake_if_waiting(address)
         return changed
 

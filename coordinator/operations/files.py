@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, cast
 
-from chronicle.errors import InvalidInput, NotFound
+from chronicle.errors import NotFound
 from chronicle.workspace.committed.files import CommittedFiles
 from chronicle.workspace.content.content import Content
 from chronicle.workspace.content.content import open as open_content
@@ -23,6 +23,7 @@ from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.suggestions import nearest
 from podium.agent_record import read_agent
 from podium.errors import NotAFile, UnknownFile
+from podium.turn.upload import clean_path
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent_record import AgentRecord
 
-__all__ = ["FileContent", "Files", "clean_path", "file_history", "files_at", "find_file", "version_object"]
+__all__ = ["FileContent", "Files", "file_history", "files_at", "find_file", "version_object"]
 
 _LISTED_PATHS: Final = 1_000
 """Limit of paths that are compared with a missing one for a suggestion."""
@@ -208,30 +209,6 @@ def file_history(
         "items": [version_object(record) for record in found[:limit]],
         "next_cursor": cursor_after("history", of, found[limit - 1].number) if len(found) > limit else None,
     }
-
-
-def clean_path(path: str, *, root: bool = False) -> str:
-    """Normalize a path to the form that workspaces use: relative, without ``.`` and double slashes.
-
-    Args:
-        path: as a client gives it.
-        root: whether it may name the root, which is ``""``.
-
-    Raises:
-        InvalidInput: it is empty, contains ``..`` or a zero byte, or is no text.
-    """
-    parts = [part for part in path.split("/") if part not in {"", "."}]
-    if not (parts or root) or ".." in parts or "\0" in path or not _is_text(path):
-        raise InvalidInput(f"{path!r} does not name a file in a workspace; give its path from the workspace's root")
-    return "/".join(parts)
-
-
-def _is_text(path: str) -> bool:
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def version_object(record: Record) -> FileVersion:

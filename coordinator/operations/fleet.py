@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from podium.events import Part
     from podium.turn.busy import BusyPolicy
     from podium.turn.stream import Frame
+    from podium.turn.upload import FileChanged
 
 __all__ = ["AdmittedMessage", "Fleet", "FleetLink"]
 
@@ -71,8 +72,8 @@ class Fleet(Protocol):
         """Rewind an agent after its running turn; return the turns before and after."""
         ...
 
-    async def change_file(self, agent: str, path: str, content: Content | None) -> dict[str, int]:
-        """Put or delete a file after the agent's running turn; return the fields of `FileChanged`."""
+    async def change_file(self, agent: str, path: str, content: Content | None) -> FileChanged:
+        """Put or delete a file after the agent's running turn."""
         ...
 
 

@@ -64,6 +64,7 @@ class Problem:
 ERRORS: Final[Mapping[type[Exception], Problem]] = {
     # podium
     podium.InvalidAddress: Problem(400, "invalid_address"),
+    podium.UnknownAgentType: Problem(404, "unknown_agent_type"),
     podium.UnknownAgent: Problem(404, "unknown_agent"),
     podium.UnknownMoment: Problem(404, "unknown_turn"),
     podium.UnknownArtifact: Problem(404, "unknown_artifact"),
@@ -80,8 +81,9 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     podium.PodiumError: Problem(500, "error"),
     # what operations add
     operations.InvalidCursor: Problem(400, "invalid_cursor"),
-    operations.UnknownFile: Problem(404, "unknown_file"),
-    operations.NotAFile: Problem(409, "not_a_file"),
+    podium.UnknownFile: Problem(404, "unknown_file"),
+    podium.NotAFile: Problem(409, "not_a_file"),
+    operations.UploadTooLarge: Problem(413, "body_too_large"),
     operations.MessageFailed: Problem(502, "turn_failed"),
     operations.MessageParked: Problem(502, "message_parked"),
     operations.MessageCancelled: Problem(409, "cancelled"),

@@ -21,8 +21,10 @@ from podium.turn.stream import Subscription
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 
+    from chronicle.workspace.content.content import Content
     from podium.events import Part
     from podium.turn.stream import Frame
+    from podium.turn.upload import FileChanged
 
 __all__ = ["AdmittedMessage", "AgentRef", "ServiceClient", "ServiceError", "ServiceRefused"]
 
@@ -237,6 +239,19 @@ class ServiceClient:
         parts = list(only) if only is not None else None
         answer = await self._ask({"op": "rewind", "agent": agent, "turn": turn, "only": parts})
         return answer["from"], answer["turn"]
+
+    async def change_file(self, agent: str, path: str, content: Content | None) -> FileChanged:
+        """Put a file of an agent, or delete it, after its running turn, as a turn of its own.
+
+        Args:
+            path: relative to the workspace's root.
+            content: it is in the home's blob store; ``None`` deletes the file.
+        """
+        stored = {"id": content.id, "size": content.size, "chunked": content.chunked} if content is not None else None
+        from podium.turn.upload import FileChanged  # noqa: PLC0415  slow to import, and few clients need it
+
+        answer = await self._ask({"op": "change_file", "agent": agent, "path": path, "content": stored})
+        return FileChanged(**answer)
 
     async def ps(self) -> list[dict[str, Any]]:
         """Return the running hosts."""

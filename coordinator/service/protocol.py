@@ -36,6 +36,10 @@ that agents inherit (`coordinator.process_environment`);
     passivates the agent, rewinds it to a turn, and lets it continue with its pending messages; ``only`` is a list of
     ``state``, ``files`` and ``transcript``, or null for all; answers ``{"from", "turn"}``, the turns before and after,
     the latter null if there was nothing to change;
+``change_file {"agent", "path", "content"}``
+    passivates the agent, puts or deletes a file as a turn of its own, and lets it continue; ``content`` is ``{"id",
+    "size", "chunked"}`` of a content that the client has put into the blob store, or null to delete; answers ``{"turn",
+    "version", "iteration"}``;
 ``register {"agents": [{"file", "class", "agent_type"}, ...]}``
     replaces the agent types that addresses may have; agents of these types with pending messages are woken. Agents that
     are awake keep the code that they run;
@@ -53,7 +57,7 @@ that agents inherit (`coordinator.process_environment`);
 Unless stated otherwise ``agent`` is an address. A line that is not a request, or is too long, ends the connection.
 
 When a client disconnects, the messages that it sent are handled nevertheless, but its running ``passivate`` and
-``rewind`` requests are cancelled. Unless it is pinned, the service ends with its last client.
+``rewind`` and ``change_file`` requests are cancelled. Unless it is pinned, the service ends with its last client.
 
 Frames of one message, in order, each with ``type`` and ``message_id`` (the admitted message)::
 

@@ -6,8 +6,11 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from chronicle.blobs.ident import to_raw
 from chronicle.canonical import encode
 from chronicle.errors import InvalidInput
+from chronicle.ids import BlobId
+from chronicle.workspace.content.content import Content
 from coordinator.fleet.model import Code
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
@@ -15,7 +18,7 @@ from podium.turn.busy import BusyPolicy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SentMessage", "address_in", "codes_in", "message_in", "parse_request", "timeout_in"]
+__all__ = ["SentMessage", "address_in", "codes_in", "content_in", "message_in", "parse_request", "timeout_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,22 @@ def codes_in(request: Mapping[str, Any]) -> list[Code]:
     if not isinstance(agents, list):
         raise InvalidInput("'agents' must be a list")
     return [_code(agent) for agent in agents]
+
+
+def content_in(request: Mapping[str, Any]) -> Content | None:
+    """Return the ``content`` of a request, which is in the blob store.
+
+    Raises:
+        InvalidInput: it is not one.
+    """
+    match request.get("content"):
+        case None:
+            return None
+        case {"id": str(blob_id), "size": int(size), "chunked": bool(chunked)}:
+            to_raw(BlobId(blob_id))
+            return Content(BlobId(blob_id), size, chunked)
+        case _:
+            raise InvalidInput("'content' must be null, or an object with id, size and chunked")
 
 
 def timeout_in(request: Mapping[str, Any]) -> float | None:

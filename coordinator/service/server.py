@@ -8,6 +8,7 @@ import json
 import logging
 import os
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -19,13 +20,14 @@ from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.agent_types import AgentTypes
 from coordinator.service.deliveries import Deliveries
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
-from coordinator.service.requests import address_in, codes_in, message_in, parse_request, timeout_in
+from coordinator.service.requests import address_in, codes_in, content_in, message_in, parse_request, timeout_in
 from podium.agent_record import find_session
 from podium.errors import PodiumError
 from podium.events import PARTS
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.messages.inbox import is_open, message_of
 from podium.state import StateError
+from podium.turn.upload import change_file, clean_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -183,6 +185,8 @@ class ServiceServer:
                     return {}
             case "rewind":
                 return await self._rewind(request)
+            case "change_file":
+                return await self._change_file(request)
             case "register":
                 await self._register(codes_in(request))
                 return {}
@@ -249,7 +253,9 @@ class ServiceServer:
 
     async def _rewind(self, request: dict[str, Any]) -> dict[str, Any]:
         address, turn, only = address_in(request), request.get("turn"), request.get("only")
-        if not isinstance(turn, int) or not (only is None or (isinstance(only, list) and set(only) <= set(PARTS))):
+        if not isinstance(turn, int) or not (
+            only is None or (isinstance(only, list) and all(part in PARTS for part in only))
+        ):
             raise InvalidInput(f"'turn' must be a number, and 'only' null or a list of {', '.join(PARTS)}")
         # A turn that does not exist is refused before the agent is put to sleep.
         await asyncio.to_thread(plan_rewind, self._store, self._blobs, address, turn, only)
@@ -260,11 +266,21 @@ class ServiceServer:
             )
         return {"from": plan.now.turn, "turn": head.turn if head is not None else None}
 
+    async def _change_file(self, request: dict[str, Any]) -> dict[str, Any]:
+        address, content = address_in(request), content_in(request)
+        path = clean_path(str(request.get("path")))
+        async with self._router.asleep(address):
+            now_ms = self._clock.now_ms()
+            changed = await asyncio.to_thread(
+                change_file, self._store, self._blobs, address, path, content, self._ids, now_ms
+            )
+        return asdict(changed)
+
     def _spawn(self, client: _Client, request: dict[str, Any]) -> None:
         task = asyncio.get_running_loop().create_task(self._answer(client, request), name="request")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        if request.get("op") in {"passivate", "rewind"}:
+        if request.get("op") in {"change_file", "passivate", "rewind"}:
             client.ends_with(task)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.errors import BranchVersionConflict, StaleEpoch
+from chronicle.errors import BranchVersionConflict, InvalidInput, StaleEpoch
 from chronicle.workspace.content.content import store_file
 from chronicle.workspace.history.edit import Edited, put_file, remove_file
 from podium.agent_record import find_session, read_agent, snapshot_body
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from podium.agent_record import AgentRecord
     from podium.events import FileChange
 
-__all__ = ["FileChanged", "change_file", "store_content"]
+__all__ = ["FileChanged", "change_file", "clean_path", "store_content"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,6 +111,30 @@ def change_file(
         except (StaleEpoch, BranchVersionConflict) as error:
             raise agent_awake(str(address), "was woken at this moment") from error
         return FileChanged(head.turn, head.seq, edited.iteration)
+
+
+def clean_path(path: str, *, root: bool = False) -> str:
+    """Normalize a path to the form that workspaces use: relative, without ``.`` and double slashes.
+
+    Args:
+        path: as a client gives it.
+        root: whether it may name the root, which is ``""``.
+
+    Raises:
+        InvalidInput: it is empty, contains ``..`` or a zero byte, or is no text.
+    """
+    parts = [part for part in path.split("/") if part not in {"", "."}]
+    if not (parts or root) or ".." in parts or "\0" in path or not _is_text(path):
+        raise InvalidInput(f"{path!r} does not name a file in a workspace; give its path from the workspace's root")
+    return "/".join(parts)
+
+
+def _is_text(path: str) -> bool:
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _edited(

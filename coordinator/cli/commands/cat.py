@@ -41,7 +41,7 @@ def cat(
     The bytes are printed unchanged; on a terminal without control characters.
     """
     from chronicle.workspace.content.content import open as open_content  # noqa: PLC0415
-    from coordinator.operations.files import clean_path  # noqa: PLC0415  slow to import, and --help needs none
+    from podium.turn.upload import clean_path  # noqa: PLC0415  slow to import, and --help needs none
 
     with opened_files(home, moment) as files:
         name, number, content = _find(files, clean_path(path), iteration)

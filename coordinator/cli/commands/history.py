@@ -27,7 +27,8 @@ def history(
 
     Only committed versions are shown; `podium cat` prints one.
     """
-    from coordinator.operations.files import clean_path, version_object  # noqa: PLC0415  slow to import
+    from coordinator.operations.files import version_object  # noqa: PLC0415  slow to import, and --help needs none
+    from podium.turn.upload import clean_path  # noqa: PLC0415
 
     path = clean_path(path)
     with opened_files(home, moment) as files:

@@ -1,4 +1,4 @@
-"""Routes of agents: listing, describing."""
+"""Routes of agents: listing, describing, verifying, passivating, deleting."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from coordinator.access.caller import Scope
-from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading
+from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Writing
 from coordinator.gateway.documents import statuses
-from coordinator.operations.objects import AgentObject, AgentPage
+from coordinator.operations.objects import AgentObject, AgentPage, Deleted, Passivated, Verification
 
 __all__ = ["agent", "router"]
 
@@ -37,3 +37,27 @@ async def list_agents(
 async def get_agent(agents: Agents, address: Reading) -> AgentObject:
     """Describe an agent."""
     return await agents.agent(address)
+
+
+@agent.delete("", responses=statuses(404, 409, 507))
+async def delete_agent(
+    agents: Agents,
+    address: Writing,
+    detach: Annotated[
+        bool, Query(description="Detach forks first; they lose the history that they inherited.")
+    ] = False,
+) -> Deleted:
+    """Delete an agent permanently: its events, state, files and messages. It must sleep."""
+    return await agents.delete(address, detach=detach)
+
+
+@agent.post("/passivate", responses=statuses(404))
+async def passivate_agent(agents: Agents, address: Writing) -> Passivated:
+    """Put an agent to sleep after its running turn; answered when it sleeps. Its next message wakes it."""
+    return await agents.passivate(address)
+
+
+@agent.post("/verify", responses=statuses(404))
+async def verify_agent(agents: Agents, address: Reading) -> Verification:
+    """Check an agent's stored data against its hashes. It reads all of it, and may take long."""
+    return await agents.verify(address)

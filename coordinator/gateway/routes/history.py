@@ -1,4 +1,4 @@
-"""Routes of an agent's history: its state at a turn, and its events."""
+"""Routes of an agent's history: its state at a turn, its events, differences, forks and rewinds."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ from typing import Annotated
 
 from fastapi import APIRouter, Query
 
-from coordinator.gateway.dependencies import Agents, Cursor, Limit, Reading
+from coordinator.access.caller import Scope
+from coordinator.gateway.bodies import MOST_TURN, ForkBody, RewindBody
+from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Writing
 from coordinator.gateway.documents import statuses
-from coordinator.operations.objects import EventPage, StateObject
+from coordinator.operations.objects import Difference, EventPage, Forked, Rewound, StateObject
+from podium.address import Address
 
 __all__ = ["router"]
 
@@ -19,7 +22,9 @@ router = APIRouter(prefix="/agents/{type}/{key}", tags=["history"])
 async def get_state(
     agents: Agents,
     address: Reading,
-    at: Annotated[int | None, Query(ge=0, le=2**53, description="A committed turn; the last one by default.")] = None,
+    at: Annotated[
+        int | None, Query(ge=0, le=MOST_TURN, description="A committed turn; the last one by default.")
+    ] = None,
 ) -> StateObject:
     """Return the committed state at the end of a turn."""
     return await agents.state(address, at)
@@ -29,7 +34,7 @@ async def get_state(
 async def list_events(
     agents: Agents,
     address: Reading,
-    after: Annotated[int, Query(ge=0, le=2**53, description="Only events after this seq.")] = 0,
+    after: Annotated[int, Query(ge=0, le=MOST_TURN, description="Only events after this seq.")] = 0,
     types: Annotated[
         list[str] | None, Query(alias="type", max_length=32, description="Only events of this type; can be repeated.")
     ] = None,
@@ -38,3 +43,32 @@ async def list_events(
 ) -> EventPage:
     """List events, oldest first, with those that a rewind has hidden (`visible`)."""
     return await agents.events(address, after_seq=after, types=types or (), limit=limit, cursor=cursor)
+
+
+@router.get("/diff", responses=statuses(404))
+async def get_difference(
+    agents: Agents,
+    address: Reading,
+    before: Annotated[int, Query(alias="from", ge=0, le=MOST_TURN, description="A committed turn.")],
+    after: Annotated[
+        int | None, Query(alias="to", ge=0, le=MOST_TURN, description="Another one; the last one by default.")
+    ] = None,
+) -> Difference:
+    """Compare two turns: state, files and visible transcript."""
+    return await agents.diff((address, before), (address, after))
+
+
+@router.post("/fork", status_code=201, responses=statuses(404, 409, 413, 507))
+async def fork_agent(agents: Agents, caller: Called, address: Writing, body: ForkBody) -> Forked:
+    """Make an agent of the same type that continues this one after a turn. Nothing is copied; both are independent."""
+    caller.require(Scope.WRITE, Address(address.agent_type, body.key, address.tenant))
+    return await agents.fork(address, body.key, body.at)
+
+
+@router.post("/rewind", responses=statuses(404, 409, 413, 507))
+async def rewind_agent(agents: Agents, address: Writing, body: RewindBody) -> Rewound:
+    """Return to an earlier turn, as a turn of its own: nothing is lost, and another rewind undoes it.
+
+    An agent that is awake ends its running turn first.
+    """
+    return await agents.rewind(address, body.turn, body.only)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from typing import Any, ClassVar
 
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 
-__all__ = ["Notes", "Troubled"]
+__all__ = ["Notes", "Slow", "Troubled"]
 
 
 class Notes(BaseAgent):
@@ -24,6 +25,9 @@ class Notes(BaseAgent):
         ctx.state.count += 1
         with (ctx.workspace / "notes.txt").open("a") as file:
             file.write(f"{message['text']}\n")
+        if "artifact" in message:
+            await ctx.add_artifact("report.html", message["artifact"])
+        ctx.reply({"count": ctx.state.count})
         reply = await ctx.send_message("")
         await reply.stream_token(f"{ctx.state.count}: {message['text']}", final=True)
 
@@ -40,3 +44,21 @@ class Troubled(BaseAgent):
 
     async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
         raise RuntimeError(f"no {message.get('text')}")
+
+
+class Slow(BaseAgent):
+    """Handles a message when it is let."""
+
+    agent_type = "slow"
+
+    class State(DeltaState):
+        _entity_type = "slow"
+        _version = 1
+
+    begun: ClassVar[asyncio.Event]
+    go_on: ClassVar[asyncio.Event]
+
+    async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        await ctx.send_message("begun")
+        Slow.begun.set()
+        await Slow.go_on.wait()

@@ -7,13 +7,16 @@ in an `AgentHarness`, which handles messages by the code of production.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from chronicle.canonical import encode
 from chronicle.clock import ManualClock
+from chronicle.errors import ChronicleError, InboxFull
+from chronicle.ids import IdSource, MessageId
 from coordinator.access.administration import KeyAdministration
 from coordinator.access.audit import Audit
 from coordinator.access.caller import OpenAccess
@@ -21,19 +24,38 @@ from coordinator.access.key_access import KeyAccess
 from coordinator.gateway.app import create_app
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
+from coordinator.service.client import AdmittedMessage, ServiceRefused
 from podium.address import Address
 from podium.agent import BaseAgent
+from podium.agent.base import agent_type_of
+from podium.errors import PodiumError, UnknownAgentType
+from podium.history.branching import rewind_agent
 from podium.testing import AgentHarness
+from podium.turn.busy import BusyPolicy
+from podium.turn.upload import FileChanged, change_file
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Collection, Iterator
     from pathlib import Path
 
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
+    from chronicle.workspace.content.content import Content
     from coordinator.access.key_store import KeyStore
+    from podium.events import Part
+    from podium.turn.stream import Frame
 
 __all__ = ["HarnessFleet", "ServedHome", "served_home"]
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """Turn errors into those that a client of the service gets."""
+    try:
+        yield
+    except (PodiumError, ChronicleError) as error:
+        raise ServiceRefused(type(error).__name__, str(error)) from error
 
 
 class HarnessFleet:
@@ -43,8 +65,10 @@ class HarnessFleet:
         self.store: JournalStore = home.journal()
         self.blobs: BlobStore = home.blobs()
         self.clock = clock
-        self._classes = {kind.agent_type: kind for kind in classes}
+        self._classes = {agent_type_of(kind): kind for kind in classes}
         self._harnesses: dict[str, AgentHarness] = {}
+        self.inbox_limit = 1000
+        self._handling: set[asyncio.Task[int]] = set()
 
     async def client(self) -> Any:
         return self
@@ -65,6 +89,71 @@ class HarnessFleet:
             self._harnesses[agent] = await found.__aenter__()
         return found
 
+    async def admit(
+        self,
+        agent: str,
+        message: dict[str, Any],
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+    ) -> AdmittedMessage:
+        with refusals():
+            if agent.partition("/")[0] not in self._classes:
+                raise UnknownAgentType(
+                    f"no agent type {agent!r}; there is {', '.join(self._classes)}", tuple(self._classes)
+                )
+            encode(message)
+            harness = await self.harness(agent)
+            if len(self.store.pending(self.store.session(agent).session_id)) >= self.inbox_limit:
+                raise InboxFull(self.inbox_limit)
+            receipt = harness.admit(message, idempotency_key, when_busy)
+        before = self.store.waiting_before(receipt.message_id)
+        self._handling.add(task := asyncio.create_task(harness.receive()))
+        task.add_done_callback(self._handling.discard)
+        return AdmittedMessage(receipt.message_id, receipt.position, before, receipt.repeated)
+
+    async def follow(self, agent: str, message_id: str) -> AsyncIterator[Frame]:
+        activation = (await self.harness(agent)).activation
+        with refusals(), activation.streams.subscribe(message_id) as subscription:
+            settled = await activation.settled(MessageId(message_id))
+            if settled:
+                for frame in settled:
+                    yield frame
+                return
+            async for batch in subscription.batches():
+                for frame in batch:
+                    yield frame
+
+    async def cancel(self, agent: str, message_id: str) -> None:
+        with refusals():
+            await (await self.harness(agent)).activation.cancel(MessageId(message_id))
+        await until(lambda: self.store.message(MessageId(message_id)).status.is_settled)
+
+    async def poke(self, agent: str) -> bool:
+        await (await self.harness(agent)).receive()
+        return True
+
+    async def passivate(self, agent: str) -> None:
+        await self.sleep(agent)
+
+    async def rewind(self, agent: str, turn: int, only: Collection[Part] | None) -> tuple[int, int | None]:
+        await self.sleep(agent)
+        with refusals():
+            plan, head = rewind_agent(
+                self.store, self.blobs, Address.parse(agent), turn, only, IdSource(), self.clock.now_ms()
+            )
+        return plan.now.turn, head.turn if head is not None else None
+
+    async def change_file(self, agent: str, path: str, content: Content | None) -> FileChanged:
+        await self.sleep(agent)
+        with refusals():
+            return change_file(
+                self.store, self.blobs, Address.parse(agent), path, content, IdSource(), self.clock.now_ms()
+            )
+
+    def pending(self, agent: str) -> MessageId:
+        """Return the first message that an agent has not handled."""
+        return self.store.pending(self.store.session(agent).session_id)[0].message_id
+
     async def sleep(self, agent: str) -> None:
         """End an agent's activation in order."""
         found = self._harnesses.pop(agent, None)
@@ -72,6 +161,7 @@ class HarnessFleet:
             await found.__aexit__(None, None, None)
 
     async def close(self) -> None:
+        await asyncio.gather(*self._handling)
         for agent in list(self._harnesses):
             await self.sleep(agent)
         self.store.close()
@@ -86,6 +176,8 @@ class ServedHome:
     fleet: HarnessFleet
     agents: HomeAgents
     app: Any
+    leaving: asyncio.Event
+    """Set it to have the client leave, as soon as its request was read."""
 
     async def send(self, agent: str, *texts: str) -> AgentHarness:
         """Have an agent handle messages, past the gateway."""
@@ -110,6 +202,26 @@ class ServedHome:
         return error
 
 
+def leaving_client(app: Any, leaving: asyncio.Event) -> Any:
+    """Return an application whose client leaves when an event is set."""
+
+    async def served(scope: Any, receive: Any, send: Any) -> None:
+        read = False
+
+        async def received() -> Any:
+            nonlocal read
+            if not read:
+                message = await receive()
+                read = not message.get("more_body", False)
+                return message
+            await leaving.wait()
+            return {"type": "http.disconnect"}
+
+        await app(scope, received, send)
+
+    return served
+
+
 @asynccontextmanager
 async def served_home(
     path: Path, *classes: type[BaseAgent], keys: KeyStore | None = None, **limits: int
@@ -123,9 +235,12 @@ async def served_home(
     administration = KeyAdministration(keys, Audit(home.logs, clock), clock) if keys is not None else None
     app = create_app(agents, access, None, keys_of_home=administration, **limits)
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
+    app = create_app(agents, OpenAccess(), **limits)
+    leaving = asyncio.Event()
+    transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)
     try:
         async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            yield ServedHome(http, fleet, agents, app)
+            yield ServedHome(http, fleet, agents, app, leaving)
     finally:
         await asyncio.shield(fleet.close())
         if isinstance(access, KeyAccess):

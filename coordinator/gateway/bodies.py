@@ -1,0 +1,50 @@
+"""The bodies of requests. Unknown fields are refused."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from coordinator.operations.objects import Part
+from podium.address import MAX_KEY_LENGTH
+from podium.turn.busy import BusyPolicy
+
+__all__ = ["MOST_TURN", "ForkBody", "MessageBody", "RewindBody"]
+
+MOST_TURN = 2**53
+"""The largest number that every JSON reader has exactly."""
+
+_TurnNumber = Annotated[int, Field(strict=True, ge=0, le=MOST_TURN)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class MessageBody(_Body):
+    """A message to an agent."""
+
+    message: dict[str, Any]
+    """What the agent's `on_message` gets: any JSON object, such as `{"text": "hello"}`."""
+    when_busy: BusyPolicy = BusyPolicy.ENQUEUE
+    """What to do if the agent is busy: wait, refuse, take the place of the running message, or steer it."""
+    cancel_on_disconnect: bool = Field(default=False, strict=True)
+    """Whether to cancel the message if the client leaves before its answer."""
+
+
+class ForkBody(_Body):
+    """A new agent."""
+
+    key: Annotated[str, Field(min_length=1, max_length=MAX_KEY_LENGTH)]
+    """Its key; its type is that of the agent that it continues."""
+    at: _TurnNumber | None = None
+    """The turn that it continues; the last one by default."""
+
+
+class RewindBody(_Body):
+    """A turn to return to."""
+
+    turn: _TurnNumber
+    only: Annotated[list[Part], Field(min_length=1, max_length=3)] | None = None
+    """The parts to restore; all by default."""

@@ -1,0 +1,41 @@
+"""Waiting for a result as long as the client waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from starlette.requests import ClientDisconnect, Request
+
+__all__ = ["while_connected"]
+
+_T = TypeVar("_T")
+
+
+async def while_connected(request: Request, waiting: Coroutine[None, None, _T]) -> _T:
+    """Return a result; if the client leaves before, the coroutine is cancelled.
+
+    Args:
+        request: its body was read.
+        waiting: gives the result.
+
+    Raises:
+        ClientDisconnect: the client left.
+    """
+    result = asyncio.ensure_future(waiting)
+    left = asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait({result, left}, return_when=asyncio.FIRST_COMPLETED)
+        if not result.done():
+            raise ClientDisconnect
+        return result.result()
+    finally:
+        result.cancel()
+        left.cancel()
+        await asyncio.gather(result, left, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,61 @@
+"""Routes of an agent's artifacts."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated, Any, Final
+
+from fastapi import APIRouter, Path
+from starlette.requests import Request
+from starlette.responses import Response
+
+from coordinator.gateway.content import content_response
+from coordinator.gateway.dependencies import Agents, Cursor, Limit, Reading, Turn
+from coordinator.gateway.documents import statuses
+from coordinator.operations.objects import ArtifactPage
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/agents/{type}/{key}/artifacts", tags=["files"])
+
+ArtifactId = Annotated[str, Path(description="Such as `art_01HF7YAT00S9NX0Q1E5VWJ2B8M`.")]
+
+_BYTES: Final[dict[str, Any]] = {"*/*": {"schema": {"type": "string", "format": "binary"}}}
+_CONTENT: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"description": "The artifact's bytes.", "content": _BYTES},
+    206: {"description": "The bytes of the range.", "content": _BYTES},
+    304: {"description": "The content is the one of `If-None-Match`."},
+    **statuses(404, 416),
+}
+
+
+@router.get("", responses=statuses(404))
+async def list_artifacts(
+    agents: Agents, address: Reading, turn: Turn = None, limit: Limit = 100, cursor: Cursor = None
+) -> ArtifactPage:
+    """List artifacts up to a turn, oldest first, inherited ones included."""
+    return await agents.artifacts(address, turn, limit, cursor)
+
+
+@router.get("/{artifact_id}", responses=_CONTENT, response_class=Response)
+async def get_artifact(request: Request, agents: Agents, address: Reading, artifact_id: ArtifactId) -> Response:
+    """Return an artifact's bytes."""
+    return await _content(request, agents, address, artifact_id)
+
+
+@router.head("/{artifact_id}", responses=_CONTENT, response_class=Response)
+async def head_artifact(request: Request, agents: Agents, address: Reading, artifact_id: ArtifactId) -> Response:
+    """Return the headers of an artifact."""
+    return await _content(request, agents, address, artifact_id)
+
+
+async def _content(request: Request, agents: Agents, address: Reading, artifact_id: str) -> Response:
+    found = await agents.artifact(address, artifact_id)
+    return content_response(
+        request,
+        name=found.name,
+        size=found.size_bytes,
+        content_id=found.content.id,
+        open_content=partial(agents.open_artifact, found),
+        media_type=found.media_type,
+    )

@@ -1,0 +1,97 @@
+"""Routes of an agent's messages: sending, and what becomes of one."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import APIRouter, Header
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from coordinator.gateway.bodies import MessageBody
+from coordinator.gateway.dependencies import Agents, Cursor, Limit, MessageId, Reading, Writing
+from coordinator.gateway.disconnects import while_connected
+from coordinator.gateway.documents import statuses
+from coordinator.operations.objects import Answer, InboxPage, MessageObject, Receipt
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/agents/{type}/{key}", tags=["messages"])
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="A repetition with the same key and body gets the same answer, and is not handled again.",
+    ),
+]
+Prefer = Annotated[
+    str | None, Header(description="`respond-async`: answer with a receipt as soon as the message is durable.")
+]
+
+
+@router.post(
+    "/messages",
+    response_model=Answer,
+    responses={202: {"model": Receipt, "description": "Accepted, durably."}, **statuses(404, 409, 413, 502, 507)},
+)
+async def send_message(
+    request: Request,
+    agents: Agents,
+    address: Writing,
+    body: MessageBody,
+    idempotency_key: IdempotencyKey = None,
+    prefer: Prefer = None,
+) -> Answer | Response:
+    """Send a message, and wait for the answer.
+
+    A client that leaves cancels nothing, unless it asked for that: the message is handled, and its answer can be had
+    from `/messages/{message_id}`, or by a repetition with the same `Idempotency-Key`.
+    """
+    receipt = await agents.send(address, body.message, idempotency_key=idempotency_key, when_busy=body.when_busy)
+    if _responds_async(prefer):
+        return JSONResponse(receipt, 202, {"Preference-Applied": "respond-async"})
+    message_id = receipt["message_id"]
+    try:
+        return await while_connected(request, agents.answer(address, message_id))
+    except ClientDisconnect:
+        if body.cancel_on_disconnect:
+            await agents.cancel(address, message_id)
+        return Response(status_code=204)  # nobody reads it
+
+
+@router.get("/messages/{message_id}", responses=statuses(404))
+async def get_message(agents: Agents, address: Reading, message_id: MessageId) -> MessageObject:
+    """Return a message with its status, and its answer or its error."""
+    return await agents.message(address, message_id)
+
+
+@router.post("/messages/{message_id}/cancel", responses=statuses(404, 409))
+async def cancel_message(agents: Agents, address: Writing, message_id: MessageId) -> MessageObject:
+    """Cancel a pending, running or parked message."""
+    return await agents.cancel(address, message_id)
+
+
+@router.post("/messages/{message_id}/retry", responses=statuses(404, 409))
+async def retry_message(agents: Agents, address: Writing, message_id: MessageId) -> MessageObject:
+    """Make a parked message pending again, at its place, and wake the agent."""
+    return await agents.retry(address, message_id)
+
+
+@router.post("/messages/{message_id}/drop", responses=statuses(404, 409))
+async def drop_message(agents: Agents, address: Writing, message_id: MessageId) -> MessageObject:
+    """Remove a pending or parked message permanently; one that is being handled is cancelled."""
+    return await agents.drop(address, message_id)
+
+
+@router.get("/inbox", responses=statuses(404))
+async def list_inbox(agents: Agents, address: Reading, limit: Limit = 100, cursor: Cursor = None) -> InboxPage:
+    """List pending and parked messages, by position."""
+    return await agents.inbox(address, limit, cursor)
+
+
+def _responds_async(prefer: str | None) -> bool:
+    """Whether a ``Prefer`` header asks for a receipt (RFC 7240)."""
+    return any(part.strip().lower() == "respond-async" for part in (prefer or "").replace(";", ",").split(","))
