@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -11,6 +12,7 @@ from coordinator.cli.lookup import find_agent
 from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal
+from podium.events import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,12 +31,20 @@ _MOST_SHOWN: Final = 20
 """Limit of state changes shown as text: a rewind of a long list has one for each of its items."""
 
 
+class _Restored(StrEnum):
+    """A part to restore; Typer reads lists of enumerations, and none of literals."""
+
+    STATE = "state"
+    FILES = "files"
+    TRANSCRIPT = "transcript"
+
+
 def rewind(
     agent: AgentArgument,
     turn: Annotated[int, typer.Argument(metavar="TURN", min=0, help="The turn to return to; 0 is its creation.")],
     *,
     only: Annotated[
-        list[Literal["state", "files", "transcript"]] | None,
+        list[_Restored] | None,
         typer.Option("--only", help="Rewind only the state, the files or the transcript; can be repeated."),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
@@ -53,10 +63,11 @@ def rewind(
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         address = Address.of(find_agent(store, agent))
         made = None
+        parts = tuple(part for part in PARTS if not only or part in only)
         if dry_run:
-            plan = plan_rewind(store, blobs, address, turn, only)
+            plan = plan_rewind(store, blobs, address, turn, parts)
         else:
-            plan, made = _rewind(home, store, blobs, address, turn, only)
+            plan, made = _rewind(home, store, blobs, address, turn, parts)
         files = _files(blobs, plan)
     if json:
         _write_json(plan, files, made)
@@ -74,7 +85,7 @@ def rewind(
 
 
 def _rewind(
-    home: Path, store: JournalStore, blobs: BlobStore, address: Address, turn: int, only: Sequence[Part] | None
+    home: Path, store: JournalStore, blobs: BlobStore, address: Address, turn: int, only: Sequence[Part]
 ) -> tuple[Rewind, int | None]:
     """Rewind an agent: here if it sleeps, else in its service. Return the plan, and the new turn."""
     from chronicle.clock import SystemClock  # noqa: PLC0415
