@@ -103,10 +103,10 @@ class Caller:
     key_id: str | None
     """The id of its key; ``None`` where none is needed."""
     scopes: frozenset[Scope]
-    tenant: str = DEFAULT_TENANT
-    """The tenant whose agents it may use."""
     agent: Address | None = None
     """The only agent that it may use; ``None`` for all of its tenant."""
+    tenant: str = DEFAULT_TENANT
+    """The tenant whose agents it may use."""
 
     @property
     def is_operator(self) -> bool:

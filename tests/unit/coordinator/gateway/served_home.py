@@ -234,8 +234,6 @@ async def served_home(
     access = KeyAccess(keys, clock) if keys is not None else OpenAccess()
     administration = KeyAdministration(keys, Audit(home.logs, clock), clock) if keys is not None else None
     app = create_app(agents, access, None, keys_of_home=administration, **limits)
-    transport = httpx.ASGITransport(app, raise_app_exceptions=False)
-    app = create_app(agents, OpenAccess(), **limits)
     leaving = asyncio.Event()
     transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)
     try:
