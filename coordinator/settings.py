@@ -66,6 +66,14 @@ class Settings(BaseSettings):
     reconnect_s: float = Field(default=60.0, gt=0)
     """Time without a connection to the gateway after which a client's stream fails. A gateway restarts in seconds."""
 
+    requests_per_s: float = Field(default=100.0, ge=0)
+    """Requests of one key, and of one address that is not loopback, per second in the long run; twice as many, at least
+    20, are accepted at once. Not of the operator's keys. 0: no limit."""
+    connections: int = Field(default=4096, ge=0)
+    """Open connections of the gateway. 0: no limit."""
+    connections_per_address: int = Field(default=256, ge=0)
+    """Open connections of one address that is neither loopback nor a trusted proxy. 0: no limit."""
+
     @field_validator("workspaces")
     @classmethod
     def _is_absolute(cls, value: Path) -> Path:

@@ -54,7 +54,7 @@ class KeyAccess:
     Args:
         keys: the store; the caller closes it.
         clock: for expiry.
-        rates: the limit of requests of a key; ``None`` for none.
+        rates: the limit of requests of a key that is not an operator's; ``None`` for none.
     """
 
     def __init__(self, keys: KeyStore, clock: Clock, rates: Rates | None = None) -> None:
@@ -76,8 +76,10 @@ class KeyAccess:
             )
         if known.key.is_expired(now_ms):
             raise ExpiredKey(f"this key expired; podium keys create makes another one ({known.key.key_id})")
-        if self._rates is not None and (wait_s := self._rates.take(known.key.key_id)):
-            raise TooManyRequests(f"too many requests with this key; try again in {wait_s} s", wait_s)
+        if self._rates is not None and not known.caller.is_operator:
+            wait_s = self._rates.take(known.key.key_id)
+            if wait_s:
+                raise TooManyRequests(f"too many requests with this key; try again in {wait_s} s", wait_s)
         if now_ms - known.noted_ms >= _NOTE_USE_MS:
             known.noted_ms = now_ms
             task = asyncio.create_task(self._note_use(known.key.key_id, now_ms), name=f"use of {known.key.key_id}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import ssl
 import subprocess
 import sys
 import time
@@ -89,7 +90,14 @@ def start_detached(home: Home, arguments: Sequence[str], on_progress: Callable[[
 def is_ready(url: str) -> bool:
     """Whether a gateway answers that its home can be used."""
     place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_ANSWER_S)
+    if place.scheme == "https":  # its certificate is for the name that clients use, and this is its address
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            place.hostname or "", place.port, timeout=_ANSWER_S, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_ANSWER_S)
     try:
         connection.request("GET", "/readyz")
         return connection.getresponse().status == http.HTTPStatus.OK

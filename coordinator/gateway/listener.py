@@ -67,10 +67,11 @@ def is_loopback(listener: socket.socket) -> bool:
     return ipaddress.ip_address(str(listener.getsockname()[0])).is_loopback
 
 
-def url_of(listener: socket.socket) -> str:
+def url_of(listener: socket.socket, *, tls: bool = False) -> str:
     """Return the URL of a listening socket, for a client on this machine."""
     host, port = listener.getsockname()[:2]
     address = ipaddress.ip_address(str(host))
     if address.is_unspecified:
         address = ipaddress.ip_address("127.0.0.1" if address.version == 4 else "::1")
-    return f"http://[{address}]:{port}" if address.version == 6 else f"http://{address}:{port}"
+    scheme = "https" if tls else "http"
+    return f"{scheme}://[{address}]:{port}" if address.version == 6 else f"{scheme}://{address}:{port}"

@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Final
 
 import uvicorn
 
+from chronicle.clock import SystemClock
 from coordinator.gateway.app import create_app
 from coordinator.gateway.listener import url_of
 from coordinator.gateway.record import GatewayRecord, write_record
+from coordinator.gateway.serving import server_config
 from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import AgentRef
 from coordinator.service.link import ServiceLink
@@ -29,7 +31,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
 
-    from coordinator.access.caller import Access
+    from coordinator.gateway.home_access import HomeAccess
+    from coordinator.gateway.rules import Rules
     from coordinator.home import Home
     from coordinator.registry.registry import Registry
     from coordinator.service.client import ServiceClient
@@ -51,7 +54,8 @@ class Gateway:
         home: an existing home, whose gateway lock this process holds.
         listener: the listening socket; closed at the end.
         resolve: returns the agent classes to register; it may take seconds, and runs in a thread.
-        access: authenticates callers.
+        access: authenticates callers; the caller closes it.
+        rules: what the gateway accepts.
         stop_timeout_s: timeout of running turns at the end.
         on_progress: called repeatedly during the start and at the end, with a short description of the stage.
         on_ready: called when the gateway serves, with the service's notice for the user, if there is one.
@@ -60,7 +64,8 @@ class Gateway:
     home: Home
     listener: socket.socket
     resolve: Callable[[], Registry]
-    access: Access
+    access: HomeAccess
+    rules: Rules
     stop_timeout_s: float
     on_progress: Callable[[str], None]
     on_ready: Callable[[str | None], None]
@@ -96,7 +101,7 @@ class Gateway:
             agents = (await resolving).agents
             await client.register([AgentRef(each.file, each.class_name, each.agent_type) for each in agents])
             await client.pin()
-            write_record(self.home, GatewayRecord(os.getpid(), url_of(self.listener)))
+            write_record(self.home, GatewayRecord(os.getpid(), url_of(self.listener, tls=self.rules.tls is not None)))
 
         link.on_connect(prepare)
         connecting = loop.create_task(link.client(), name="connect")
@@ -113,17 +118,8 @@ class Gateway:
 
     async def _serve(self, link: ServiceLink, stopping: asyncio.Event) -> None:
         agents = HomeAgents(self.home, link)
-        server = _Server(
-            uvicorn.Config(
-                create_app(agents, self.access),
-                lifespan="off",
-                ws="none",
-                log_config=None,
-                access_log=False,
-                server_header=False,
-                proxy_headers=False,
-            )
-        )
+        app = create_app(agents, self.access.access, keys_of_home=self.access.administration)
+        server = _Server(server_config(app, self.rules, SystemClock()))
         try:
             async with asyncio.TaskGroup() as tasks:
                 serving = tasks.create_task(server.serve(sockets=[self.listener]), name="http")

@@ -10,6 +10,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -266,3 +267,78 @@ async def test_the_gateway_starts_a_killed_service_again_and_no_message_is_lost_
         assert served.handled(f"patient/{key}") == [f"wait for {gate}", "one", "two"]
     assert get(started["url"], "/readyz") == 200
     assert read_record(served.home) is not None, "the record went with the run directory of the killed service"
+
+
+def ask(url: str, path: str, key: str | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
+    """GET a path; the certificate of a test is not checked."""
+    place = urlsplit(url)
+    if place.scheme == "https":
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        connection: http.client.HTTPConnection = http.client.HTTPSConnection(
+            place.hostname or "", place.port, timeout=TIMEOUT_S, context=context
+        )
+    else:
+        connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=TIMEOUT_S)
+    with contextlib.closing(connection):
+        connection.request("GET", path, headers={**({"Authorization": f"Bearer {key}"} if key else {}), **headers})
+        answer = connection.getresponse()
+        return answer.status, json.loads(answer.read())
+
+
+def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(served: Served, tmp_path: Path) -> None:
+    for arguments, says in (
+        (("--no-auth", "--host", "0.0.0.0"), "--no-auth is for loopback only"),
+        (("--host", "0.0.0.0"), "podium keys create NAME"),
+        (("--tls-cert", str(tmp_path / "none.pem")), "both files"),
+    ):
+        refused = served.up("--port", "0", *arguments, check=False)
+        assert refused.returncode == ExitCode.USAGE
+        assert says in refused.stderr
+    (served.podium.home / "local.key").unlink()
+    started = served.up("--port", "0", "--json")
+    url = json.loads(started.stdout)["url"]
+    key = (served.podium.home / "local.key").read_text().strip()
+    assert started.stderr.count(key) == 1
+    assert ask(url, "/v1/agents")[1]["error"]["code"] == "missing_key"
+    assert ask(url, "/v1/agents", key) == (200, {"items": [], "next_cursor": None})
+    assert ask(url, "/v1/agents", key, Host="evil.example")[1]["error"]["code"] == "host_not_allowed"
+    made = served.podium.json("keys", "create", "ci", "--tenant", "acme")
+    assert ask(url, "/v1/agents", made["key"])[0] == 200
+    served.podium("keys", "revoke", made["key_id"])
+    assert ask(url, "/v1/agents", made["key"])[1]["error"]["code"] == "unknown_key"
+    served.podium("down")
+    again = served.up("--port", "0")
+    assert key not in again.stderr
+    served.podium("down")
+    there = {file for file in served.podium.home.rglob("*") if file.is_file()}
+    for secret in (key, made["key"]):
+        assert {file.name for file in there if secret.encode() in file.read_bytes()} <= {"local.key"}
+
+
+@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def test_it_serves_over_tls(served: Served, tmp_path: Path) -> None:
+    files = tmp_path / "cert.pem", tmp_path / "key.pem"
+    command_ = [
+        "openssl",
+        "req",
+        "-x509",
+        "-newkey",
+        "ec",
+        "-pkeyopt",
+        "ec_paramgen_curve:P-256",
+        "-nodes",
+        "-days",
+        "2",
+    ]
+    subprocess.run(
+        [*command_, "-days", "2", "-subj", "/CN=localhost", "-out", str(files[0]), "-keyout", str(files[1])],
+        check=True,
+        capture_output=True,
+        timeout=TIMEOUT_S,
+    )
+    url = served.begin("--tls-cert", str(files[0]), "--tls-key", str(files[1]), "--no-auth")["url"]
+    assert url.startswith("https://127.0.0.1:")
+    assert ask(url, "/v1/agents") == (200, {"items": [], "next_cursor": None})
+    served.podium("down")
+    assert_nothing_runs(served)

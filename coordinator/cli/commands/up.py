@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
@@ -12,8 +14,7 @@ from coordinator.cli.options import DEFAULT_HOME, BlobsUrlOption, DebugOption, H
 from coordinator.cli.terminal import warn
 
 if TYPE_CHECKING:
-    import socket
-
+    from coordinator.gateway.rules import Rules
     from coordinator.home import Home
     from coordinator.registry.project import Project
 
@@ -30,6 +31,20 @@ def up(
         int, typer.Option("--port", metavar="PORT", min=0, max=65535, help="0: a free one.")
     ] = DEFAULT_PORT,
     detach: Annotated[bool, typer.Option("--detach", help="Serve in the background; return when it serves.")] = False,
+    no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no keys; on loopback only.")] = False,
+    allowed_host: Annotated[
+        list[str] | None,
+        typer.Option("--allowed-host", metavar="NAME", help="Another name of this gateway; * for all."),
+    ] = None,
+    cors_origin: Annotated[
+        list[str] | None, typer.Option("--cors-origin", metavar="ORIGIN", help="Pages that may call it from elsewhere.")
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option("--trusted-proxy", metavar="ADDRESS", help="Whose X-Forwarded-For is believed; or a network."),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.")] = None,
+    tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
     project: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
@@ -49,20 +64,85 @@ def up(
     place = Home(loaded.home if project is not None and given is not None and given.name == "DEFAULT" else home)
     add_variables(loaded.variables)  # also for the service, which this process or its child starts
     place.create(blobs_url)
+    reach = _Reach(
+        host,
+        port,
+        no_auth,
+        tuple(allowed_host or ()),
+        tuple(cors_origin or ()),
+        tuple(trusted_proxy or ()),
+        tls_cert.absolute() if tls_cert is not None else None,
+        tls_key.absolute() if tls_key is not None else None,
+    )
     if detach:
-        _serve_detached(place, loaded, host, port, json=json)
+        _serve_detached(place, loaded, reach, json=json)
     else:
-        _serve(place, loaded, host, port, json=json)
+        _serve(place, loaded, reach, json=json)
 
 
-def _serve(home: Home, project: Project, host: str, port: int, *, json: bool) -> None:
+@dataclass(frozen=True, slots=True)
+class _Reach:
+    """Where the gateway listens, and whom it accepts: the options that say so."""
+
+    host: str
+    port: int
+    no_auth: bool
+    allowed_hosts: tuple[str, ...]
+    origins: tuple[str, ...]
+    proxies: tuple[str, ...]
+    tls_cert: Path | None
+    tls_key: Path | None
+
+    def rules(self, address: str) -> Rules:
+        """Return the rules that they give.
+
+        Args:
+            address: of the listening socket, by which this machine's programs reach it.
+
+        Raises:
+            InvalidInput: an option cannot be used.
+        """
+        from coordinator.gateway.rules import read_rules  # noqa: PLC0415
+        from coordinator.settings import read_settings  # noqa: PLC0415
+
+        settings = read_settings()
+        return read_rules(
+            host=self.host,
+            allowed_hosts=(*self.allowed_hosts, address),
+            origins=self.origins,
+            trusted_proxies=self.proxies,
+            tls_cert=self.tls_cert,
+            tls_key=self.tls_key,
+            requests_per_s=settings.requests_per_s,
+            connections=settings.connections,
+            connections_per_address=settings.connections_per_address,
+        )
+
+    def arguments(self) -> list[str]:
+        """Return the options, for the command of another process."""
+        found = ["--host", self.host, "--port", str(self.port)]
+        found += ["--no-auth"] if self.no_auth else []
+        for option, values in (
+            ("--allowed-host", self.allowed_hosts),
+            ("--cors-origin", self.origins),
+            ("--trusted-proxy", self.proxies),
+            ("--tls-cert", (self.tls_cert,) if self.tls_cert is not None else ()),
+            ("--tls-key", (self.tls_key,) if self.tls_key is not None else ()),
+        ):
+            for value in values:
+                found += [option, str(value)]
+        return found
+
+
+def _serve(home: Home, project: Project, reach: _Reach, *, json: bool) -> None:
     """Serve in this process."""
     import asyncio  # noqa: PLC0415
     import os  # noqa: PLC0415
 
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
-    from coordinator.access.caller import OpenAccess  # noqa: PLC0415
-    from coordinator.gateway.listener import listen, url_of  # noqa: PLC0415
+    from chronicle.clock import SystemClock  # noqa: PLC0415
+    from coordinator.gateway.home_access import HomeAccess  # noqa: PLC0415
+    from coordinator.gateway.listener import is_loopback, listen, url_of  # noqa: PLC0415
     from coordinator.gateway.process import Gateway  # noqa: PLC0415
     from coordinator.gateway.record import gateway_lock  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
@@ -70,37 +150,54 @@ def _serve(home: Home, project: Project, host: str, port: int, *, json: bool) ->
     from coordinator.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings()
-    with gateway_lock(home), listen(host, port) as listener, Progress() as progress:
-        _check_reach(listener, host)
+    with gateway_lock(home), listen(reach.host, reach.port) as listener, Progress() as progress:
+        rules = reach.rules(str(listener.getsockname()[0]))
+        access = HomeAccess(
+            home,
+            SystemClock(),
+            no_auth=reach.no_auth,
+            loopback=is_loopback(listener),
+            key_requests_per_s=settings.requests_per_s,
+        )
+        url = url_of(listener, tls=rules.tls is not None)
         log_into(home.logs / "gateway.log")
 
         def tell(notice: str | None) -> None:
             progress.clear()
             if notice:
                 warn(notice)
-            say(f"serving {url_of(listener)}; Ctrl-C ends")
+            _show_key(home, access.new_local_key)
+            say(f"serving {url}; Ctrl-C ends")
             if json:
-                write_json({"url": url_of(listener), "pid": os.getpid()})
+                write_json({"url": url, "pid": os.getpid()})
 
         gateway = Gateway(
             home=home,
             listener=listener,
             resolve=lambda: resolve(project),
-            access=OpenAccess(),
+            access=access,
+            rules=rules,
             stop_timeout_s=settings.stop_timeout_s,
             on_progress=progress.show,
             on_ready=tell,
         )
-        asyncio.run(gateway.run())
+
+        async def serve() -> None:
+            async with access:
+                await gateway.run()
+
+        asyncio.run(serve())
     say("ended: gateway, agents and service")
 
 
-def _serve_detached(home: Home, project: Project, host: str, port: int, *, json: bool) -> None:
+def _serve_detached(home: Home, project: Project, reach: _Reach, *, json: bool) -> None:
     """Serve in a process of its own, in a session of its own; return when it is ready."""
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from coordinator.gateway.detached import start_detached  # noqa: PLC0415
 
-    arguments = ["up", "--host", host, "--port", str(port), "--project", str(project.file), "--home", str(home.path)]
+    arguments = ["up", *reach.arguments(), "--project", str(project.file), "--home", str(home.path)]
+    if not reach.no_auth:
+        _show_key(home, _local_key(home))  # here, because what the other process says goes to a log
     with Progress() as progress:
         started = start_detached(home, arguments, progress.show)
     if started.record is None:
@@ -112,14 +209,20 @@ def _serve_detached(home: Home, project: Project, host: str, port: int, *, json:
         say(f"serving {started.record.url} (process {started.record.pid}, log {started.log}); podium down ends it")
 
 
-def _check_reach(listener: socket.socket, host: str) -> None:
-    """Refuse an address that other machines reach.
+def _local_key(home: Home) -> str | None:
+    """Create the home's local key; return its text, ``None`` if there was one."""
+    from contextlib import closing  # noqa: PLC0415
 
-    Raises:
-        InvalidInput: it is one.
-    """
-    from chronicle.errors import InvalidInput  # noqa: PLC0415
-    from coordinator.gateway.listener import is_loopback  # noqa: PLC0415
+    from chronicle.clock import SystemClock  # noqa: PLC0415
+    from chronicle.ids import IdSource  # noqa: PLC0415
+    from coordinator.access.key_store import KeyStore  # noqa: PLC0415
+    from coordinator.access.local_key import ensure_local_key  # noqa: PLC0415
 
-    if not is_loopback(listener):
-        raise InvalidInput(f"--host {host} can be reached from other machines, and this gateway asks for no keys")
+    with closing(KeyStore(home.path, home.id, IdSource())) as keys:
+        return ensure_local_key(home.path, keys, SystemClock().now_ms())
+
+
+def _show_key(home: Home, text: str | None) -> None:
+    """Show a new local key, once."""
+    if text is not None:
+        say(f"the key of this home, also in {home.path / 'local.key'}; it is not shown again: {text}")
