@@ -34,7 +34,7 @@ def new_app(name: str, summary: str, epilog: str) -> typer.Typer:
         name=name,
         help=summary,
         epilog=epilog,
-        add_completion=False,
+        add_completion=True,
         rich_markup_mode=None,  # Plain help starts at once, and reads the same in a pipe.
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
@@ -71,6 +71,7 @@ def run(app: typer.Typer, errors: ErrorPrinter, arguments: Sequence[str] | None 
 
 def _invoke(app: typer.Typer, errors: ErrorPrinter, arguments: list[str], invocation: Invocation) -> int:
     command = typer.main.get_command(app)
+    command._main_shell_completion({}, errors.name)  # noqa: SLF001  ends the process if a shell asks for completions
     try:
         with command.make_context(errors.name, arguments or ["--help"], obj=invocation) as context:
             command.invoke(context)

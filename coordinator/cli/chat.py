@@ -42,7 +42,7 @@ _MAY_WAIT: Final = (
 
 
 class Sender(Protocol):
-    """The part of the service's client that a conversation needs."""
+    """What a conversation needs of a client of the service, or of a gateway."""
 
     def send(
         self, agent: AgentRef, key: str, message: dict[str, Any], *, when_busy: BusyPolicy
@@ -112,7 +112,11 @@ class Chat:
         return ExitCode.OK if isinstance(lines, Prompt) else first
 
     async def send(self, text: str) -> ExitCode:
-        """Send one message and show all its frames."""
+        """Send a text and show all its frames."""
+        return await self.send_message({"text": text})
+
+    async def send_message(self, message: dict[str, Any]) -> ExitCode:
+        """Send a message and show all its frames."""
         name = f"{self._agent.agent_type}/{self._key}"
         with Progress(lines=False) as waiting:
             waiting.show(f"{name} …")
@@ -120,7 +124,7 @@ class Chat:
             async with asyncio.TaskGroup() as tasks:
                 exchange = _Exchange(self._client, name, tasks, view)
                 with interrupts_handled_by(exchange.interrupt):
-                    frames = self._client.send(self._agent, self._key, {"text": text}, when_busy=self._when_busy)
+                    frames = self._client.send(self._agent, self._key, message, when_busy=self._when_busy)
                     code = await exchange.run(frames)
         self._interrupted = exchange.interrupted
         return code
@@ -140,6 +144,7 @@ class _Exchange:
     async def run(self, frames: AsyncIterator[dict[str, Any]]) -> ExitCode:
         """Show the frames; return the exit code of the last one, or of the refusal."""
         # Already imported where they are raised.
+        from coordinator.client.errors import ClientError, Unreachable  # noqa: PLC0415
         from coordinator.service.client import ServiceError, ServiceRefused  # noqa: PLC0415
 
         code = ExitCode.UNAVAILABLE  # Unless a terminal frame arrives.
@@ -151,16 +156,16 @@ class _Exchange:
                         self._cancel()
                 self._view.show(frame)
                 code = outcome(frame, code)
-        except ServiceRefused as refusal:
+        except (ServiceError, Unreachable) as lost:
+            if self._message_id is not None:
+                self._leave(self._message_id, lost, type(lost).__name__, _MAY_WAIT)
+            raise
+        except (ServiceRefused, ClientError) as refusal:
             if refusal.kind in _FOR_NOW:
                 self._view.refuse({"type": refusal.kind, "message": str(refusal)})
                 return exit_code(refusal)
             if self._message_id is not None:
                 self._leave(self._message_id, refusal, refusal.kind, _WAITS)
-            raise
-        except ServiceError as lost:
-            if self._message_id is not None:
-                self._leave(self._message_id, lost, type(lost).__name__, _MAY_WAIT)
             raise
         return code
 
@@ -185,9 +190,10 @@ class _Exchange:
         self._tasks.create_task(self._ask_to_cancel(self._message_id), name=f"cancel {self._message_id}")
 
     async def _ask_to_cancel(self, message_id: str) -> None:
-        from coordinator.service.client import ServiceRefused  # noqa: PLC0415 - already imported where it is raised
+        from coordinator.client.errors import RequestConflict  # noqa: PLC0415 - already imported where they are raised
+        from coordinator.service.client import ServiceRefused  # noqa: PLC0415
 
         try:
             await self._client.cancel(self._agent, message_id)
-        except ServiceRefused as refusal:  # The turn ended first.
+        except (ServiceRefused, RequestConflict) as refusal:  # The turn ended first.
             say(f"not cancelled: {refusal}")

@@ -41,6 +41,7 @@ class ExitCode(IntEnum):
     AGENT_BUSY = 52
     GATEWAY_RUNS = 53
     PORT_TAKEN = 54
+    ACCESS_REFUSED = 55
     DAMAGED = 60
     BUG = 70
     OS_ERROR = 74
@@ -76,6 +77,7 @@ EXITS: Final = ExitTable(
         ExitCode.AGENT_BUSY: "the agent is busy with another message, and --when-busy reject was given",
         ExitCode.GATEWAY_RUNS: "another gateway serves the home",
         ExitCode.PORT_TAKEN: "another program listens at the gateway's port",
+        ExitCode.ACCESS_REFUSED: "the API key is missing or not valid, or its scopes do not include the operation",
         ExitCode.DAMAGED: "stored bytes are not what was written (verify found a bad event or blob)",
         ExitCode.BUG: "an unexpected exception: a bug in podium",
         ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
@@ -111,6 +113,17 @@ EXITS: Final = ExitTable(
         "coordinator.gateway.record.GatewayRuns": ExitCode.GATEWAY_RUNS,
         "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,  # its module imports asyncio
         "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,
+        "coordinator.client.errors.InvalidRequest": ExitCode.USAGE,  # their module is for remote homes only
+        "coordinator.client.errors.AuthenticationFailed": ExitCode.ACCESS_REFUSED,
+        "coordinator.client.errors.PermissionDenied": ExitCode.ACCESS_REFUSED,
+        "coordinator.client.errors.ResourceNotFound": ExitCode.NOT_FOUND,
+        "coordinator.client.errors.RequestConflict": ExitCode.CONFLICT,
+        "coordinator.client.errors.RateLimited": ExitCode.CONFLICT,
+        "coordinator.client.errors.ServerFailed": ExitCode.UNAVAILABLE,
+        "coordinator.client.errors.MessageFailed": ExitCode.TURN_FAILED,
+        "coordinator.client.errors.MessageCancelled": ExitCode.TURN_CANCELLED,
+        "coordinator.client.errors.AnswerTimeout": ExitCode.UNAVAILABLE,
+        "coordinator.client.errors.Unreachable": ExitCode.UNAVAILABLE,
     },
     bug=ExitCode.BUG,
 )

@@ -8,16 +8,19 @@ from typing import Annotated, Final
 import typer
 
 from chronicle.cli_kit.options import DebugOption
+from coordinator.cli.completion import agent_addresses
 
 __all__ = [
     "DEFAULT_HOME",
     "AgentArgument",
+    "ApiKeyOption",
     "BlobsUrlOption",
     "DebugOption",
     "HomeOption",
     "JsonOption",
     "MomentArgument",
     "ProjectOption",
+    "UrlOption",
 ]
 
 DEFAULT_HOME: Final = Path(".podium")
@@ -29,7 +32,24 @@ def _home(context: typer.Context, value: Path) -> Path:
 
     source = context.get_parameter_source("home")
     given = source is not None and source.name != "DEFAULT"
+    if _is_given(context, "home") and _is_given(context, "url"):
+        raise typer.BadParameter("give --home or --url, not both")
     return value if given else home_of_project() or value
+
+
+def _url(context: typer.Context, value: str) -> str:
+    """Return the URL of the home's gateway; empty for the home on this machine. ``--home`` overrides the variable."""
+    if _is_given(context, "home"):
+        if _is_given(context, "url"):
+            raise typer.BadParameter("give --home or --url, not both")
+        return ""
+    return value
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
+    """Whether an option is on the command line. Those are read before the others."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 HomeOption = Annotated[
@@ -43,6 +63,20 @@ HomeOption = Annotated[
         callback=_home,
     ),
 ]
+UrlOption = Annotated[
+    str,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        envvar="PODIUM_URL",
+        help="The server of the agents' home, instead of a home on this machine.",
+        show_default=False,
+        callback=_url,
+    ),
+]
+ApiKeyOption = Annotated[
+    str, typer.Option("--key", metavar="KEY", envvar="PODIUM_KEY", help="The API key for --url.", show_default=False)
+]
 ProjectOption = Annotated[
     Path | None, typer.Option("--project", metavar="FILE", help="The podium.toml; default: the nearest one upwards.")
 ]
@@ -50,6 +84,14 @@ BlobsUrlOption = Annotated[str, typer.Option("--blobs-url", envvar="PODIUM_BLOBS
 """`coordinator.settings.Settings.blobs_url`, read from the environment without its library, which is slow to import."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
 MomentArgument = Annotated[
-    str, typer.Argument(metavar="AGENT[@TURN]", help="Such as hello/alice, or hello/alice@3 after turn 3.")
+    str,
+    typer.Argument(
+        metavar="AGENT[@TURN]",
+        help="Such as hello/alice, or hello/alice@3 after turn 3.",
+        autocompletion=agent_addresses,
+    ),
 ]
-AgentArgument = Annotated[str, typer.Argument(metavar="AGENT", help="An agent's address, such as hello/alice.")]
+AgentArgument = Annotated[
+    str,
+    typer.Argument(metavar="AGENT", help="An agent's address, such as hello/alice.", autocompletion=agent_addresses),
+]

@@ -81,8 +81,8 @@ class ClientError(PodiumError):
 
     @property
     def kind(self) -> str:
-        """The code as the name of a class, such as ``UnknownAgent``: the error that the home raised."""
-        return "".join(part.capitalize() for part in self.code.split("_"))
+        """The name of the error's class in the home, such as ``UnknownAgent``, as the code tells it."""
+        return _KINDS.get(self.code) or "".join(part.capitalize() for part in self.code.split("_"))
 
 
 class InvalidRequest(ClientError):
@@ -155,6 +155,8 @@ class BadAnswer(ClientError):
     default_code = "bad_answer"
 
 
+_KINDS: Final[Mapping[str, str]] = {"unknown_turn": "UnknownMoment", "unknown_event": "EventNotFound"}
+"""The codes that are not made from the names of their classes."""
 _BY_TYPE: Final[Mapping[str, type[ClientError]]] = {
     "invalid_request_error": InvalidRequest,
     "authentication_error": AuthenticationFailed,

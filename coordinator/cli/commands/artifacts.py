@@ -12,11 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from chronicle.cli_kit.terminal import say, shown, write, write_json
-from chronicle.cli_kit.times import iso
 from coordinator.cli.lookup import split_moment
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    MomentArgument,
+    UrlOption,
+)
 from coordinator.cli.stores import opened_blobs, read_journal
-from coordinator.cli.terminal import table
+from coordinator.cli.views import show_artifacts
 from podium.address import label
 
 if TYPE_CHECKING:
@@ -33,6 +40,8 @@ def artifacts(
     moment: MomentArgument,
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -40,32 +49,25 @@ def artifacts(
 
     `podium artifact ID` prints the content.
     """
+    if url:
+        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.artifacts(Gateway(url, api_key), moment, json=json)
+        return
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
     from podium.artifacts.artifacts import list_artifacts  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
         found = list_artifacts(store, blobs, Address.of(session), turn)
+    objects = [_object(artifact) for artifact in found]
     if json:
-        write_json([_object(artifact) for artifact in found])
-        return
-    if not found:
+        write_json(objects)
+    elif objects:
+        show_artifacts(objects)
+    else:
         say(f"{label(session)} has no artifacts")
-        return
-    table(
-        ("ARTIFACT", "TURN", "TIME", "SIZE", "TYPE", "NAME"),
-        [
-            (
-                artifact.artifact_id,
-                str(artifact.turn),
-                iso(artifact.added_ms),
-                str(artifact.size_bytes),
-                artifact.media_type,
-                artifact.name,
-            )
-            for artifact in found
-        ],
-    )
 
 
 def artifact(

@@ -12,7 +12,15 @@ import typer
 from chronicle.cli_kit.terminal import say, shown, write, write_json
 from chronicle.errors import InvalidInput, NotFound
 from coordinator.cli.files import opened_files
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    MomentArgument,
+    UrlOption,
+)
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -33,6 +41,8 @@ def cat(
         int | None, typer.Option("--iteration", metavar="N", min=1, help="The same as PATH@N.")
     ] = None,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -40,8 +50,15 @@ def cat(
 
     The bytes are printed unchanged; on a terminal without control characters.
     """
-    from chronicle.workspace.content.content import open as open_content  # noqa: PLC0415
     from podium.turn.upload import clean_path  # noqa: PLC0415  slow to import, and --help needs none
+
+    if url:
+        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.cat(Gateway(url, api_key), moment, clean_path(path), iteration, json=json)
+        return
+    from chronicle.workspace.content.content import open as open_content  # noqa: PLC0415
 
     with opened_files(home, moment) as files:
         name, number, content = _find(files, clean_path(path), iteration)

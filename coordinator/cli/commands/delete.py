@@ -10,7 +10,15 @@ import typer
 from chronicle.cli_kit.confirmation import confirm
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    UrlOption,
+)
 from coordinator.cli.stores import opened_blobs, opened_journal
 
 if TYPE_CHECKING:
@@ -29,6 +37,8 @@ def delete(
         bool, typer.Option("--detach", help="Detach forks first; they lose the history that they inherited.")
     ] = False,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -37,6 +47,12 @@ def delete(
     It cannot be undone; podium export makes a copy. The agent must sleep. Blobs that nothing else needs are freed by
     the next podium gc.
     """
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.delete(Gateway(url, api_key), agent, yes=yes, detach=detach, json=json)
+        return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415

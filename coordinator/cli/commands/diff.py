@@ -8,8 +8,17 @@ import typer
 
 from chronicle.cli_kit.terminal import one_line, say, write_json, write_line, write_lines
 from coordinator.cli.lookup import split_moment
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    MomentArgument,
+    UrlOption,
+)
 from coordinator.cli.stores import opened_blobs, read_journal
+from coordinator.cli.views import gist
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
@@ -30,6 +39,8 @@ def diff(
     ] = None,
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -38,6 +49,12 @@ def diff(
     The two may be turns of one agent, or an agent and its fork. Changes of the state are an RFC 6902 patch, those of
     files a unified diff.
     """
+    if url:
+        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.diff(Gateway(url, api_key), moment, other, json=json)
+        return
     from podium.history.compare import compare  # noqa: PLC0415  slow to import, and --help needs none
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
@@ -104,7 +121,8 @@ def _name(record: AgentRecord) -> str:
 
 
 def _line(event: Event, blobs: BlobReader) -> str:
-    from coordinator.cli.commands.log import gist  # noqa: PLC0415
+    from chronicle.journal.payloads import payload_of  # noqa: PLC0415
 
     who = "user" if event.type == "user_message" else "agent"
-    return f"turn {event.turn} {who}: {one_line(gist(event, blobs))}"
+    payload = None if event.erased else payload_of(event, blobs)
+    return f"turn {event.turn} {who}: {one_line(gist(event.type, payload))}"

@@ -8,7 +8,15 @@ import typer
 
 from chronicle.cli_kit.terminal import write_json, write_line
 from coordinator.cli.lookup import split_moment
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    MomentArgument,
+    UrlOption,
+)
 from coordinator.cli.stores import opened_journal
 
 __all__ = ["fork"]
@@ -19,6 +27,8 @@ def fork(
     new_key: Annotated[str, typer.Argument(metavar="NEW_KEY", help="The new agent's key; its type stays.")],
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -27,6 +37,12 @@ def fork(
     It has the state, the files and the history of the other one's last turn, or of an earlier turn; from there the two
     are independent. Nothing is copied, and the agent may be running.
     """
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.fork(Gateway(url, api_key), moment, new_key, json=json)
+        return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415

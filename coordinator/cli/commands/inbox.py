@@ -6,20 +6,27 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronicle.cli_kit.terminal import json_text, say, write_json, write_line
-from chronicle.cli_kit.times import ago
+from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    UrlOption,
+)
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
-from coordinator.cli.terminal import table
+from coordinator.cli.views import show_inbox
 from podium.address import label
 
 if TYPE_CHECKING:
     from chronicle.ids import MessageId
     from podium.messages.inbox import InboxEntry
 
-__all__ = ["drop", "inbox", "retry", "text_of"]
+__all__ = ["drop", "inbox", "retry"]
 
 MessageArgument = Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="As podium inbox shows it.")]
 
@@ -28,6 +35,8 @@ def inbox(
     agent: AgentArgument,
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -36,21 +45,25 @@ def inbox(
     Pending messages wait; the first one may be in progress. Parked ones failed their last attempt: podium retry makes
     them pending again, podium drop removes a message.
     """
+    if url:
+        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.inbox(Gateway(url, api_key), agent, json=json)
+        return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from podium.messages.inbox import list_inbox  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session = find_agent(store, agent)
         entries = list_inbox(store, blobs, session)
+    messages = [_object(entry) for entry in entries]
     if json:
-        write_json({"agent": label(session), "messages": [_object(entry) for entry in entries]})
-        return
-    if not entries:
+        write_json({"agent": label(session), "messages": messages})
+    elif messages:
+        show_inbox(messages, SystemClock().now_ms())
+    else:
         say(f"no message waits for {label(session)}, and none is parked")
-        return
-    now_ms = SystemClock().now_ms()
-    headings = ("POSITION", "MESSAGE", "STATUS", "TRIES", "CAME", "FROM", "TEXT", "LAST ERROR")
-    table(headings, [_row(entry, now_ms) for entry in entries])
 
 
 def retry(
@@ -60,6 +73,8 @@ def retry(
     ] = None,
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -69,6 +84,12 @@ def retry(
     could not be woken stays in its place. Messages are handled at once if a running service knows the agent's code,
     else at the next podium run for the agent.
     """
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.retry(Gateway(url, api_key), agent, message_id, json=json)
+        return
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415
     from podium.messages.inbox import retry_message  # noqa: PLC0415
@@ -97,6 +118,8 @@ def drop(
     message_id: MessageArgument,
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -105,6 +128,12 @@ def drop(
     A message that is being handled is cancelled. The removal is recorded as turn.cancelled. The text of the message is
     not kept.
     """
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.drop(Gateway(url, api_key), agent, message_id, json=json)
+        return
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
 
     dropped = _drop(home, agent, MessageId(message_id))
@@ -133,34 +162,6 @@ def _drop(home: Any, agent: str, message_id: MessageId) -> dict[str, Any]:
             if not call_service(home, f"asking {label(session)} to cancel it", cancel):
                 raise
     return {"agent": label(session), "message_id": message_id}
-
-
-def text_of(body: bytes | None) -> str:
-    """Return the first line of a text message, the JSON of any other; empty if its body is not kept."""
-    from chronicle.canonical import decode  # noqa: PLC0415
-
-    if body is None:
-        return ""
-    match decode(body):
-        case {"text": str(text), **rest} if not rest:
-            first, *more = text.strip().splitlines() or [""]
-            return f"{first} …" if more else first
-        case message:
-            return json_text(message)
-
-
-def _row(entry: InboxEntry, now_ms: int) -> tuple[str, ...]:
-    message, error = entry.message, entry.error
-    return (
-        str(message.position),
-        message.message_id,
-        message.status.value,
-        str(message.attempts),
-        ago(now_ms - message.admitted_ms),
-        message.sender or "-",
-        text_of(message.body),
-        f"{error['type']}: {error['message']}" if error else "-",
-    )
 
 
 def _object(entry: InboxEntry) -> dict[str, Any]:

@@ -2,29 +2,41 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
+import time
 from itertools import islice
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from chronicle.cli_kit.terminal import json_text, one_line, write_json, write_line
-from chronicle.cli_kit.times import iso
-from coordinator.cli.commands.inbox import text_of
+from chronicle.cli_kit.terminal import write_json
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    UrlOption,
+)
 from coordinator.cli.stores import opened_blobs, read_journal
+from coordinator.cli.views import text_of, write_event
 from coordinator.operations.suggestions import nearest
 from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event
 
-__all__ = ["gist", "log"]
+__all__ = ["log"]
+
+_POLL_S: Final = 0.5
+"""Interval at which ``--follow`` reads the journal."""
 
 
 def log(
@@ -35,7 +47,10 @@ def log(
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only events of this type; can be repeated.")
     ] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new events, until Ctrl-C.")] = False,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -44,17 +59,39 @@ def log(
     Messages, replies, and turns with their state patches and tree ids; failed attempts with their errors, and with
     their messages while those are kept.
     """
+    if url:
+        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.log(Gateway(url, api_key), agent, after=after, limit=limit, types=types or (), follow=follow, json=json)
+        return
+    left = limit
+    while True:
+        shown, after = _show(home, agent, after, left, types or (), json=json)
+        left = None if left is None else left - shown
+        if not follow or left == 0:
+            return
+        time.sleep(_POLL_S)
+
+
+def _show(
+    home: Path, agent: str, after: int, limit: int | None, types: Sequence[str], *, json: bool
+) -> tuple[int, int]:
+    """Show the events after a seq; return their number, and the seq of the last one."""
     from chronicle.journal.event_codec import event_view  # noqa: PLC0415
 
+    shown = 0
     with read_journal(home) as store, opened_blobs(home) as blobs:
         branch_id = find_agent(store, agent).main_branch_id
-        for unknown in sorted(set(types or ()) - EVENT_TYPES):
+        for unknown in sorted(set(types) - EVENT_TYPES):
             _refuse_unless_there(store, branch_id, unknown)
         for event in islice(store.events(branch_id, after_seq=after, types=types or None), limit):
+            shown, after = shown + 1, event.seq
             if json:
                 write_json(event_view(event, blobs))
             else:
-                _write_text(event, blobs, _said(store, event, blobs))
+                write_event(event_view(event, blobs), _said(store, event, blobs))
+    return shown, after
 
 
 def _refuse_unless_there(store: JournalStore, branch_id: BranchId, event_type: str) -> None:
@@ -78,11 +115,13 @@ def _said(store: JournalStore, event: Event, blobs: BlobReader) -> str:
 
 def _text(store: JournalStore, message_id: str) -> str:
     """Return the text of a message in an inbox; empty if it is not kept, or the message is not delivered yet."""
+    from chronicle.canonical import decode  # noqa: PLC0415
     from chronicle.errors import NotFound  # noqa: PLC0415
     from chronicle.ids import MessageId  # noqa: PLC0415
 
     try:
-        return text_of(store.message(MessageId(message_id)).body)
+        body = store.message(MessageId(message_id)).body
+        return text_of(decode(body)) if body is not None else ""
     except NotFound:
         return ""
 
@@ -91,53 +130,3 @@ def _payload(event: Event, blobs: BlobReader) -> Any:
     from chronicle.journal.payloads import payload_of  # noqa: PLC0415
 
     return None if event.erased else payload_of(event, blobs)
-
-
-def _write_text(event: Event, blobs: BlobReader, said: str) -> None:
-    what = f"{gist(event, blobs)} — {said}" if said else gist(event, blobs)
-    line = f"{event.seq:>5}  {iso(event.ts)}  turn {event.turn:<4}  {event.type:<17}  {one_line(what)}"
-    if sys.stdout.isatty():
-        width = shutil.get_terminal_size().columns
-        line = line if len(line) <= width else line[: width - 1] + "…"
-    write_line(line)
-
-
-def gist(event: Event, blobs: BlobReader) -> str:
-    """Return the summary of an event: the text of a message, the patch of a turn, the error of a failure."""
-    payload = _payload(event, blobs)
-    match event.type, payload:
-        case _, None:
-            return "(erased)"
-        case "user_message", {"sender": sender, "message": message}:
-            text = message["text"] if list(message) == ["text"] else None
-            said = text if isinstance(text, str) else json_text(message)
-            return f"from {sender}: {said}" if sender else said
-        case "assistant_message", {"text": str(text), "partial": True}:
-            return f"{text} (interrupted)"
-        case "assistant_message", {"text": str(text)}:
-            return text
-        case "artifact.added", {"artifact_id": artifact_id, "name": name, "media_type": kind, "size": size}:
-            return f"{name} ({kind}, {size} bytes) {artifact_id}"
-        case "message.answered", {"data": data}:
-            return json_text(data)
-        case "agent.created", {"state": state}:
-            return json_text(state)
-        case "turn.committed", {"state": {"patch": patch}, "cause": cause}:
-            return json_text(patch) if cause == "message" else f"({cause}) {json_text(patch)}"
-        case "agent.forked", {"from": {"agent": source, "turn": turn}}:
-            return f"continues {source} from turn {turn}"
-        case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:
-            parts = " and ".join(only) if isinstance(only, list) else only or "state and files"
-            return f"{parts} as after turn {turn}: {json_text(patch)}"
-        case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
-            hook = payload.get("hook")  # Not in events of older releases.
-            where = "" if hook in (None, "on_message") else f"{hook}: "
-            return f"attempt {attempt}{', parked' if parked else ''}: {where}{kind}: {message}"
-        case "turn.cancelled", {"message_id": message_id, "policy": str(policy), "by": by}:
-            return f"{message_id}: {by} took its place ({policy})"
-        case "turn.cancelled", {"message_id": message_id}:
-            return f"{message_id}: cancelled"
-        case "agent.detached" | "agent.snapshot", {"state": state}:
-            return json_text(state)
-        case _:
-            return json_text(payload)

@@ -6,7 +6,15 @@ from typing import TYPE_CHECKING
 
 from chronicle.cli_kit.terminal import say, write_json
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    UrlOption,
+)
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import read_journal
 from podium.address import label
@@ -21,6 +29,8 @@ def passivate(
     agent: AgentArgument,
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -28,6 +38,12 @@ def passivate(
 
     Its next message wakes it again, at once if one already waits.
     """
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.passivate(Gateway(url, api_key), agent, json=json)
+        return
     with read_journal(home) as store:
         name = label(find_agent(store, agent))
 

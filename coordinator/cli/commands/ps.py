@@ -6,10 +6,9 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from chronicle.cli_kit.terminal import say, write_json
-from chronicle.cli_kit.times import ago, iso
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import DEFAULT_HOME, ApiKeyOption, DebugOption, HomeOption, JsonOption, UrlOption
 from coordinator.cli.stores import empty_journal_problem, read_journal, service_alive
-from coordinator.cli.terminal import table
+from coordinator.cli.views import show_agents
 from podium.address import label
 
 if TYPE_CHECKING:
@@ -40,6 +39,8 @@ class AgentRow:
 def ps(
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -47,6 +48,12 @@ def ps(
 
     For each: awake or asleep, its turn and version, its last activity, and how many messages wait or are parked.
     """
+    if url:
+        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.ps(Gateway(url, api_key), json=json)
+        return
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from chronicle.errors import Corrupt  # noqa: PLC0415
     from podium.agent_record import list_agents  # noqa: PLC0415
@@ -61,21 +68,7 @@ def ps(
         write_json({"home": str(home), "service": alive, "agents": [asdict(row) for row in rows]})
         return
     if rows:
-        table(
-            ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED"),
-            [
-                (
-                    row.agent,
-                    row.status,
-                    str(row.turn),
-                    str(row.version),
-                    f"{iso(row.last_activity)} ({ago(now_ms - row.last_activity)})",
-                    str(row.pending),
-                    str(row.parked),
-                )
-                for row in rows
-            ],
-        )
+        show_agents([asdict(row) for row in rows], now_ms)
     else:
         say("no agents yet: `podium run FILE.py:Class` starts one")
     say("the service is up" if alive else "no service is running; sleeping agents need none")

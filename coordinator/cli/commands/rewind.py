@@ -9,7 +9,15 @@ import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    UrlOption,
+)
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal
 from podium.events import PARTS
@@ -49,6 +57,8 @@ def rewind(
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -57,6 +67,12 @@ def rewind(
     No history is lost: a rewind is a new turn at the end of the history, and a rewind to the turn before it undoes it.
     An agent that is awake is put to sleep for it, after its current turn.
     """
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.rewind(Gateway(url, api_key), agent, turn, only or (), dry_run=dry_run, json=json)
+        return
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
     from podium.history.branching import plan_rewind  # noqa: PLC0415
 

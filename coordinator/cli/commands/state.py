@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from chronicle.cli_kit.terminal import json_text, say, write, write_json
 from coordinator.cli.lookup import split_moment
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, MomentArgument
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    MomentArgument,
+    UrlOption,
+)
 from coordinator.cli.stores import opened_blobs, read_journal
 
 __all__ = ["state"]
@@ -14,6 +22,8 @@ def state(
     moment: MomentArgument,
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -21,6 +31,12 @@ def state(
 
     The committed state is shown; a running agent may be in the middle of a later turn.
     """
+    if url:
+        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.state(Gateway(url, api_key), moment, json=json)
+        return
     from podium.address import Address  # noqa: PLC0415
     from podium.agent_record import read_agent  # noqa: PLC0415
 

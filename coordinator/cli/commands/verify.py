@@ -13,7 +13,7 @@ from chronicle.errors import Corrupt
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.hints import hint
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import DEFAULT_HOME, ApiKeyOption, DebugOption, HomeOption, JsonOption, UrlOption
 from coordinator.cli.stores import empty_journal_problem, opened_blobs, opened_to_verify
 from podium.address import label
 
@@ -33,6 +33,8 @@ def verify(
     ] = None,
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -41,6 +43,12 @@ def verify(
     The journal's file, the chain of events of every branch, and every blob that the files and histories of all turns
     reach, each read back and hashed. A home that was rewritten consistently, hashes included, is not detected.
     """
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.verify(Gateway(url, api_key), agent, json=json)
+        return
     from coordinator.verification import Verifier  # noqa: PLC0415
 
     checks: list[SessionCheck] = []

@@ -12,7 +12,8 @@ from chronicle.ids import BlobId, IdSource
 from chronicle.journal.chain import MAX_INLINE
 from chronicle.journal.event_codec import event_view
 from chronicle.journal.memory import MemoryJournalStore
-from coordinator.cli.commands.log import gist
+from chronicle.journal.payloads import payload_of
+from coordinator.cli.views import gist
 from coordinator.verification import Verifier
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
@@ -64,7 +65,7 @@ async def test_a_large_turn_is_out_of_line_and_reads_as_ever() -> None:
         assert (await agent.activation.settled(small.receipt.message_id))[-1]["patch"] == small.patch
         await agent.kill()
         assert agent.activation.state.model_dump() == {"kept": ["small", LARGE]}
-        assert gist(events[-2], agent.blobs) == LARGE
+        assert gist(events[-2].type, payload_of(events[-2], agent.blobs)) == LARGE
         assert event_view(events[-2], agent.blobs)["payload"]["text"] == LARGE
 
 

@@ -1,0 +1,241 @@
+"""Commands that read a remote home."""
+
+from __future__ import annotations
+
+import base64
+from contextlib import aclosing
+from itertools import takewhile
+from typing import TYPE_CHECKING, Any
+
+from chronicle.cli_kit.terminal import json_text, say, write, write_json
+from chronicle.clock import SystemClock
+from chronicle.errors import InvalidInput, NotFound
+from coordinator.cli.remote.connection import ask, moment_of
+from coordinator.cli.views import (
+    show_agents,
+    show_artifacts,
+    show_diff,
+    show_inbox,
+    show_text,
+    show_versions,
+    write_event,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coordinator.cli.remote.connection import Gateway, Moment
+    from coordinator.client.async_client import AsyncPodium
+    from coordinator.client.results import Artifact, Difference, FileVersion, State
+
+__all__ = ["artifact", "artifacts", "cat", "diff", "history", "inbox", "log", "ps", "state"]
+
+
+def ps(gateway: Gateway, *, json: bool) -> None:
+    """Show the agents of a home."""
+
+    async def read(podium: AsyncPodium) -> list[dict[str, Any]]:
+        return [
+            {
+                **agent.model_dump(include={"agent", "status", "turn", "version"}),
+                "last_activity": agent.updated_at,
+                "pending": agent.pending,
+                "parked": agent.parked,
+            }
+            async for agent in podium.agents()
+        ]
+
+    agents = ask(gateway, f"listing the agents of {gateway.url}", read)
+    if json:
+        write_json({"home": gateway.url, "service": True, "agents": agents})
+    elif agents:
+        show_agents(agents, SystemClock().now_ms())
+    else:
+        say(f"no agents at {gateway.url} yet")
+
+
+def state(gateway: Gateway, moment: str, *, json: bool) -> None:
+    """Show an agent's state."""
+
+    async def read(podium: AsyncPodium) -> State:
+        at = await moment_of(podium, moment)
+        return await podium.state(at.agent, at=at.turn)
+
+    found = ask(gateway, f"reading {moment}", read)
+    if json:
+        write_json(found.model_dump(include={"agent", "version", "turn", "state"}))
+        return
+    say(f"{found.agent} after turn {found.turn}")
+    write(json_text(found.state, indent=2) + "\n")
+
+
+def log(
+    gateway: Gateway, agent: str, *, after: int, limit: int | None, types: Sequence[str], follow: bool, json: bool
+) -> None:
+    """Show an agent's events, and with ``follow`` those that come."""
+
+    async def show(podium: AsyncPodium) -> None:
+        left = limit
+        if left == 0:
+            return
+        async with aclosing(podium.events(agent, after=after, types=types, follow=follow)) as events:
+            async for event in events:
+                shown = event.model_dump(exclude={"visible"})
+                if json:
+                    write_json(shown)
+                else:
+                    write_event(shown)
+                left = None if left is None else left - 1
+                if left == 0:
+                    return
+
+    ask(gateway, "", show)
+
+
+def inbox(gateway: Gateway, agent: str, *, json: bool) -> None:
+    """Show the pending and parked messages of an agent."""
+
+    async def read(podium: AsyncPodium) -> list[dict[str, Any]]:
+        return [
+            {
+                "message_id": message.message_id,
+                "position": message.position,
+                "status": message.status,
+                "attempts": message.attempts,
+                "admitted": message.admitted_at,
+                "sender": message.sender,
+                "message": message.message,
+                "error": message.error.model_dump() if message.error else None,
+            }
+            for message in await podium.inbox(agent)
+        ]
+
+    messages = ask(gateway, f"reading the inbox of {agent}", read)
+    if json:
+        write_json({"agent": agent, "messages": messages})
+    elif messages:
+        show_inbox(messages, SystemClock().now_ms())
+    else:
+        say(f"no message waits for {agent}, and none is parked")
+
+
+def history(gateway: Gateway, moment: str, path: str, *, json: bool) -> None:
+    """Show the versions of a path."""
+
+    async def read(podium: AsyncPodium) -> list[FileVersion]:
+        at = await moment_of(podium, moment)
+        return await _versions(podium, at, path)
+
+    versions = [
+        version.model_dump(exclude_none=True) for version in ask(gateway, f"reading the history of {path}", read)
+    ]
+    if json:
+        write_json(versions)
+    else:
+        show_versions(versions)
+
+
+def cat(gateway: Gateway, moment: str, path: str, iteration: int | None, *, json: bool) -> None:
+    """Show a file, or a version of it. A path that ends in ``@`` and a number itself takes precedence."""
+
+    async def read(podium: AsyncPodium) -> tuple[str, FileVersion, bytes]:
+        at = await moment_of(podium, moment)
+        name, number = path, iteration
+        if number is None:
+            before, _, digits = path.rpartition("@")
+            if before and digits.isascii() and digits.isdecimal() and not await _exists(podium, at, path):
+                name, number = before, int(digits)
+        versions = await _versions(podium, at, name)
+        chosen = versions[-1] if number is None else next((v for v in versions if v.iteration == number), None)
+        if chosen is None:
+            raise NotFound(f"{at.agent} has no iteration {number} of {name}")
+        turn = at.turn if number is None else None
+        return at.agent, chosen, await podium.files(at.agent).read(name, turn=turn, iteration=number)
+
+    agent, version, data = ask(gateway, f"reading {path}", read)
+    if not json:
+        show_text(data)
+        return
+    write_json(
+        {
+            "agent": agent,
+            "path": path.rpartition("@")[0] if path.endswith(f"@{version.iteration}") else path,
+            "iteration": version.iteration,
+            "size": version.size,
+            "hash": version.hash,
+            **_encoded(data),
+        }
+    )
+
+
+def artifacts(gateway: Gateway, moment: str, *, json: bool) -> None:
+    """Show the artifacts of an agent."""
+
+    async def read(podium: AsyncPodium) -> tuple[str, list[Artifact]]:
+        at = await moment_of(podium, moment)
+        found = await podium.artifacts(at.agent)
+        return at.agent, [each for each in found if at.turn is None or each.turn <= at.turn]
+
+    agent, found = ask(gateway, f"reading the artifacts of {moment}", read)
+    objects = [each.model_dump() for each in found]
+    if json:
+        write_json(objects)
+    elif objects:
+        show_artifacts(objects)
+    else:
+        say(f"{agent} has no artifacts")
+
+
+def artifact(gateway: Gateway, agent: str, artifact_id: str) -> tuple[dict[str, Any], bytes]:
+    """Return an artifact and its content.
+
+    Raises:
+        NotFound: the agent has none of that id.
+    """
+
+    async def read(podium: AsyncPodium) -> tuple[dict[str, Any], bytes]:
+        content = await podium.artifact(agent, artifact_id)
+        found = next(each for each in await podium.artifacts(agent) if each.artifact_id == artifact_id)
+        return found.model_dump(), content
+
+    return ask(gateway, f"reading {artifact_id}", read)
+
+
+def diff(gateway: Gateway, moment: str, other: str | None, *, json: bool) -> None:
+    """Show the differences between two turns of an agent."""
+
+    async def read(podium: AsyncPodium) -> Difference:
+        before = await moment_of(podium, moment)
+        after = await moment_of(podium, other) if other is not None else None
+        if after is not None and after.agent != before.agent:
+            raise InvalidInput("over --url two turns of one agent can be compared, not two agents")
+        return await podium.diff(before.agent, before.turn, after.turn if after is not None else None)
+
+    found = ask(gateway, f"comparing {moment}", read).model_dump()
+    if json:
+        write_json(found)
+    else:
+        show_diff(found)
+
+
+async def _versions(podium: AsyncPodium, at: Moment, path: str) -> list[FileVersion]:
+    """Return the versions of a path up to a moment."""
+    versions = await podium.files(at.agent).history(path)
+    return [*takewhile(lambda version: at.turn is None or version.turn <= at.turn, versions)]
+
+
+async def _exists(podium: AsyncPodium, at: Moment, path: str) -> bool:
+    from coordinator.client.errors import ResourceNotFound  # noqa: PLC0415  for this case only
+
+    try:
+        await podium.files(at.agent).history(path)
+    except ResourceNotFound:
+        return False
+    return True
+
+
+def _encoded(data: bytes) -> dict[str, str]:
+    try:
+        return {"encoding": "utf-8", "content": data.decode()}
+    except UnicodeDecodeError:
+        return {"encoding": "base64", "content": base64.b64encode(data).decode()}

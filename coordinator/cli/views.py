@@ -1,0 +1,248 @@
+"""The text of what commands show, from JSON objects: the same for a home on this machine and for a remote one."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.cli_kit.terminal import json_text, one_line, say, shown, write, write_line
+from chronicle.cli_kit.times import ago, iso
+from coordinator.cli.terminal import table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+__all__ = [
+    "event_line",
+    "gist",
+    "show_agents",
+    "show_artifacts",
+    "show_diff",
+    "show_file_changes",
+    "show_inbox",
+    "show_patch",
+    "show_text",
+    "show_versions",
+    "text_of",
+    "write_event",
+]
+
+_LETTERS: Final = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
+"""As git has them."""
+_CONTROLS_LEFT_OUT: Final = "(control characters were left out; redirect the output to get the bytes as they are)"
+
+
+def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
+    """Write agents as a table: ``agent, status, turn, version, last_activity, pending, parked``."""
+    table(
+        ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED"),
+        [
+            (
+                agent["agent"],
+                agent["status"],
+                str(agent["turn"]),
+                str(agent["version"]),
+                f"{iso(agent['last_activity'])} ({ago(now_ms - agent['last_activity'])})",
+                str(agent["pending"]),
+                str(agent["parked"]),
+            )
+            for agent in agents
+        ],
+    )
+
+
+# -- messages ---------------------------------------------------------------------------------------------------------
+
+
+def show_inbox(messages: Sequence[Mapping[str, Any]], now_ms: int) -> None:
+    """Write messages of an inbox as a table."""
+    headings = ("POSITION", "MESSAGE", "STATUS", "TRIES", "CAME", "FROM", "TEXT", "LAST ERROR")
+    table(headings, [_message_row(message, now_ms) for message in messages])
+
+
+def text_of(message: Any) -> str:
+    """Return the first line of a text message, the JSON of any other; empty for one that is not kept."""
+    match message:
+        case None:
+            return ""
+        case {"text": str(text), **rest} if not rest:
+            first, *more = text.strip().splitlines() or [""]
+            return f"{first} …" if more else first
+        case _:
+            return json_text(message)
+
+
+def _message_row(message: Mapping[str, Any], now_ms: int) -> tuple[str, ...]:
+    error = message["error"]
+    return (
+        str(message["position"]),
+        message["message_id"],
+        message["status"],
+        str(message["attempts"]),
+        ago(now_ms - message["admitted"]),
+        message["sender"] or "-",
+        text_of(message["message"]),
+        f"{error['type']}: {error['message']}" if error else "-",
+    )
+
+
+# -- events -----------------------------------------------------------------------------------------------------------
+
+
+def write_event(event: Mapping[str, Any], said: str = "") -> None:
+    """Write an event as a line, on a terminal at most as wide as that.
+
+    Args:
+        said: texts of messages that the event only names.
+    """
+    line = event_line(event, said)
+    if sys.stdout.isatty():
+        width = shutil.get_terminal_size().columns
+        line = line if len(line) <= width else line[: width - 1] + "…"
+    write_line(line)
+
+
+def event_line(event: Mapping[str, Any], said: str = "") -> str:
+    """Return an event as a line; see `write_event`."""
+    summary = gist(event["type"], event["payload"])
+    what = f"{summary} — {said}" if said else summary
+    return f"{event['seq']:>5}  {iso(event['ts'])}  turn {event['turn']:<4}  {event['type']:<17}  {one_line(what)}"
+
+
+def gist(event_type: str, payload: Any) -> str:
+    """Return the summary of an event: the text of a message, the patch of a turn, the error of a failure.
+
+    Args:
+        payload: ``None`` if it was erased.
+    """
+    match event_type, payload:
+        case _, None:
+            return "(erased)"
+        case "user_message", {"sender": sender, "message": message}:
+            text = message["text"] if list(message) == ["text"] else None
+            said = text if isinstance(text, str) else json_text(message)
+            return f"from {sender}: {said}" if sender else said
+        case "assistant_message", {"text": str(text), "partial": True}:
+            return f"{text} (interrupted)"
+        case "assistant_message", {"text": str(text)}:
+            return text
+        case "artifact.added", {"artifact_id": artifact_id, "name": name, "media_type": kind, "size": size}:
+            return f"{name} ({kind}, {size} bytes) {artifact_id}"
+        case "message.answered", {"data": data}:
+            return json_text(data)
+        case "agent.created", {"state": state}:
+            return json_text(state)
+        case "turn.committed", {"state": {"patch": patch}, "cause": cause}:
+            return json_text(patch) if cause == "message" else f"({cause}) {json_text(patch)}"
+        case "agent.forked", {"from": {"agent": source, "turn": turn}}:
+            return f"continues {source} from turn {turn}"
+        case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:
+            parts = " and ".join(only) if isinstance(only, list) else only or "state and files"
+            return f"{parts} as after turn {turn}: {json_text(patch)}"
+        case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
+            hook = payload.get("hook")  # Not in events of older releases.
+            where = "" if hook in (None, "on_message") else f"{hook}: "
+            return f"attempt {attempt}{', parked' if parked else ''}: {where}{kind}: {message}"
+        case "turn.cancelled", {"message_id": message_id, "policy": str(policy), "by": by}:
+            return f"{message_id}: {by} took its place ({policy})"
+        case "turn.cancelled", {"message_id": message_id}:
+            return f"{message_id}: cancelled"
+        case "agent.detached" | "agent.snapshot", {"state": state}:
+            return json_text(state)
+        case _:
+            return json_text(payload)
+
+
+# -- files and state --------------------------------------------------------------------------------------------------
+
+
+def show_versions(versions: Iterable[Mapping[str, Any]]) -> None:
+    """Write the versions of a path as a table."""
+    table(
+        ("ITERATION", "TIME", "TURN", "OP", "SIZE", "HASH"),
+        [
+            (
+                str(version["iteration"]),
+                iso(version["timestamp"]),
+                str(version["turn"]),
+                version["op"],
+                str(version["size"]),
+                version["hash"][:16],
+            )
+            for version in versions
+        ],
+    )
+
+
+def show_artifacts(artifacts: Iterable[Mapping[str, Any]]) -> None:
+    """Write artifacts as a table."""
+    table(
+        ("ARTIFACT", "TURN", "TIME", "SIZE", "TYPE", "NAME"),
+        [
+            (
+                artifact["artifact_id"],
+                str(artifact["turn"]),
+                iso(artifact["timestamp"]),
+                str(artifact["size"]),
+                artifact["media_type"],
+                artifact["name"],
+            )
+            for artifact in artifacts
+        ],
+    )
+
+
+def show_text(data: bytes) -> None:
+    """Write a file's content to a terminal, without control characters; into a pipe unchanged."""
+    if not sys.stdout.isatty():
+        sys.stdout.flush()
+        sys.stdout.buffer.write(data)
+        sys.stdout.buffer.flush()
+        return
+    text = data.decode(errors="replace")
+    write(shown(text))
+    if text and not text.endswith("\n"):
+        write("\n")
+    if shown(text) != text:
+        say(_CONTROLS_LEFT_OUT)
+
+
+def show_patch(patch: Sequence[Mapping[str, Any]], most: int | None = None) -> None:
+    """Write a patch of a state, an operation a line.
+
+    Args:
+        most: the limit of operations; a last line counts the others.
+    """
+    for operation in patch[:most]:
+        write_line(f"  {json_text(operation)}")
+    if most is not None and len(patch) > most:
+        write_line(f"  … and {len(patch) - most} more; --json has them all")
+
+
+def show_file_changes(changes: Iterable[Mapping[str, Any]]) -> None:
+    """Write changed files, one a line."""
+    for change in changes:
+        path = f"{change['old_path']} -> {change['path']}" if change.get("old_path") else change["path"]
+        write_line(f"  {_LETTERS[change['change']]} {one_line(path)}")
+
+
+def show_diff(found: Mapping[str, Any]) -> None:
+    """Write the differences between two moments."""
+    before, after, transcript = found["before"], found["after"], found["transcript"]
+    say(f"{before['agent']}@{before['turn']} -> {after['agent']}@{after['turn']}")
+    if found["state"]:
+        write_line("state")
+        show_patch(found["state"])
+    if found["files"]:
+        write_line("files")
+        for line in found["diff"].splitlines():
+            write_line(line)
+    if transcript["removed"] or transcript["added"]:
+        write_line("transcript")
+        for sign, events in (("-", transcript["removed"]), ("+", transcript["added"])):
+            for event in events:
+                who = "user" if event["type"] == "user_message" else "agent"
+                write_line(f"{sign} turn {event['turn']} {who}: {one_line(gist(event['type'], event['payload']))}")
+    if not (found["state"] or found["files"] or transcript["removed"] or transcript["added"]):
+        say("nothing differs")

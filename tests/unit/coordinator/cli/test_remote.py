@@ -1,0 +1,187 @@
+"""Commands with ``--url``: a home behind a gateway shows what it shows on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+
+from coordinator.access.caller import OpenAccess
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.main import main
+from coordinator.gateway.app import create_app
+from coordinator.home import Home
+from coordinator.operations.agents import HomeAgents
+from coordinator.service.client import ServiceError
+from coordinator.testing import ScriptedResponse, ScriptedServer
+from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
+from tests.waiting import wait_until
+
+
+class NoService:
+    """The link to a service that does not run."""
+
+    async def client(self) -> Any:
+        raise ServiceError("no service runs")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[HomeMaker]:
+    maker = HomeMaker(tmp_path / "home")
+    agent = maker.agent("counter/a")
+    agent.turn("one", {"out.txt": b"first\n", "dir/deep.bin": bytes(range(256))})
+    agent.turn("two", {"out.txt": b"second\n", "gone": b"x"})
+    agent.fail("bad")
+    agent.turn("three", {"out.txt": b"third\n", "gone": None})
+    agent.admit("waits")
+    agent.sleep()
+    maker.agent("counter/a@1").sleep()
+    yield maker
+    maker.close()
+
+
+@pytest.fixture
+def url(made: HomeMaker) -> Iterator[str]:
+    """The URL of a gateway over the home, in a thread of its own."""
+    agents = HomeAgents(Home(made.path).open(), NoService())
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(create_app(agents, OpenAccess()), log_level="warning", lifespan="off", log_config=None)
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+    thread.start()
+    wait_until(lambda: server.started)
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    agents.close()
+
+
+@pytest.fixture
+def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
+    return Podium(made.path, capsys)
+
+
+def remotely(capsys: pytest.CaptureFixture[str], url: str, *arguments: str, code: int = ExitCode.OK) -> tuple[str, str]:
+    capsys.readouterr()
+    ended = main([*arguments, "--url", url])
+    captured = capsys.readouterr()
+    assert ended == code, captured.err
+    return captured.out, captured.err
+
+
+READING = [
+    ("ps",),
+    ("state", "counter/a"),
+    ("state", "counter/a@1"),
+    ("state", "counter/a@2"),
+    ("log", "counter/a", "--type", "turn.committed"),
+    ("log", "counter/a", "--after", "3", "--limit", "4"),
+]
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_a_remote_home_shows_what_the_home_itself_does(
+    arguments: tuple[str, ...], podium: Podium, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = podium(*arguments)
+    remote, err = remotely(capsys, url, *arguments)
+    assert _without_ages(remote) == _without_ages(local)
+    if arguments[0] != "ps":  # which says whether the service runs
+        assert err == podium.err
+
+
+@pytest.mark.parametrize("arguments", READING, ids=" ".join)
+def test_json_of_a_remote_home_has_the_same_keys_and_values(
+    arguments: tuple[str, ...], podium: Podium, url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    local = [json.loads(line) for line in podium(*arguments, "--json").splitlines()]
+    remote = [json.loads(line) for line in remotely(capsys, url, *arguments, "--json")[0].splitlines()]
+    assert len(remote) == len(local) > 0
+    for here, there in zip(local, remote, strict=True):
+        known = {"home": url, "service": True} if arguments[0] == "ps" else {}
+        assert there == {key: known.get(key, value) for key, value in here.items() if key != "branch"}
+
+
+def _without_ages(text: str) -> str:
+    return re.sub(r"\(\d+ \w+( ago)?\)|\d+ \w+ ago", "", text)
+
+
+def test_an_unknown_agent_and_turn_have_the_codes_of_a_local_home(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    _, err = remotely(capsys, url, "state", "counter/none", code=ExitCode.UNKNOWN_AGENT)
+    assert "counter/none" in err
+    remotely(capsys, url, "state", "counter/a@99", code=ExitCode.UNKNOWN_MOMENT)
+    remotely(capsys, url, "state", "counter/a@-1", code=ExitCode.UNKNOWN_MOMENT)
+    remotely(capsys, url, "state", "nowhere", code=ExitCode.INVALID_ADDRESS)
+
+
+def test_a_gateway_that_is_not_there_and_a_url_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    _, err = remotely(capsys, f"http://127.0.0.1:{port}", "ps", code=ExitCode.UNAVAILABLE)
+    assert "is the server up?" in err
+    remotely(capsys, "127.0.0.1:8700", "ps", code=ExitCode.USAGE)
+
+
+@pytest.mark.parametrize(
+    ("status", "type_", "code", "ended"),
+    [
+        (401, "authentication_error", "not_authenticated", ExitCode.ACCESS_REFUSED),
+        (403, "permission_error", "not_permitted", ExitCode.ACCESS_REFUSED),
+        (404, "not_found_error", "unknown_agent", ExitCode.UNKNOWN_AGENT),
+        (409, "conflict_error", "agent_exists", ExitCode.AGENT_EXISTS),
+        (429, "rate_limit_error", "rate_limited", ExitCode.CONFLICT),
+        (500, "api_error", "internal_error", ExitCode.UNAVAILABLE),
+    ],
+)
+async def test_errors_of_a_gateway_have_exit_codes(
+    status: int, type_: str, code: str, ended: ExitCode, capsys: pytest.CaptureFixture[str]
+) -> None:
+    error = {"error": {"message": "it was refused", "type": type_, "code": code, "param": None}}
+    async with ScriptedServer(lambda _: ScriptedResponse.json(error, status)) as server:
+        _, err = await asyncio.to_thread(remotely, capsys, server.url, "fork", "counter/a", "b", code=ended)
+    assert "it was refused" in err
+
+
+def test_the_variable_names_the_server_and_home_overrides_it(
+    podium: Podium, url: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PODIUM_URL", url)
+    capsys.readouterr()
+    assert main(["ps", "--json"]) == ExitCode.OK
+    assert url in capsys.readouterr().out
+    assert url not in podium("ps", "--json")
+    assert main(["ps", "--url", url, "--home", str(podium.home)]) == ExitCode.USAGE
+    assert "not both" in capsys.readouterr().err
+
+
+def test_addresses_of_agents_are_completed_from_the_home_and_from_a_server(
+    made: HomeMaker, url: str, tmp_path: Path
+) -> None:
+    def complete(*words: str) -> list[str]:
+        asked = {"_PODIUM_COMPLETE": "complete_bash"}
+        found = subprocess.run(
+            [str(Path(sys.executable).with_name("podium"))],
+            env={**os.environ, **asked, "COMP_WORDS": " ".join(("podium", *words)), "COMP_CWORD": str(len(words))},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+            cwd=tmp_path,
+        )
+        return found.stdout.split()
+
+    assert complete("sta") == ["state"]
+    assert complete("state", "--home", str(made.path), "counter/") == ["counter/a", "counter/a@1"]
+    assert complete("state", "--url", url, "counter/a@") == ["counter/a@1"]
+    assert complete("state", "--home", str(tmp_path / "none"), "c") == []
