@@ -312,12 +312,12 @@ class AsyncPodium:
             async for state in states:
                 yield state
 
-    async def diff(self, agent: str, before: int | None = None, after: int | None = None) -> Difference:
+    async def diff(self, agent: str, before: int, after: int | None = None) -> Difference:
         """Return the differences between two turns of an agent: in state, files and transcript.
 
         Args:
-            before: a turn; ``None`` for the last one.
-            after: the same.
+            before: a turn.
+            after: another one; the last one by default.
         """
         return read_result(Difference, await self._backend.difference(_address(agent), before, after))
 

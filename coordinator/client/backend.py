@@ -80,7 +80,7 @@ class Backend(Protocol):
     async def state(self, agent: Address, at: int | None) -> Wire:
         """Return the state at the end of a turn."""
 
-    async def difference(self, agent: Address, before: int | None, after: int | None) -> Wire:
+    async def difference(self, agent: Address, before: int, after: int | None) -> Wire:
         """Return the differences between two turns."""
 
     async def fork(self, agent: Address, key: str, at: int | None) -> Wire:

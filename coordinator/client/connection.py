@@ -89,8 +89,16 @@ class Connection:
         async with self.response(
             method, path, query=query, body=body, content=content, headers=headers, timeout_s=timeout_s
         ) as answer:
-            with _translated(self.url):
-                data = await answer.aread()
+            return await self.value(answer)
+
+    async def value(self, answer: httpx.Response) -> Any:
+        """Return the body of an answer, a JSON value; ``None`` if it has none.
+
+        Raises:
+            ClientError: as `json`.
+        """
+        with _translated(self.url):
+            data = await answer.aread()
         if not data:
             return None
         try:

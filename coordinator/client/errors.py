@@ -43,6 +43,7 @@ __all__ = [
     "ServerFailed",
     "Unreachable",
     "error_of_wire",
+    "not_a",
 ]
 
 
@@ -193,6 +194,11 @@ def error_of_wire(status: int, error: Mapping[str, Any], *, retry_after_s: float
             text, error_type=str(error.get("error_type") or ""), parked=code == "message_parked", **fields
         )
     return _BY_TYPE.get(str(error.get("type")), _by_status(status))(text, **fields)
+
+
+def not_a(path: str, kind: str) -> InvalidRequest:
+    """Return the error for a path that names something else than a file or a directory."""
+    return InvalidRequest(f"{path!r} is not a {kind}", code=f"not_a_{kind}", param="path")
 
 
 def _by_status(status: int) -> type[ClientError]:

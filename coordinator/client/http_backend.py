@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.canonical import decode
 from chronicle.errors import InvalidInput
 from coordinator.client.connection import Connection, path_of
-from coordinator.client.errors import BadAnswer
+from coordinator.client.errors import BadAnswer, InvalidRequest, not_a
 from coordinator.client.reconnecting import persistently, reconnecting
+from podium.address import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -142,7 +143,7 @@ class HttpBackend:
         """Return the state at the end of a turn."""
         return await self._get(_path(agent, "state"), at=at)
 
-    async def difference(self, agent: Address, before: int | None, after: int | None) -> Wire:
+    async def difference(self, agent: Address, before: int, after: int | None) -> Wire:
         """Return the differences between two turns."""
         return await self._get(_path(agent, "diff"), **{"from": before, "to": after})
 
@@ -168,13 +169,21 @@ class HttpBackend:
     async def read_file(self, agent: Address, path: str, turn: int | None, iteration: int | None) -> Chunks:
         """Yield the content of a file."""
         query = {"turn": turn, "iteration": iteration}
-        async with aclosing(self._content(_file_path(agent, path), query)) as chunks:
+        async with aclosing(self._content(_file_path(agent, path), query, path)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
     async def directory(self, agent: Address, path: str, turn: int | None) -> Wire:
         """Return a directory of the workspace."""
-        return await self._get(_file_path(agent, path), turn=turn)
+        if not path:
+            return await self._get(_path(agent, "files"), turn=turn)
+        async with self._connection.response("GET", _file_path(agent, path), query={"turn": turn}) as answer:
+            if _is_content(answer):
+                raise not_a(path, "directory")
+            found = await self._connection.value(answer)
+        if found["type"] != "directory":
+            raise not_a(path, "directory")
+        return _object(found)
 
     async def file_history(self, agent: Address, path: str, cursor: str | None) -> Wire:
         """Return a page of the versions of a path, oldest first."""
@@ -194,7 +203,7 @@ class HttpBackend:
 
     async def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:
         """Yield the content of an artifact."""
-        async with aclosing(self._content(_path(agent, "artifacts", artifact_id), {})) as chunks:
+        async with aclosing(self._content(_path(agent, "artifacts", artifact_id), {}, artifact_id)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -237,14 +246,23 @@ class HttpBackend:
                 if frame.get("type") == _LAST_FRAME:
                     return
 
-    async def _content(self, path: str, query: Mapping[str, object]) -> Chunks:
+    async def _content(self, path: str, query: Mapping[str, object], name: str) -> Chunks:
         async with AsyncExitStack() as stack:
             answer = await stack.enter_async_context(self._connection.response("GET", path, query=query))
+            if not _is_content(answer):
+                raise not_a(name, "file")
             async for chunk in self._connection.chunks(answer):
                 yield chunk
 
 
+def _is_content(answer: httpx.Response) -> bool:
+    """Whether an answer is the bytes of a file; directories and symlinks are described as JSON."""
+    return "Accept-Ranges" in answer.headers
+
+
 def _path(agent: Address, *parts: str | bytes) -> str:
+    if agent.tenant != DEFAULT_TENANT:
+        raise InvalidRequest(f"{agent} names a tenant; over HTTP the key does", code="invalid_address", param="agent")
     return path_of("agents", agent.agent_type, agent.key, *parts)
 
 

@@ -73,7 +73,7 @@ def rewind(gateway: Gateway, agent: str, turn: int, only: Sequence[str], *, dry_
 
     async def act(podium: AsyncPodium) -> tuple[int, int | None, Difference]:
         if dry_run:
-            planned = await podium.diff(agent, None, turn)
+            planned = await podium.diff(agent, (await podium.agent(agent)).turn, turn)
             return planned.before.turn, None, planned
         done = await podium.rewind(agent, turn, only=only)
         return done.before, done.turn, await podium.diff(agent, done.before, done.turn)

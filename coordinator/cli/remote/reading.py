@@ -20,6 +20,7 @@ from coordinator.cli.views import (
     show_versions,
     write_event,
 )
+from coordinator.client.errors import ResourceNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -209,7 +210,8 @@ def diff(gateway: Gateway, moment: str, other: str | None, *, json: bool) -> Non
         after = await moment_of(podium, other) if other is not None else None
         if after is not None and after.agent != before.agent:
             raise InvalidInput("over --url two turns of one agent can be compared, not two agents")
-        return await podium.diff(before.agent, before.turn, after.turn if after is not None else None)
+        first = before.turn if before.turn is not None else (await podium.agent(before.agent)).turn
+        return await podium.diff(before.agent, first, after.turn if after is not None else None)
 
     found = ask(gateway, f"comparing {moment}", read).model_dump()
     if json:
@@ -225,8 +227,6 @@ async def _versions(podium: AsyncPodium, at: Moment, path: str) -> list[FileVers
 
 
 async def _exists(podium: AsyncPodium, at: Moment, path: str) -> bool:
-    from coordinator.client.errors import ResourceNotFound  # noqa: PLC0415  for this case only
-
     try:
         await podium.files(at.agent).history(path)
     except ResourceNotFound:

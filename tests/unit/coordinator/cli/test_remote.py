@@ -87,6 +87,16 @@ READING = [
     ("state", "counter/a@2"),
     ("log", "counter/a", "--type", "turn.committed"),
     ("log", "counter/a", "--after", "3", "--limit", "4"),
+    ("inbox", "counter/a"),
+    ("history", "counter/a", "out.txt"),
+    ("history", "counter/a@2", "out.txt"),
+    ("cat", "counter/a", "out.txt"),
+    ("cat", "counter/a", "out.txt@1"),
+    ("cat", "counter/a@2", "gone"),
+    ("diff", "counter/a@2", "counter/a@3"),
+    ("diff", "counter/a@2"),
+    ("rewind", "counter/a", "1", "--dry-run"),
+    ("verify", "counter/a"),
 ]
 
 
@@ -107,10 +117,12 @@ def test_json_of_a_remote_home_has_the_same_keys_and_values(
 ) -> None:
     local = [json.loads(line) for line in podium(*arguments, "--json").splitlines()]
     remote = [json.loads(line) for line in remotely(capsys, url, *arguments, "--json")[0].splitlines()]
-    assert len(remote) == len(local) > 0
-    for here, there in zip(local, remote, strict=True):
-        known = {"home": url, "service": True} if arguments[0] == "ps" else {}
-        assert there == {key: known.get(key, value) for key, value in here.items() if key != "branch"}
+    if arguments[0] == "ps":
+        local[0] |= {"home": url, "service": True}
+    for found in local:
+        if isinstance(found, dict):
+            found.pop("branch", None)
+    assert remote == local != []
 
 
 def _without_ages(text: str) -> str:

@@ -30,7 +30,9 @@ def answer(request: ScriptedRequest) -> ScriptedResponse:
             error = {"message": "handled already", "type": "conflict_error", "code": "settled", "param": None}
             return ScriptedResponse.json({"error": error}, 409)
         case "GET", "report.md":
-            return ScriptedResponse(200, {"Content-Type": "text/plain"}, (b"first ", b"second"))
+            return ScriptedResponse(
+                200, {"Content-Type": "text/plain", "Accept-Ranges": "bytes"}, (b"first ", b"second")
+            )
         case "GET", "agents":
             return ScriptedResponse.json(PAGES["cursor=2" in request.target])
         case _:
