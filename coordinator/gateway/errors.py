@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from chronicle.error_pickling import Portable
@@ -76,6 +77,7 @@ def add_handlers(app: FastAPI) -> None:
         app.add_exception_handler(kind, _known)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(ClientDisconnect, _left)
     app.add_exception_handler(Exception, _bug)
 
 
@@ -86,6 +88,11 @@ async def _known(request: Request, error: Exception) -> Response:
     if problem.status == 500:
         return _hidden(request, error, problem.code)
     return error_response(problem, str(error), getattr(error, "param", None), more=more_of(error))
+
+
+async def _left(_: Request, __: Exception) -> Response:
+    """Answer a client that left in the middle of its body, which nobody reads. What it began is not done."""
+    return error_response(Problem(400, "body_cut_off"), "the body ended before its end")
 
 
 async def _bug(request: Request, error: Exception) -> Response:

@@ -20,7 +20,7 @@ from podium.artifacts.artifacts import open_artifact
 from podium.errors import AgentAwake
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.turn.busy import BusyPolicy
-from podium.turn.upload import change_file, clean_path, store_content
+from podium.turn.upload import change_file, shown_path, store_content, upload_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, Collection, Sequence
@@ -313,7 +313,7 @@ class HomeAgents:
             InvalidInput: no file can have that path.
             UploadTooLarge: the content is longer than ``most_bytes``.
         """
-        path = clean_path(path)
+        path = upload_path(path)
         await self.agent(address)
         async with received(content, most_bytes) as file:
             stored = await self._stores.write(lambda _, blobs: store_content(blobs, file))
@@ -326,7 +326,7 @@ class HomeAgents:
         Raises:
             UnknownFile: nothing is there.
         """
-        path = clean_path(path)
+        path = upload_path(path)
         return _changed_object(address, path, await self._changed(address, path, None), None)
 
     async def artifacts(
@@ -371,7 +371,7 @@ def _changed_object(address: Address, path: str, changed: FileChanged, content: 
         "agent": address.name,
         "turn": changed.turn,
         "version": changed.version,
-        "path": path,
+        "path": shown_path(path),
         "size": content.size if content is not None else 0,
         "hash": content.id if content is not None else None,
         "iteration": changed.iteration,

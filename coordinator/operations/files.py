@@ -23,7 +23,7 @@ from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.suggestions import nearest
 from podium.agent_record import read_agent
 from podium.errors import NotAFile, UnknownFile
-from podium.turn.upload import clean_path
+from podium.turn.upload import clean_path, shown_path
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -205,7 +205,7 @@ def file_history(
     found = [record for record in records if record.number > after]
     return {
         "agent": address.name,
-        "path": path,
+        "path": shown_path(path),
         "items": [version_object(record) for record in found[:limit]],
         "next_cursor": cursor_after("history", of, found[limit - 1].number) if len(found) > limit else None,
     }
@@ -226,7 +226,13 @@ def _found(
         return _listing(agent, files.blobs, path)
     if target:
         shown = target.decode(errors="backslashreplace")
-        return {"agent": agent.address.name, "turn": agent.turn, "path": path, "type": "symlink", "target": shown}
+        return {
+            "agent": agent.address.name,
+            "turn": agent.turn,
+            "path": shown_path(path),
+            "type": "symlink",
+            "target": shown,
+        }
     raise NotAFile(f"{path} is a {kind.value}; only files have content")
 
 
@@ -240,7 +246,7 @@ def _listing(agent: AgentRecord, blobs: BlobReader, path: str) -> DirectoryObjec
     for name, status in CommittedFiles(blobs, agent.tree).list(path):
         content = stored[os.fsencode(name)].content
         entry: DirectoryEntry = {
-            "name": os.fsencode(name).decode(errors="backslashreplace"),
+            "name": shown_path(name),
             "type": _TYPES.get(status.kind, "other"),
             "size": status.size,
             "mode": f"{status.mode:04o}",
@@ -248,6 +254,12 @@ def _listing(agent: AgentRecord, blobs: BlobReader, path: str) -> DirectoryObjec
             "hash": content.id if content is not None else None,
         }
         if status.target is not None:
-            entry["target"] = os.fsencode(status.target).decode(errors="backslashreplace")
+            entry["target"] = shown_path(status.target)
         entries.append(entry)
-    return {"agent": agent.address.name, "turn": agent.turn, "path": path, "type": "directory", "entries": entries}
+    return {
+        "agent": agent.address.name,
+        "turn": agent.turn,
+        "path": shown_path(path),
+        "type": "directory",
+        "entries": entries,
+    }

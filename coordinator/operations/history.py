@@ -11,12 +11,14 @@ from coordinator.operations.cursors import cursor_after, place_after
 from podium.agent_record import find_session, read_agent
 from podium.history.compare import compare
 from podium.history.transcript import visible_transcript
+from podium.turn.upload import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
+    from chronicle.workspace.trees.tree_diff import Change
     from coordinator.operations.objects import Difference, DiffSide, EventObject, EventPage, StateObject
     from podium.address import Address
     from podium.agent_record import AgentRecord
@@ -96,7 +98,7 @@ def difference_object(found: Comparison, blobs: BlobReader) -> Difference:
         "after": _side(found.after),
         "common_version": found.common_seq,
         "state": found.patch,
-        "files": [change_object(change) for change in found.files],
+        "files": [_change(change) for change in found.files],
         "diff": text.decode("utf-8", "backslashreplace"),
         "transcript": {
             "removed": [event_view(event, blobs) for event in found.removed],
@@ -107,3 +109,9 @@ def difference_object(found: Comparison, blobs: BlobReader) -> Difference:
 
 def _side(record: AgentRecord) -> DiffSide:
     return {"agent": record.address.name, "turn": record.turn, "version": record.version_seq}
+
+
+def _change(change: Change) -> dict[str, str | int | bool | None]:
+    """Return a changed path as a JSON object, its names as any JSON can hold them."""
+    shown = change_object(change)
+    return {key: shown_path(value) if isinstance(value, str) else value for key, value in shown.items()}

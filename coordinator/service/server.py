@@ -27,7 +27,7 @@ from podium.events import PARTS
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.messages.inbox import is_open, message_of
 from podium.state import StateError
-from podium.turn.upload import change_file, clean_path
+from podium.turn.upload import change_file, upload_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -268,7 +268,7 @@ class ServiceServer:
 
     async def _change_file(self, request: dict[str, Any]) -> dict[str, Any]:
         address, content = address_in(request), content_in(request)
-        path = clean_path(str(request.get("path")))
+        path = upload_path(str(request.get("path")))
         async with self._router.asleep(address):
             now_ms = self._clock.now_ms()
             changed = await asyncio.to_thread(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.buffer import BlobBuffer
 from chronicle.errors import BranchVersionConflict, InvalidInput, StaleEpoch
 from chronicle.workspace.content.content import store_file
-from chronicle.workspace.history.edit import Edited, put_file, remove_file
+from chronicle.workspace.history.edit import Edited, check_path, put_file, remove_file
 from podium.agent_record import find_session, read_agent, snapshot_body
 from podium.errors import NotAFile, UnknownFile
 from podium.history.branching import agent_awake, rolled_back_trees, sleeping_lease
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from podium.agent_record import AgentRecord
     from podium.events import FileChange
 
-__all__ = ["FileChanged", "change_file", "clean_path", "store_content"]
+__all__ = ["FileChanged", "change_file", "clean_path", "shown_path", "store_content", "upload_path"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +94,7 @@ def change_file(
         if edited.ref == record.tree:
             return FileChanged(record.turn, record.version_seq, edited.iteration)
         change: FileChange = {
-            "path": os.fsencode(path).decode(errors="backslashreplace"),
+            "path": shown_path(path),
             "op": "write" if content is not None else "delete",
             "size": edited.size,
             "content_id": content.id if content is not None else None,
@@ -111,6 +111,22 @@ def change_file(
         except (StaleEpoch, BranchVersionConflict) as error:
             raise agent_awake(str(address), "was woken at this moment") from error
         return FileChanged(head.turn, head.seq, edited.iteration)
+
+
+def shown_path(path: str) -> str:
+    """Return a path as text that any JSON can hold: bytes that are not UTF-8 are escaped with a backslash."""
+    return os.fsencode(path).decode(errors="backslashreplace")
+
+
+def upload_path(path: str) -> str:
+    """Normalize the path of a file to put or delete.
+
+    Raises:
+        InvalidInput: no file can have that path.
+    """
+    path = clean_path(path)
+    check_path(os.fsencode(path))
+    return path
 
 
 def clean_path(path: str, *, root: bool = False) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import io
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
@@ -18,15 +21,20 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.verify import verify_session
 from chronicle.testing.workspace_contract import files_below, files_in
+from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.history.oplog import read_root
+from chronicle.workspace.quota import measure
 from chronicle.workspace.trees.tree import EMPTY
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.agent_record import list_agents, read_agent
+from podium.errors import NotAFile, UnknownFile
 from podium.events import PARTS, USER_MESSAGE
 from podium.history.branching import fork_agent, rewind_agent
 from podium.history.transcript import transcript_events, visible_transcript
 from podium.testing import AgentHarness
+from podium.turn.upload import change_file, store_content
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -202,6 +210,50 @@ class BranchesModel(RuleBasedStateMachine):
             model.turns.append(wanted)
         lost = [event for event, _ in self.awake(key).events("turn.failed") if event.seq > plan.now.head.seq]
         assert not lost
+        self.see(key)
+
+    @rule(
+        data=st.data(),
+        path=st.sampled_from([*PATHS, "new/deep/file", "a/below"]),
+        content=st.sampled_from([None, b"", b"x", b"up"]),
+    )
+    def upload(self, data: st.DataObject, path: str, content: bytes | None) -> None:
+        key = self.pick(data)
+        model = self.models[key]
+        self.run(self.awake(key).sleep())
+        now = model.turns[-1]
+        if path == "a/below" and not isinstance(now.files.get("a"), bytes):
+            path = "a"  # the agent writes to it as a file
+        stored = store_content(self.blobs, io.BytesIO(content)) if content is not None else None
+        address, now_ms = Address("writer", key), self.clock.now_ms()
+        parents = [str(parent) for parent in PurePosixPath(path).parents][:-1]
+        refused = (
+            NotAFile
+            if any(isinstance(now.files.get(parent), bytes) for parent in parents)
+            else UnknownFile
+            if content is None and path not in now.files
+            else None
+        )
+        if refused is not None:
+            with pytest.raises(refused):
+                change_file(self.store, self.blobs, address, path, stored, self.ids, now_ms)
+        else:
+            changed = change_file(self.store, self.blobs, address, path, stored, self.ids, now_ms)
+            if now.files.get(path, content) != content or path not in now.files:
+                wanted = copy.deepcopy(now)
+                if content is None:
+                    del wanted.files[path]
+                else:
+                    wanted.files.update(dict.fromkeys(parents))
+                    wanted.files[path] = content
+                model.turns.append(wanted)
+            assert changed.turn == len(model.turns) - 1
+            record = read_agent(self.store, self.blobs, address)
+            assert record.tree is not None
+            root = read_root(self.blobs, record.tree.oplog_id)
+            assert root.usage == measure(self.blobs, root.tree_id)
+            TreeChecker(self.blobs).check(record.tree)
+        self.awake(key)
         self.see(key)
 
     @invariant()

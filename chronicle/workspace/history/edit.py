@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.nodes import NodeBuffer
 
-__all__ = ["Edited", "put_file", "remove_file"]
+__all__ = ["Edited", "check_path", "put_file", "remove_file"]
 
 _MILLION: Final = 1_000_000
 _RESERVED: Final = b".chronicle"
@@ -79,7 +79,7 @@ def put_file(
         OSError: ENOTDIR if a part of the path is no directory; EISDIR or EEXIST if something else than a file is there.
         NotFound, Corrupt, Unavailable: a part of the last commit could not be read.
     """
-    _check(path)
+    check_path(path)
     edit = _Edit(buffer, now, path, turn, now_ms, given_up)
     old = edit.entry
     if old is not None and old.kind is not Kind.FILE:
@@ -100,7 +100,7 @@ def remove_file(
         OSError: ENOENT if nothing is there, ENOTDIR if a part of the path is no directory, EISDIR for a directory.
         NotFound, Corrupt, Unavailable: a part of the last commit could not be read.
     """
-    _check(path)
+    check_path(path)
     edit = _Edit(buffer, now, path, turn, now_ms, given_up)
     if edit.entry is None:
         raise FileNotFoundError(errno.ENOENT, "no such file", os.fsdecode(path))
@@ -109,7 +109,12 @@ def remove_file(
     return edit.remove()
 
 
-def _check(path: bytes) -> None:
+def check_path(path: bytes) -> None:
+    """Check that a workspace can have a file at a path.
+
+    Raises:
+        InvalidInput: it cannot.
+    """
     parts = path.split(b"/")
     for part in parts:
         tree.check_name(part)

@@ -1,0 +1,125 @@
+"""Forks, rewinds, comparisons, deletion and verification of agents over HTTP."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.coordinator.gateway.agent_classes import Notes
+from tests.unit.coordinator.gateway.served_home import served_home
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.unit.coordinator.gateway.served_home import ServedHome
+
+AGENT = "/v1/agents/notes/a"
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> AsyncIterator[ServedHome]:
+    async with served_home(tmp_path / "home", Notes) as served:
+        await served.send("notes/a", "one", "two", "three")
+        yield served
+
+
+async def post(home: ServedHome, path: str, body: Any = None, status: int = 200) -> Any:
+    answer = await home.http.post(f"{AGENT}{path}", json=body)
+    assert answer.status_code == status, answer.text
+    return answer.json()
+
+
+async def visible(home: ServedHome) -> list[str]:
+    """Return the visible texts of users."""
+    events = (await home.get("/agents/notes/a/events", type="user_message"))["items"]
+    return [event["payload"]["message"]["text"] for event in events if event["visible"]]
+
+
+async def file_text(home: ServedHome) -> str:
+    return (await home.http.get(f"{AGENT}/files/notes.txt")).text
+
+
+async def test_a_fork_continues_a_turn(home: ServedHome) -> None:
+    forked = await post(home, "/fork", {"key": "b", "at": 1}, 201)
+    assert forked == {
+        "agent": "notes/b",
+        "turn": 1,
+        "version": forked["version"],
+        "from": {"agent": "notes/a", "turn": 1, "seq": forked["from"]["seq"]},
+    }
+    assert (await home.get("/agents/notes/b/state"))["state"] == {"count": 1}
+    assert (await post(home, "/fork", {"key": "b"}, 409))["error"]["code"] == "agent_exists"
+    assert (await post(home, "/fork", {"key": "c", "at": 9}, 404))["error"]["code"] == "unknown_turn"
+    assert (await post(home, "/fork", {"key": "c/d"}, 400))["error"]["code"] == "invalid_address"
+    assert (await post(home, "/fork", {"key": "c", "at": True}, 400))["error"]["param"] == "at"
+
+
+@pytest.mark.parametrize("asleep", [True, False])
+async def test_a_rewind_restores_everything_and_can_be_undone(home: ServedHome, asleep: bool) -> None:
+    if asleep:
+        await home.fleet.sleep("notes/a")
+    rewound = await post(home, "/rewind", {"turn": 1})
+    parts = ["state", "files", "transcript"]
+    assert rewound == {"agent": "notes/a", "from": 3, "to": 1, "only": parts, "turn": 4}
+    assert (await home.get("/agents/notes/a/state"))["state"] == {"count": 1}
+    assert (await visible(home), await file_text(home)) == (["one"], "one\n")
+    await home.send("notes/a", "four")
+    assert await visible(home) == ["one", "four"]
+    assert (await post(home, "/rewind", {"turn": 3}))["turn"] == 6
+    assert await visible(home) == ["one", "two", "three"]
+    assert (await post(home, "/rewind", {"turn": 3}))["turn"] is None
+    hidden = (await home.get("/agents/notes/a/diff", **{"from": 5, "to": 6}))["transcript"]
+    assert [event["payload"]["message"]["text"] for event in hidden["removed"] if event["type"] == "user_message"] == [
+        "four"
+    ]
+
+
+async def test_only_some_parts(home: ServedHome) -> None:
+    await post(home, "/rewind", {"turn": 1, "only": ["transcript"]})
+    assert ((await home.get("/agents/notes/a/state"))["state"], await visible(home)) == ({"count": 3}, ["one"])
+    await post(home, "/rewind", {"turn": 2, "only": ["state", "transcript"]})
+    assert ((await home.get("/agents/notes/a/state"))["state"], await visible(home)) == ({"count": 2}, ["one", "two"])
+    assert await file_text(home) == "one\ntwo\nthree\n"
+    await post(home, "/rewind", {"turn": 1, "only": ["files"]})
+    assert (await visible(home), await file_text(home)) == (["one", "two"], "one\n")
+    events = (await home.get("/agents/notes/a/events", type="agent.rewound"))["items"]
+    assert [(event["payload"]["only"], event["payload"]["transcript"]) for event in events] == [
+        ("transcript", 1),
+        (["state", "transcript"], 2),
+        ("files", 5),
+    ]
+    for only, code in (([], "invalid_parameter"), (["all"], "invalid_parameter"), ("files", "invalid_parameter")):
+        assert (await post(home, "/rewind", {"turn": 1, "only": only}, 400))["error"]["code"] == code
+
+
+async def test_differences(home: ServedHome) -> None:
+    found = await home.get("/agents/notes/a/diff", **{"from": 1, "to": 2})
+    assert found["state"] == [{"op": "replace", "path": "/count", "value": 2}]
+    assert [(change["change"], change["path"]) for change in found["files"]] == [("changed", "notes.txt")]
+    assert "+two" in found["diff"]
+    assert (found["before"]["turn"], found["after"]["turn"]) == (1, 2)
+    assert (await home.error("GET", f"{AGENT}/diff", 400))["code"] == "missing_field"
+    assert (await home.error("GET", f"{AGENT}/diff?from=1&to=8", 404))["code"] == "unknown_turn"
+
+
+async def test_an_agent_sleeps_before_it_is_deleted(home: ServedHome) -> None:
+    awake = await home.error("DELETE", AGENT, 409)
+    assert (awake["code"], awake["type"]) == ("agent_awake", "conflict_error")
+    assert await post(home, "/passivate") == {"agent": "notes/a"}
+    assert (await home.get("/agents/notes/a"))["status"] == "asleep"
+    await post(home, "/fork", {"key": "b"}, 201)
+    assert (await home.error("DELETE", AGENT, 409))["code"] == "agent_in_use"
+    deleted = await home.http.delete(f"{AGENT}?detach=true")
+    assert deleted.json()["detached"] == ["notes/b"]
+    assert (await home.error("GET", AGENT, 404))["code"] == "unknown_agent"
+    assert (await home.error("POST", f"{AGENT}/passivate", 404))["code"] == "unknown_agent"
+    assert (await home.get("/agents/notes/b/state"))["state"] == {"count": 3}
+
+
+async def test_verification_reads_everything_again(home: ServedHome) -> None:
+    found = await post(home, "/verify")
+    assert (found["ok"], found["problem"]) == (True, None)
+    assert found["events"] == (await home.get("/agents/notes/a"))["version"]
+    assert found["blobs"] > 0
