@@ -127,6 +127,26 @@ class Home:
             )
         return opened
 
+    def complete_copy(self, home_id: str) -> None:
+        """Make a directory that has a copy of a home's journal and blobs a home; durable on return.
+
+        Args:
+            home_id: the id of the copied home.
+
+        Raises:
+            HomeNotWritable: the directory cannot be written.
+        """
+        try:
+            for part in ("blobs", "nodes", "logs"):
+                make_private(self.path / part)
+            create_once(self._id_path, f"{home_id}\n")
+            with self._lock_path.open("a"):
+                pass
+            create_once(self._format_path, json.dumps({"format": _FORMAT}) + "\n")
+        except OSError as error:
+            raise HomeNotWritable(f"the home {self.path} cannot be written ({error.strerror})") from error
+        self.open()
+
     def _foreign_names(self) -> list[str]:
         """Return the names of entries that no home without a format file has."""
         return sorted(

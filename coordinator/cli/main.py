@@ -12,6 +12,7 @@ from chronicle.cli_kit.terminal import say
 from coordinator.cli.commands import (
     archive,
     artifacts,
+    backup,
     cat,
     delete,
     diff,
@@ -71,6 +72,7 @@ COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "fold": fold.fold,
     "erase": erase.erase,
     "delete": delete.delete,
+    "backup": backup.backup,
     "gc": gc.gc,
     "verify": verify.verify,
 }

@@ -24,14 +24,13 @@ from coordinator.gateway.record import gateway_runs, read_record
 from coordinator.home import Home
 from coordinator.service.client import ServiceError
 from coordinator.service.link import ServiceLink
+from podium.address import Address
 from tests.waiting import until, wait_until
 
-from .conftest import TIMEOUT_S, command, fresh_home, processes_of, runs
+from .conftest import TIMEOUT_S, Podium, command, fresh_home, processes_of, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from .conftest import Podium
 
 HERE = Path(__file__).parent
 DAEMON = "coordinator.service.daemon"
@@ -210,6 +209,50 @@ async def test_a_turn_that_is_taken_back_at_the_end_is_no_attempt(served: Served
         types = [event["type"] for event in served.podium.lines("log", f"troubled/{key}")]
         assert types.count("turn.committed") == 1
         assert served.podium.json("state", f"troubled/{key}")["state"] == {"count": 1}
+
+
+async def test_a_backup_of_a_home_whose_agents_work_goes_on_from_its_moment(served: Served, tmp_path: Path) -> None:
+    await asyncio.to_thread(served.begin)
+    gate, copy = tmp_path / "gate", tmp_path / "copy"
+    over = asyncio.Event()
+    turns = {"a": 0, "b": 0}
+
+    async def talk(link: ServiceLink, key: str) -> None:
+        client = await link.client()
+        while not over.is_set():
+            admitted = await client.admit(f"patient/{key}", {"text": f"{key} {turns[key]}"})
+            frames = [frame async for frame in client.follow(f"patient/{key}", admitted.message_id)]
+            assert frames[-1]["type"] == "turn_end"
+            turns[key] += 1
+
+    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link, asyncio.TaskGroup() as tasks:
+        for key in turns:
+            _ = tasks.create_task(talk(link, key))
+        await (await link.client()).admit("patient/c", {"text": f"wait for {gate}"})
+        await until(lambda: min(turns.values()) > 1 and served.home.agent_log(Address("patient", "c")).exists())
+        before = dict(turns)
+        said = await asyncio.to_thread(served.podium.json, "backup", str(copy))
+        assert said["agents"] == 3
+        over.set()
+    gate.touch()
+    served.podium("down")
+
+    restored = Served(Podium(copy, {**served.podium.environment, "PODIUM_TEST_HOME": str(copy)}), served.project)
+    assert restored.podium.json("verify")["ok"]
+    assert restored.attempts("patient/c") == [0]
+    await asyncio.to_thread(restored.begin)
+    try:
+        await until(
+            lambda: restored.handled("patient/c") == [f"wait for {gate}"], "the message in flight is not handled"
+        )
+        for key in "ab":
+            await until(lambda key=key: not restored.attempts(f"patient/{key}"))  # type: ignore[misc]
+            handled = restored.handled(f"patient/{key}")
+            assert handled == [f"{key} {number}" for number in range(len(handled))]
+            assert len(handled) >= before[key]
+            assert served.handled(f"patient/{key}")[: len(handled)] == handled
+    finally:
+        restored.podium("down")
 
 
 async def test_messages_in_flight_outlive_the_gateway_and_the_next_one_attaches(served: Served, tmp_path: Path) -> None:

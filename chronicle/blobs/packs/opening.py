@@ -14,7 +14,7 @@ from chronicle.settings import read_settings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["open_medium"]
+__all__ = ["open_medium", "open_objects"]
 
 _LOCAL: Final = "file://"
 """Resolved at import, before mount servers fork: the first run of fsspec's path resolution in a mount server would take
@@ -34,16 +34,26 @@ def open_medium(
     Raises:
         InvalidInput: the URL's protocol is not supported.
     """
-    if url.startswith(_LOCAL):
-        # A relative path is relative to the working directory.
-        path = Path(url.removeprefix(_LOCAL))
-        local = LocalObjects(path if path.is_absolute() else path.expanduser().absolute())
-        return local, LocalCatalog(local, new_name), None
-    from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - a mount server on a local disk needs none
-
-    remote = open_remote(url, options)
-    if not remote.is_far:
+    objects = open_objects(url, options)
+    if isinstance(objects, LocalObjects):
+        return objects, LocalCatalog(objects, new_name), None
+    if not objects.is_far:
         cache = None
     elif cache == "node":
         cache = cache_from(read_settings())
-    return remote, ListedCatalog(remote, new_name, cache), cache
+    return objects, ListedCatalog(objects, new_name, cache), cache
+
+
+def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Objects:
+    """Return the objects of a store.
+
+    Raises:
+        InvalidInput: the URL's protocol is not supported.
+    """
+    if url.startswith(_LOCAL):
+        # A relative path is relative to the working directory.
+        path = Path(url.removeprefix(_LOCAL))
+        return LocalObjects(path if path.is_absolute() else path.expanduser().absolute())
+    from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415 - a mount server on a local disk needs none
+
+    return open_remote(url, options)

@@ -8,15 +8,14 @@ ROWID`` took 3.3 times the disk for rows of 1.25 KB.
 
 from __future__ import annotations
 
-import os
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, UnsupportedFormat, UnusableFormat
 from chronicle.journal.sqlite import format_1
-from chronicle.system.atomic_files import replacing, sync_file
+from chronicle.journal.sqlite.copying import copy_database
+from chronicle.system.atomic_files import replacing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -222,7 +221,5 @@ def _back_up(db: sqlite3.Connection, target: Path) -> None:
     (source,) = (Path(file) for _, name, file in db.execute("PRAGMA database_list") if name == "main")
     with replacing(target, target.with_name(target.name + ".partial")) as partial:
         partial.unlink(missing_ok=True)  # left by a killed process
-        os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, source.stat().st_mode & 0o777))
-        with closing(sqlite3.connect(partial)) as copy:
-            db.backup(copy)
-        sync_file(partial)
+        copy_database(db, partial)
+        partial.chmod(source.stat().st_mode & 0o777)

@@ -11,6 +11,7 @@ from chronicle.errors import ChronicleError, Corrupt, StorageRefused, Unavailabl
 from chronicle.journal.sql import commits
 from chronicle.journal.sql.store import SqlJournalStore
 from chronicle.journal.sqlite import checksums
+from chronicle.journal.sqlite.copying import copy_database
 from chronicle.journal.sqlite.database import SqliteDatabase
 from chronicle.journal.sqlite.group_commit import commit_codec
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
@@ -127,6 +128,16 @@ class SqliteJournalStore(SqlJournalStore):
         problem = self.damage() if thorough else self._quick_damage()
         if problem is not None:
             raise checksums.damaged(self._path, problem)
+
+    def copy_to(self, target: Path) -> None:
+        """Copy the journal as it is at one moment into a new file, durably; writers go on.
+
+        Raises:
+            StorageRefused: the file cannot be written.
+            Unavailable: a journal that was at rest was written to meanwhile; try again.
+        """
+        with self._file.reading_one_moment() as db:
+            copy_database(db, target)
 
     @property
     def is_small(self) -> bool:

@@ -1,0 +1,128 @@
+"""Copying a home that is in use: one moment of its journal, and all blobs that the journal reaches.
+
+The order is what makes it consistent. A commit stores its blobs before the journal refers to them, so the packs that
+are there *after* the journal was copied have all that the copy refers to; and no garbage is collected in between. The
+copy becomes a home with its last file, ``format``: a backup that was broken off is none.
+
+Not copied: logs, the plain texts of keys, and ``nodes/``, the changes of turns that are not committed. In the copy,
+leases are released: the turns that ran at that moment were not tried in it, so no attempt is counted.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chronicle.blobs.gc.store_copy import without_collections
+from chronicle.blobs.packs.pack_store import PackBlobStore
+from chronicle.errors import Corrupt, InvalidInput, StorageRefused, Unavailable
+from chronicle.journal.sqlite.copying import copy_file
+from chronicle.system.atomic_files import sync_directory
+from chronicle.system.permissions import make_private
+from coordinator.home import Home
+from coordinator.verification import Verifier
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+__all__ = ["Backup", "back_up"]
+
+_TRIES: Final = 5
+"""Copies of a journal at rest that a writer disturbs; then it is in use, and writers disturb no more."""
+_DATABASES: Final = ("access.db",)
+"""Databases of a home beside its journal, if they exist."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backup:
+    """What a backup has, as it was read back."""
+
+    agents: int
+    events: int
+    blobs: int
+    """Reachable blobs."""
+    size_bytes: int
+    """The size of the blobs' packs."""
+
+
+def back_up(home: Home, target: Path, on_progress: Callable[[str], None]) -> Backup:
+    """Copy a home into a new or empty directory, and verify the copy. Services and agents go on meanwhile.
+
+    The copy has the identity of the home: only one of the two can have a service at a time on one machine. Its blobs
+    are in the directory, wherever the home keeps its own.
+
+    Args:
+        home: an existing home.
+        on_progress: called repeatedly, with a short description of the stage.
+
+    Raises:
+        InvalidInput: the directory is not empty, or is inside the home's.
+        Conflict: garbage is being collected.
+        Corrupt: the copy is damaged, because the home is.
+        StorageRefused: the directory cannot be written.
+        Unavailable: a store could not be read.
+    """
+    _make_target(home, target)
+    with without_collections(home.blobs_url) as blobs:
+        on_progress("copying the journal")
+        _copy_journal(home, target / "journal.db")
+        for name in _DATABASES:
+            if (home.path / name).exists():
+                copy_file(home.path / name, target / name)
+        size_bytes = blobs.write(target / "blobs", lambda done, of: on_progress(f"copying blobs: {done} of {of} packs"))
+    copy = Home(target)
+    _release_leases(copy)
+    made = _verify(copy, size_bytes, on_progress)
+    copy.complete_copy(home.id)
+    sync_directory(target.parent)
+    return made
+
+
+def _make_target(home: Home, target: Path) -> None:
+    inside = target.resolve()
+    if home.path.resolve() in (inside, *inside.parents):
+        raise InvalidInput(f"{target} is in the home itself; give another directory")
+    try:
+        make_private(target)
+        found = sorted(path.name for path in target.iterdir())
+    except OSError as error:
+        raise StorageRefused(f"{target} cannot be used: {error.strerror}; give another directory") from error
+    if found:
+        raise InvalidInput(f"{target} is not empty (it has {found[0]!r}); give an empty or new directory")
+
+
+def _copy_journal(home: Home, target: Path) -> None:
+    for left in reversed(range(_TRIES)):
+        with closing(home.journal(create=False, read_only=True)) as store:
+            try:
+                return store.copy_to(target)
+            except Unavailable:
+                target.unlink(missing_ok=True)
+                if not left:
+                    raise
+    return None
+
+
+def _release_leases(copy: Home) -> None:
+    with closing(copy.journal(create=False)) as store:
+        for session in store.sessions():
+            lease = store.lease(session.session_id)
+            if lease is not None:
+                store.release_lease(session.session_id, lease.epoch)
+
+
+def _verify(copy: Home, size_bytes: int, on_progress: Callable[[str], None]) -> Backup:
+    stored = PackBlobStore(f"file://{copy.path / 'blobs'}")
+    with closing(copy.journal(create=False, read_only=True)) as store, closing(stored) as blobs:
+        if (damage := store.damage()) is not None:
+            raise Corrupt(f"the backup {copy.path} is damaged: journal.db: {damage}")
+        verifier, sessions, events, blob_count = Verifier(store, blobs), store.sessions(), 0, 0
+        for number, session in enumerate(sessions, start=1):
+            on_progress(f"verifying the copy: {number} of {len(sessions)} agents")
+            check = verifier.check(session)
+            if check.problem is not None:
+                raise Corrupt(f"the backup {copy.path} is damaged, as the home may be: {check.name}: {check.problem}")
+            events, blob_count = events + check.events, blob_count + check.blobs
+    return Backup(len(sessions), events, blob_count, size_bytes)
