@@ -20,6 +20,7 @@ from chronicle.errors import Corrupt, InvalidInput, StorageRefused, Unavailable
 from chronicle.journal.sqlite.copying import copy_file
 from chronicle.system.atomic_files import sync_directory
 from chronicle.system.permissions import make_private
+from coordinator.access.key_store import FILE as KEYS_FILE
 from coordinator.home import Home
 from coordinator.verification import Verifier
 
@@ -31,8 +32,6 @@ __all__ = ["Backup", "back_up"]
 
 _TRIES: Final = 5
 """Copies of a journal at rest that a writer disturbs; then it is in use, and writers disturb no more."""
-_DATABASES: Final = ("access.db",)
-"""Databases of a home beside its journal, if they exist."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +67,8 @@ def back_up(home: Home, target: Path, on_progress: Callable[[str], None]) -> Bac
     with without_collections(home.blobs_url) as blobs:
         on_progress("copying the journal")
         _copy_journal(home, target / "journal.db")
-        for name in _DATABASES:
-            if (home.path / name).exists():
-                copy_file(home.path / name, target / name)
+        if (home.path / KEYS_FILE).exists():
+            copy_file(home.path / KEYS_FILE, target / KEYS_FILE)
         size_bytes = blobs.write(target / "blobs", lambda done, of: on_progress(f"copying blobs: {done} of {of} packs"))
     copy = Home(target)
     _release_leases(copy)
