@@ -136,7 +136,7 @@ class KeyAdministration:
                 made_by=caller.key_id,
             )
         permitted = [scope for scope in ("read", "write") if Scope(scope) in with_implied(scopes)]
-        return {"token": text, "agent": str(agent), "scopes": permitted, "expires_at": expires_ms}  # type: ignore[typeddict-item]
+        return {"token": text, "agent": agent.name, "scopes": permitted, "expires_at": expires_ms}  # type: ignore[typeddict-item]
 
     def _require(self, caller: Caller, tenant: str) -> None:
         caller.require(Scope.ADMIN)

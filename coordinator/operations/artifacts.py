@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from coordinator.operations.cursors import cursor_after, place_after
@@ -47,11 +48,12 @@ def artifact_of_agent(store: JournalStore, blobs: BlobReader, address: Address, 
         UnknownArtifact: it has no such artifact.
     """
     head = store.head(find_session(store, address).main_branch_id)
-    artifact = find_artifact(store, blobs, artifact_id)
     owned = dict(lineage(store, head.branch_id, head.seq))
-    if artifact.seq > owned.get(artifact.branch_id, 0):
-        raise UnknownArtifact(f"no artifact {artifact_id} of {address}")
-    return artifact
+    with suppress(UnknownArtifact):  # that of another agent, erased or not, is answered as one that never was
+        artifact = find_artifact(store, blobs, artifact_id)
+        if artifact.seq <= owned.get(artifact.branch_id, 0):
+            return artifact
+    raise UnknownArtifact(f"no artifact {artifact_id} of {address}")
 
 
 def artifact_object(found: Artifact) -> ArtifactObject:

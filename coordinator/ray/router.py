@@ -314,7 +314,7 @@ class Router:
 
     def _start_frame(self, address: Address, route: Route) -> Frame:
         """Return the ``agent_start`` frame, with the agent's code and whether it was reloaded."""
-        frame: Frame = {"type": "agent_start", "agent": str(address), "turn": route.turn}
+        frame: Frame = {"type": "agent_start", "agent": address.name, "turn": route.turn}
         if route.loaded is not None:
             frame["code"] = {"file": route.loaded.code.file, "stamp": route.loaded.stamp}
             frame["reloaded"] = self._retiring.pop(address, None) is not None

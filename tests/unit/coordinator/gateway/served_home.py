@@ -28,6 +28,7 @@ from coordinator.service.client import AdmittedMessage, ServiceRefused
 from podium.address import Address
 from podium.agent import BaseAgent
 from podium.agent.base import agent_type_of
+from podium.agent_record import find_session
 from podium.errors import PodiumError, UnknownAgentType
 from podium.history.branching import rewind_agent
 from podium.testing import AgentHarness
@@ -97,13 +98,14 @@ class HarnessFleet:
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
     ) -> AdmittedMessage:
         with refusals():
-            if agent.partition("/")[0] not in self._classes:
+            address = Address.parse(agent)
+            if address.agent_type not in self._classes:
                 raise UnknownAgentType(
                     f"no agent type {agent!r}; there is {', '.join(self._classes)}", tuple(self._classes)
                 )
             encode(message)
             harness = await self.harness(agent)
-            if len(self.store.pending(self.store.session(agent).session_id)) >= self.inbox_limit:
+            if len(self.store.pending(find_session(self.store, address).session_id)) >= self.inbox_limit:
                 raise InboxFull(self.inbox_limit)
             receipt = harness.admit(message, idempotency_key, when_busy)
         before = self.store.waiting_before(receipt.message_id)
@@ -152,7 +154,7 @@ class HarnessFleet:
 
     def pending(self, agent: str) -> MessageId:
         """Return the first message that an agent has not handled."""
-        return self.store.pending(self.store.session(agent).session_id)[0].message_id
+        return self.store.pending(find_session(self.store, Address.parse(agent)).session_id)[0].message_id
 
     async def sleep(self, agent: str) -> None:
         """End an agent's activation in order."""

@@ -105,7 +105,7 @@ async def test_a_token_is_for_one_agent(home: ServedHome, keys: KeyStore) -> Non
     await home.send("acme:notes/bob", "hi")
     admin = with_key(keys, Scope.ADMIN, tenant="acme")
     token = await created(home, "/tokens", admin, agent="notes/alice", expires_in_s=60)
-    assert (token["agent"], token["scopes"]) == ("acme:notes/alice", ["read"])
+    assert (token["agent"], token["scopes"]) == ("notes/alice", ["read"])
     headers = {"Authorization": f"Bearer {token['token']}"}
     assert (await home.http.get("/v1/agents/notes/alice", headers=headers)).json()["turn"] == 1
     for path in ("/v1/agents/notes/bob", "/v1/agents/notes/nobody", "/v1/agents", "/v1/keys"):
