@@ -14,6 +14,7 @@ import pytest
 from chronicle.cli import ExitCode
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.zygote import launcher
+from chronicle.repository import mounts
 from tests.fuse.command import Command, running_command
 from tests.fuse.conftest import served, wait_for_end
 
@@ -66,8 +67,12 @@ def test_what_a_program_uses_stays_mounted(chronicle: Command, use: str) -> None
     assert not mountinfo.is_mounted(root)
 
 
-def test_what_is_served_by_a_stopped_process_is_not_taken_for_abandoned(chronicle: Command) -> None:
+def test_what_is_served_by_a_stopped_process_is_not_taken_for_abandoned(
+    chronicle: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
     root = chronicle.mount()
+    monkeypatch.setattr(launcher, "_CALL_DEADLINE_S", 0.5)  # it answers none of the calls
+    monkeypatch.setattr(mounts, "_ENDING_DEADLINE_S", 0.5)
     (root / "dir").mkdir()
     pid = launcher.is_running(chronicle.store / "run" / "zygote.sock")
     assert pid is not None
