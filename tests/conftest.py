@@ -7,6 +7,7 @@
   fails the run. What is found is ended. See `tests.leftovers`.
 * Under pytest-xdist a worker gets whole modules; the modules whose tests start Ray go to one worker, one after another.
 * A WARNING or worse logged by our packages fails the test, unless the test looks at the log itself (``caplog``).
+* In ``tests/crash`` and ``tests/stateful`` syncs by Python code do nothing: see `no_syncs`.
 * Time limits and the dump of all stacks come from ``timeout`` and ``faulthandler_timeout`` in pyproject.toml, unless a
   test has a limit of its own.
 """
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 IN_CI = os.environ.get("CI") == "true"
 FOLDER_MARKS = {"fuse": ("fuse",), "cluster": ("ray", "fuse"), "e2e": ("ray", "fuse")}
+WITHOUT_SYNCS = frozenset({"crash", "stateful"})
 STARTS_PROCESSES = frozenset({"fuse", "crash", "cluster", "e2e"})
 
 # Deadlines of hypothesis are timed assertions, which a busy machine breaks.
@@ -208,6 +210,21 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if reporter is not None:
         reporter.write_line("".join(f"\nThe run {each}" for each in found), red=True)
     session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+# -- syncs -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(autouse=True)
+def no_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make no sync where a test repeats a story for each of its system calls, or for many seeds.
+
+    A sync decides what a loss of power leaves. These tests kill processes, and no machine; where they are about power,
+    they compute from the recorded calls what it leaves. More than half of their time were syncs.
+    """
+    if folder_of(request.node.path) in WITHOUT_SYNCS:
+        for name in ("fsync", "fdatasync"):
+            monkeypatch.setattr(os, name, lambda _: None)
 
 
 # -- log ---------------------------------------------------------------------------------------------------------------
