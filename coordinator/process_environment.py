@@ -60,6 +60,10 @@ class ProcessEnvironment:
         hashes = {name: _hash(value) for name, value in variables().items()}
         return cls(directory, sys.prefix, hashes)
 
+    def without(self, variables: Mapping[str, str]) -> list[str]:
+        """Return the names of those of some variables that it does not have, or has with another value."""
+        return sorted(name for name, value in variables.items() if self.variables.get(name) != _hash(value))
+
     def to_wire(self) -> dict[str, Any]:
         """Return it as a JSON object."""
         return asdict(self)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from chronicle.cli_kit.options import DebugOption
 from coordinator.cli.completion import agent_addresses
+
+if TYPE_CHECKING:
+    from coordinator.registry.project import Project
 
 __all__ = [
     "DEFAULT_HOME",
@@ -21,6 +24,7 @@ __all__ = [
     "MomentArgument",
     "ProjectOption",
     "UrlOption",
+    "home_of",
 ]
 
 DEFAULT_HOME: Final = Path(".podium")
@@ -30,11 +34,27 @@ def _home(context: typer.Context, value: Path) -> Path:
     """Return the home of a command: the one that was given, else that of the project, else the default."""
     from coordinator.registry.project import home_of_project  # noqa: PLC0415  --help does not need it
 
-    source = context.get_parameter_source("home")
-    given = source is not None and source.name != "DEFAULT"
     if _is_given(context, "home") and _is_given(context, "url"):
         raise typer.BadParameter("give --home or --url, not both")
-    return value if given else home_of_project() or value
+    return value if _is_home_given(context) else home_of_project() or value
+
+
+def home_of(context: typer.Context, home: Path, project: Project | None, project_file: Path | None) -> Path:
+    """Return the home of a command with `ProjectOption`: that of the named project, unless a home was given.
+
+    Args:
+        home: the command's `HomeOption`.
+        project: the project that is used.
+        project_file: the command's `ProjectOption`.
+    """
+    if project is None or project_file is None or _is_home_given(context):
+        return home
+    return project.home
+
+
+def _is_home_given(context: typer.Context) -> bool:
+    source = context.get_parameter_source("home")
+    return source is not None and source.name != "DEFAULT"
 
 
 def _url(context: typer.Context, value: str) -> str:

@@ -24,6 +24,8 @@ class CodeRegistry:
         self._codes: dict[str, Code] = {}
         self._sources: dict[Code, frozenset[str]] = {}
         """The files that hosts have reported for each code."""
+        self._broken: dict[Code, tuple[str, str]] = {}
+        """The stamp of each code that could not be loaded, and the error."""
         self.stamps = CodeStamps()
 
     def register(self, code: Code) -> bool:
@@ -37,10 +39,32 @@ class CodeRegistry:
         """Return the code of an agent type."""
         return self._codes.get(agent_type)
 
-    def drop(self, code: Code) -> None:
-        """Remove a code that cannot be loaded, until it is registered again."""
+    def drop(self, code: Code, problem: str) -> None:
+        """Remove a code that cannot be loaded, until it is registered again.
+
+        Args:
+            problem: why; see `problems`.
+        """
         if self._codes.get(code.agent_type) == code:
             del self._codes[code.agent_type]
+            self._broken[code] = (self.stamp_of(code), problem)
+
+    def loads(self, code: Code) -> None:
+        """Record that a code was loaded: it has no problem any more."""
+        self._broken.pop(code, None)
+
+    def edited(self) -> list[Code]:
+        """Return the codes that could not be loaded and whose known files have changed since: they may load now."""
+        return [
+            code
+            for code, (stamp, _) in self._broken.items()
+            if code.agent_type not in self._codes and self.stamp_of(code) != stamp
+        ]
+
+    @property
+    def problems(self) -> dict[str, str]:
+        """Why codes cannot be loaded, by agent type; empty while all known codes load."""
+        return {code.agent_type: problem for code, (_, problem) in self._broken.items()}
 
     def current_stamps(self, others: Iterable[Code]) -> dict[Code, str]:
         """Return the current stamps of the registered codes, and of others."""

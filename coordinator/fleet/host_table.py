@@ -44,7 +44,7 @@ class HostTable:
         host = self.of(address)
         if host is None or host.epoch is None:
             return None
-        return Route(host.host_id, host.epoch, host.turn, host.loaded)
+        return Route(host.host_id, host.epoch, host.turn, host.loaded, host.config)
 
     def add(self, host: Host) -> None:
         """Add a host that is about to start, or was found running."""
@@ -59,15 +59,16 @@ class HostTable:
         """Assign a host to an agent."""
         self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.ASSIGNED, address=address)
 
-    def activated(self, host_id: str, epoch: int, turn: int) -> None:
+    def activated(self, host_id: str, epoch: int, turn: int, config: str | None = None) -> None:
         """Record that a host has activated its agent, which creates a route; no effect on a removed host.
 
         Args:
             epoch: epoch of the agent's lease.
             turn: turns committed at the activation.
+            config: the agent's configuration, canonical JSON.
         """
         if host_id in self._hosts:
-            self._hosts[host_id] = replace(self._hosts[host_id], epoch=epoch, turn=turn)
+            self._hosts[host_id] = replace(self._hosts[host_id], epoch=epoch, turn=turn, config=config)
 
     def restamp(self, code: Code, before: str, now: str) -> None:
         """Replace a code's stamp in all hosts with the old one: the new one covers more files, none of them changed."""

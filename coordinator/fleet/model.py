@@ -8,9 +8,22 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from coordinator.fleet.code_stamp import CodeStamps
+    from coordinator.registry.registry import RegisteredAgent
     from podium.address import Address
 
-__all__ = ["Action", "Assign", "Code", "Host", "HostStatus", "Loaded", "Observed", "Retire", "Route", "StartHost"]
+__all__ = [
+    "Action",
+    "Assign",
+    "Code",
+    "Host",
+    "HostStatus",
+    "Loaded",
+    "Observed",
+    "ProjectView",
+    "Retire",
+    "Route",
+    "StartHost",
+]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -21,6 +34,11 @@ class Code:
     """Absolute path."""
     class_name: str
     agent_type: str
+
+    @classmethod
+    def of(cls, agent: RegisteredAgent) -> Code:
+        """Return the code of a class of a registry."""
+        return cls(agent.file, agent.class_name, agent.agent_type)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +85,8 @@ class Host:
     """Epoch of the lease under which it runs its agent; ``None`` before the activation has completed."""
     turn: int = 0
     """Turns committed when it activated its agent."""
+    config: str | None = None
+    """The agent's configuration, canonical JSON; ``None`` before the activation, or if not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,10 +99,22 @@ class Route:
     """Turns committed when it was woken."""
     loaded: Loaded | None = None
     """The code that its host runs, if known."""
+    config: str | None = None
+    """The configuration that the agent has, if known, as canonical JSON."""
 
-    def runs(self, code: Code, stamps: CodeStamps) -> bool:
-        """Whether the host runs the current content of a code; ``True`` if the host's code is not known."""
-        return self.loaded is None or self.loaded.is_of(code, stamps)
+    def runs(self, code: Code, config: str, stamps: CodeStamps) -> bool:
+        """Whether the host runs the current content of a code with a configuration; what is unknown counts as equal."""
+        return self.config in (None, config) and (self.loaded is None or self.loaded.is_of(code, stamps))
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectView:
+    """What an activation knows of the project."""
+
+    config: str = "{}"
+    """The agent's configuration, canonical JSON."""
+    types_to_tell: tuple[str, ...] | None = None
+    """The agent types that it may send messages to; ``None`` for any."""
 
 
 @dataclass(frozen=True, slots=True)

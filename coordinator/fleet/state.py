@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from chronicle.canonical import encode
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Observed
 from coordinator.fleet.sleep_holds import SleepHolds
 from coordinator.fleet.wake_requests import WakeRequests
+from coordinator.registry.known_agents import KnownAgents
 from podium.address import Address
 
 if TYPE_CHECKING:
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
+    from coordinator.fleet.model import Code
 
 __all__ = ["FleetState"]
 
@@ -39,6 +42,7 @@ class FleetState:
         self.codes = CodeRegistry()
         self.requests = WakeRequests(self.changed.set)
         self.holds = SleepHolds(clock)
+        self.known = KnownAgents()
         self.progress_s = clock.monotonic_s()
         """When a host last became ready or activated an agent."""
 
@@ -57,6 +61,17 @@ class FleetState:
             ),
             code_stamps=self.codes.current_stamps(code for _, code in self.requests),
         )
+
+    async def register(self, code: Code) -> None:
+        """Set the code of an agent type: warm hosts are started for it, and agents with pending messages are woken."""
+        if self.codes.register(code):
+            self.changed.set()
+            for address in await self.with_pending(code.agent_type):
+                self.requests.add(address, code)
+
+    def config_of(self, agent_type: str) -> str:
+        """Return the configuration of a type as canonical JSON."""
+        return encode(self.known.config_of(agent_type)).decode()
 
     async def has_pending(self, address: Address) -> bool:
         """Whether an agent has pending messages."""

@@ -14,22 +14,24 @@ import os
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 import uvicorn
 
 from chronicle.clock import SystemClock
+from chronicle.errors import ChronicleError
 from coordinator.gateway.app import create_app
 from coordinator.gateway.listener import url_of
 from coordinator.gateway.record import GatewayRecord, write_record
 from coordinator.gateway.serving import server_config
 from coordinator.operations.agents import HomeAgents
-from coordinator.service.client import AgentRef
 from coordinator.service.link import ServiceLink
+from podium.errors import PodiumError
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
+    from types import TracebackType
 
     from coordinator.gateway.home_access import HomeAccess
     from coordinator.gateway.rules import Rules
@@ -53,7 +55,9 @@ class Gateway:
     Args:
         home: an existing home, whose gateway lock this process holds.
         listener: the listening socket; closed at the end.
-        resolve: returns the agent classes to register; it may take seconds, and runs in a thread.
+        resolve: returns the agent classes to register, as the project has them now; it may take seconds, and runs in a
+            thread.
+        follow_edits: have each message handled by the code and configuration as they are at its admission.
         access: authenticates callers; the caller closes it.
         rules: what the gateway accepts.
         stop_timeout_s: timeout of running turns at the end.
@@ -64,6 +68,7 @@ class Gateway:
     home: Home
     listener: socket.socket
     resolve: Callable[[], Registry]
+    follow_edits: bool
     access: HomeAccess
     rules: Rules
     stop_timeout_s: float
@@ -81,8 +86,11 @@ class Gateway:
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop, stopping)
-        async with ServiceLink(self.home, start=True, on_progress=self.on_progress) as link:
-            if await self._start(link, stopping):
+        async with (
+            _Classes(self.resolve, follow_edits=self.follow_edits) as classes,
+            ServiceLink(self.home, start=True, on_progress=self.on_progress) as link,
+        ):
+            if await self._start(link, classes, stopping):
                 await self._serve(link, stopping)
             else:
                 await self._end_service(link)
@@ -92,14 +100,12 @@ class Gateway:
         stopping.set()
         asyncio.get_running_loop().remove_signal_handler(signal.SIGINT)
 
-    async def _start(self, link: ServiceLink, stopping: asyncio.Event) -> bool:
+    async def _start(self, link: ServiceLink, classes: _Classes, stopping: asyncio.Event) -> bool:
         """Connect and register; return whether that was done before a signal came."""
         loop = asyncio.get_running_loop()
-        resolving = loop.create_task(asyncio.to_thread(self.resolve), name="resolve-agents")
 
         async def prepare(client: ServiceClient) -> None:
-            agents = (await resolving).agents
-            await client.register([AgentRef(each.file, each.class_name, each.agent_type) for each in agents])
+            await classes.register(client)
             await client.pin()
             write_record(self.home, GatewayRecord(os.getpid(), url_of(self.listener, tls=self.rules.tls is not None)))
 
@@ -149,6 +155,62 @@ class Gateway:
             for task in list(server.server_state.tasks):
                 task.cancel()
             server.force_exit = True
+
+
+class _Classes:
+    """The agent classes of the project, registered with each service that is connected.
+
+    Args:
+        resolve: returns them as the project has them now; it takes seconds.
+        follow_edits: see `ServiceClient.register`.
+    """
+
+    def __init__(self, resolve: Callable[[], Registry], *, follow_edits: bool) -> None:
+        self._resolve = resolve
+        self._follow_edits = follow_edits
+        self._first = self._read()
+        self._last: Registry | None = None
+        self._updating: asyncio.Task[None] | None = None
+
+    async def register(self, client: ServiceClient) -> None:
+        """Register the classes; at a later connection those of the last one, and soon after what was edited since.
+
+        Raises:
+            AgentLoadError, InvalidInput: the project is not valid, and there was no connection before.
+        """
+        if self._last is None:
+            self._last = await self._first
+            await client.register(self._last, follow_edits=self._follow_edits)
+            return
+        await client.register(self._last, follow_edits=self._follow_edits)
+        if self._updating is not None:
+            self._updating.cancel()
+        self._updating = asyncio.get_running_loop().create_task(self._update(client), name="register-edited")
+
+    async def __aenter__(self) -> Self:
+        """Return the classes, which are being read."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Register nothing more."""
+        tasks = [task for task in (self._first, self._updating) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _read(self) -> asyncio.Task[Registry]:
+        return asyncio.get_running_loop().create_task(asyncio.to_thread(self._resolve), name="resolve-agents")
+
+    async def _update(self, client: ServiceClient) -> None:
+        try:
+            registry = await self._read()
+            if registry != self._last:
+                await client.register(registry)
+                self._last = registry
+        except (PodiumError, ChronicleError) as error:  # ServiceError among them: the next connection registers again
+            _log.warning("the project cannot be read again, and its agent classes stay as they were: %s", error)
 
 
 class _Server(uvicorn.Server):

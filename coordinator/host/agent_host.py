@@ -16,11 +16,12 @@ import threading
 from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, cast
 
 import structlog
 
 from chronicle.blobs.packs.pack_store import PackBlobStore
+from chronicle.canonical import decode
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, StaleEpoch
 from chronicle.fuse.server.client import open_fuse_workspace
@@ -30,7 +31,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
-from coordinator.fleet.model import Loaded
+from coordinator.fleet.model import Loaded, ProjectView
 from coordinator.host.delivery import DeliveryServer
 from coordinator.host.path_locks import PathLocks, PathOwner, clear_path
 from coordinator.host.process_exit import leave_last_words
@@ -50,6 +51,7 @@ from podium.turn.ports import Environment, WorkspaceRequest
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
+    from chronicle.canonical import JsonObject
     from chronicle.journal.records import Lease
     from coordinator.fleet.model import Code
     from podium.address import Address
@@ -117,6 +119,8 @@ class AgentHost:
         self._class: type[BaseAgent] | None = None
         self.loaded: Loaded | None = None
         """The result of `load`."""
+        self.types_to_tell: tuple[str, ...] | None = None
+        """The agent types that the agent may send messages to; ``None`` for any. May be set from any thread."""
         self._activation: Activation | None = None
         self._loop: MessageLoop | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
@@ -145,6 +149,7 @@ class AgentHost:
         unclean: bool,
         lost: str | None = None,
         withdrawn: Sequence[MessageId] = (),
+        project: ProjectView | None = None,
     ) -> int:
         """Activate an agent: load its state, open its workspace and begin to handle its messages.
 
@@ -152,6 +157,8 @@ class AgentHost:
             unclean: the previous activation did not end in order.
             lost: a short description of how its process ended; ``None`` if not known.
             withdrawn: messages to drop first; see `coordinator.fleet.cancellation`.
+            project: the agent's configuration, and the agent types that it may send messages to; by default without
+                configuration, and any.
 
         Returns:
             the number of turns that the agent has committed.
@@ -164,6 +171,8 @@ class AgentHost:
         if self._class is None:
             raise RuntimeError("a host activates only after it loaded code")
         log_to(Path(self._config.logs) / f"{address.workspace_id}.log")
+        project = project or ProjectView()
+        self.types_to_tell = project.types_to_tell
         environment = Environment(
             self._store,
             self._blobs,
@@ -175,6 +184,8 @@ class AgentHost:
             run_store=at_once,
             release_reserve=self._store.make_room,
             restore_reserve=self._store.put_by,
+            config=cast("JsonObject", decode(project.config.encode())),
+            known_types=lambda: self.types_to_tell,
         )
         activation = Activation(self._class, address, lease, environment)
         try:

@@ -17,15 +17,18 @@ from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
+from coordinator.fleet.model import Code
 from coordinator.fleet.state import FleetState
 from coordinator.logs import log_to
 from coordinator.ray.host_pool import HostPool
 from coordinator.ray.reconciler import TICK_S, Reconciler
+from coordinator.registry.known_agents import kept_known_agents
 
 if TYPE_CHECKING:
     from chronicle.ids import MessageId
-    from coordinator.fleet.model import Code, Route
+    from coordinator.fleet.model import Route
     from coordinator.ray.coordinator_config import CoordinatorConfig
+    from coordinator.registry.known_agents import KnownAgents
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
 
@@ -67,37 +70,71 @@ class CoordinatorActor:
     # -- waking ---------------------------------------------------------------------------------------------------
 
     async def prepare(self, address: Address, code: Code) -> Route | None:
-        """Register a code, and retire the agent's host if it runs another code, or an outdated version of its files.
+        """Register a code, and retire the agent's host if it runs another code, or has another configuration.
 
-        The host ends after its running turn. A host that is activating the agent starts on the inbox before there is a
-        route to the host. So if that host runs another code, this waits for the end of the activation, for half of the
-        wake timeout.
+        Edited files make a code another one. The host ends after its running turn. A host that is activating the agent
+        starts on the inbox before there is a route to the host. So if that host runs another code, this waits for the
+        end of the activation, for half of the wake timeout.
 
         Returns:
             the route to the retired host, which begins no other message; ``None`` if none was retired.
         """
         await self._begin()
-        await self._register(code)
+        await self._state.register(code)
+        return await self._retire_outdated(address, code)
+
+    async def _retire_outdated(self, address: Address, code: Code) -> Route | None:
         stamps = self._state.codes.stamps
         host, request = self._state.hosts.of(address), self._state.requests.get(address)
         if host is not None and request is not None and host.loaded is not None:
             if await asyncio.to_thread(host.loaded.is_of, code, stamps):
                 return None
             await asyncio.wait({request.route}, timeout=self._config.wake_timeout_s / 2)
-        route = self._state.hosts.route(address)
-        if route is None or await asyncio.to_thread(route.runs, code, stamps):
+        route, config = self._state.hosts.route(address), self._state.config_of(address.agent_type)
+        if route is None or await asyncio.to_thread(route.runs, code, config, stamps):
             return None
         _log.info("code_changed", agent_id=str(address), host_id=route.host_id)
         await self._pool.retire(route.host_id)
         return route
 
-    async def register(self, code: Code) -> None:
-        """Set the code of an agent type: warm hosts are started for it, and agents with pending messages are woken.
+    async def know(self, known: KnownAgents) -> None:
+        """Replace the agent classes that are known.
 
-        Agents that are awake with another code keep it until they sleep.
+        Warm hosts are started for registered classes, and their agents with pending messages are woken. Agents that are
+        awake keep their code and configuration until they sleep.
         """
         await self._begin()
-        await self._register(code)
+        before, self._state.known = self._state.known, known
+        for agent in known.registry.agents if known.registry is not None else ():
+            await self._state.register(Code.of(agent))
+        if known.types_to_tell != before.types_to_tell:
+            for host in self._state.hosts:
+                if host.epoch is not None:
+                    self._pool.tell_types(host.host_id, known.types_to_tell)
+
+    async def reload(self) -> list[tuple[Address, Route]]:
+        """Retire the hosts of registered classes whose code or configuration is outdated; try broken classes again.
+
+        Returns:
+            the agents of these hosts, with their routes. They end after their running turns.
+        """
+        await self._begin()
+        registry = self._state.known.registry
+        retired: list[tuple[Address, Route]] = []
+        for agent in registry.agents if registry is not None else ():
+            code = Code.of(agent)
+            await self._state.register(code)
+            for host in self._state.hosts:
+                if host.address is not None and host.address.agent_type == agent.agent_type:
+                    route = await self._retire_outdated(host.address, code)
+                    if route is not None:
+                        retired.append((host.address, route))
+        return retired
+
+    async def problems(self) -> dict[str, str]:
+        """Return why classes cannot be loaded, by agent type."""
+        await self._begin()
+        return self._state.codes.problems
 
     async def wake(self, address: Address, code: Code, lost: Route | None = None) -> Route:
         """Return the route to an agent, waking the agent if it sleeps.
@@ -111,8 +148,8 @@ class CoordinatorActor:
             TimeoutError: no host became ready within the wake timeout.
         """
         await self._begin()
-        if self._state.codes.get(code.agent_type) is None:  # this coordinator was restarted
-            await self._register(code)
+        if self._state.codes.get(code.agent_type) is None:  # this coordinator was restarted, or the code did not load
+            await self._state.register(code)
         hosts, clock = self._state.hosts, self._state.clock
         route = hosts.route(address)
         if route is not None and lost is not None and route.epoch <= lost.epoch:
@@ -145,12 +182,6 @@ class CoordinatorActor:
         """Trigger the delivery of messages between agents."""
         await self._begin()
         self._state.changed.set()
-
-    async def _register(self, code: Code) -> None:
-        if self._state.codes.register(code):
-            self._state.changed.set()
-            for address in await self._state.with_pending(code.agent_type):
-                self._state.requests.add(address, code)
 
     # -- cancelling and preempting --------------------------------------------------------------------------------
 
@@ -221,6 +252,9 @@ class CoordinatorActor:
         async with self._beginning:
             if not self._begun:
                 self._pool.find_node()
+                self._state.known = await asyncio.to_thread(kept_known_agents, self._config.known_agents)
                 await self._reconciler.recover()
                 self._begun = True
+                for agent_type in self._state.known.types:
+                    await self._state.register(Code.of(self._state.known.get(agent_type)))
                 self._tasks.spawn(self._reconciler.run(), "coordinator-loop")

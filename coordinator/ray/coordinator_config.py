@@ -19,6 +19,8 @@ class CoordinatorConfig:
     logs: Path
     node_manager: str
     """Name of the node manager's actor."""
+    known_agents: Path
+    """The file of `coordinator.registry.known_agents`, read at the start."""
     warm_hosts: int
     most_starting: int
     lease_ttl_s: float

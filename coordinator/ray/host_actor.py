@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
-    from coordinator.fleet.model import Code, Loaded
+    from coordinator.fleet.model import Code, Loaded, ProjectView
     from coordinator.host.agent_host import HostConfig
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
@@ -67,10 +67,23 @@ class HostActor:
         self._host.retire()
 
     async def activate(
-        self, address: Address, lease: Lease, unclean: bool, lost: str | None, withdrawn: Sequence[MessageId]
+        self,
+        address: Address,
+        lease: Lease,
+        unclean: bool,
+        lost: str | None,
+        withdrawn: Sequence[MessageId],
+        project: ProjectView,
     ) -> int:
         """Activate an agent; return the number of turns that it has committed."""
-        return await self._host.activate(address, lease, unclean=unclean, lost=lost, withdrawn=withdrawn)
+        return await self._host.activate(
+            address, lease, unclean=unclean, lost=lost, withdrawn=withdrawn, project=project
+        )
+
+    @ray.method(concurrency_group="control")
+    async def set_types_to_tell(self, types: tuple[str, ...] | None) -> None:
+        """Set the agent types that the agent may send messages to; ``None`` for any."""
+        self._host.types_to_tell = types
 
     @ray.method(concurrency_group="control")
     async def cancel(self, message_id: MessageId) -> None:

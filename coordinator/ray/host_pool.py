@@ -239,6 +239,12 @@ class HostPool:
         handle.poke.remote()
         return True
 
+    def tell_types(self, host_id: str, types: tuple[str, ...] | None) -> None:
+        """Set the agent types that the agent of a host may send messages to; ``None`` for any."""
+        handle = find_actor(host_id)
+        if handle is not None:
+            handle.set_types_to_tell.remote(types)
+
     async def retire(self, host_id: str) -> None:
         """End a host after its running turn; it begins no other turn."""
         handle = find_actor(host_id)

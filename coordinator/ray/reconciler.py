@@ -14,7 +14,7 @@ import structlog
 
 from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
-from coordinator.fleet.model import Assign, Host, HostStatus, Retire, Route, StartHost
+from coordinator.fleet.model import Assign, Host, HostStatus, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
 from coordinator.ray.cluster import cause_of, find_actor, lives
 from podium.address import Address
@@ -82,6 +82,8 @@ class Reconciler:
         while not self._stopping:
             state.changed.clear()
             try:
+                for code in state.codes.edited():
+                    await state.register(code)
                 await self._deliver_outbox()
                 for action in plan(state.observe(), self._config.warm_hosts, self._config.most_starting):
                     self._act(action)
@@ -167,8 +169,9 @@ class Reconciler:
                 state.changed.set()
             else:
                 state.requests.fail_all(code, error)
-                state.codes.drop(code)
+                state.codes.drop(code, str(error))
             return
+        state.codes.loads(code)
         learned = state.codes.learn_sources(loaded, stamp)
         if learned is not None:
             state.hosts.restamp(code, stamp, learned)
@@ -182,6 +185,7 @@ class Reconciler:
         lease: Lease | None = None
         unclean = False
         loaded = hosts[host_id].loaded
+        known, config = self._state.known, self._state.config_of(address.agent_type)
         try:
             handle = find_actor(host_id)
             if handle is None:
@@ -189,7 +193,9 @@ class Reconciler:
             lease, unclean = await self._leases.wait_for(address, host_id, self._config.wake_timeout_s)
             withdrawn = await self._withdrawals.withdrawn(address)
             async with asyncio.timeout(self._config.wake_timeout_s):
-                turn = await handle.activate.remote(address, lease, unclean, hosts.death_of(address), withdrawn)
+                death = hosts.death_of(address)
+                project = ProjectView(config, known.types_to_tell)
+                turn = await handle.activate.remote(address, lease, unclean, death, withdrawn, project)
         except Exception as error:  # noqa: BLE001  it becomes the answer of the wake request
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
             await self._pool.end(host_id, died=isinstance(error, ray.exceptions.RayActorError))
@@ -198,9 +204,11 @@ class Reconciler:
             await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
             return
         hosts.note_death(address, None)
-        hosts.activated(host_id, lease.epoch, turn)
+        hosts.activated(host_id, lease.epoch, turn, config)
+        if self._state.known is not known:  # registered meanwhile
+            self._pool.tell_types(host_id, self._state.known.types_to_tell)
         self._state.progressed()
-        self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded))
+        self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded, config))
         self._pool.watch(host_id)
 
     def _with_death(self, host_id: str, address: Address, error: Exception) -> Exception:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ray
 
+from chronicle.canonical import encode
 from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
@@ -29,6 +30,7 @@ from coordinator.ray.cluster import (
 from coordinator.ray.coordinator_actor import CoordinatorActor
 from coordinator.ray.coordinator_config import CoordinatorConfig
 from coordinator.ray.node_manager import DELIVERIES, NodeConfig, NodeManagerActor
+from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
 from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
 
@@ -39,6 +41,7 @@ if TYPE_CHECKING:
     from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code, Route
     from coordinator.home import Home
+    from coordinator.registry.known_agents import KnownAgents
     from coordinator.settings import Settings
     from podium.address import Address
     from podium.turn.stream import Frame
@@ -72,6 +75,8 @@ class Router:
         """The latest used route to each agent, and the delivery channel to its host."""
         self._sockets = home.run_dir / DELIVERIES
         self._stamps = CodeStamps()
+        self._known_path = home.run_dir / "known-agents.json"
+        self._known = kept_known_agents(self._known_path)
         self._retiring: dict[Address, int] = {}
         """Lease epochs of hosts that are retired because their code changed."""
         self._ids = IdSource()
@@ -120,6 +125,7 @@ class Router:
                 journal=journal,
                 logs=home.logs,
                 node_manager=_NODE_MANAGER,
+                known_agents=self._known_path,
                 warm_hosts=settings.warm_hosts,
                 most_starting=settings.most_starting,
                 lease_ttl_s=settings.lease_ttl_s,
@@ -163,21 +169,47 @@ class Router:
             TimeoutError: the coordinator does not answer.
         """
         route = self._routes.get(address)
-        if route is not None and await asyncio.to_thread(route.runs, code, self._stamps):
+        config = encode(self._known.config_of(address.agent_type)).decode()
+        if route is not None and await asyncio.to_thread(route.runs, code, config, self._stamps):
             return
         async with self._in_time():
             retired: Route | None = await self._coordinator.prepare.remote(address, code)
         if retired is not None:
             self._retiring[address] = retired.epoch
 
-    async def register(self, code: Code) -> None:
-        """Set the code of an agent type; its agents with pending messages are woken.
+    @property
+    def known(self) -> KnownAgents:
+        """The agent classes that are known: at the start those of a service that was killed, else none."""
+        return self._known
+
+    async def know(self, known: KnownAgents) -> None:
+        """Replace the agent classes that are known; agents of registered classes with pending messages are woken.
 
         Raises:
             TimeoutError: the coordinator does not answer.
         """
+        self._known = known
+        await asyncio.to_thread(keep_known_agents, self._known_path, known)
         async with self._in_time():
-            await self._coordinator.register.remote(code)
+            await self._coordinator.know.remote(known)
+
+    async def reload(self) -> list[Address]:
+        """Have awake agents of registered classes end after their turns if their code or configuration is outdated.
+
+        Their next messages are handled by other hosts. Classes that could not be loaded are tried again.
+
+        Returns:
+            these agents.
+        """
+        retired: list[tuple[Address, Route]] = await self._ask(self._coordinator.reload.remote())
+        self._retiring.update((address, route.epoch) for address, route in retired)
+        return [address for address, _ in retired]
+
+    async def problems(self) -> dict[str, str]:
+        """Return why classes cannot be loaded, by agent type."""
+        async with self._in_time():
+            problems: dict[str, str] = await self._coordinator.problems.remote()
+        return problems
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
         """Yield the frames of a message; wake its agent, and again if its host ends before the message is settled.

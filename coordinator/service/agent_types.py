@@ -1,59 +1,97 @@
-"""The agent types that a service knows, and the code of each."""
+"""The agent types that a service knows: the classes of its registry, and those that messages brought along."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Any
 
-from chronicle.errors import InvalidInput
-from podium.errors import UnknownAgentType
+from coordinator.fleet.model import Code
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from coordinator.fleet.model import Code
+    from coordinator.ray.router import Router
+    from coordinator.registry.registry import RegisteredAgent, Registry
+    from podium.address import Address
 
 __all__ = ["AgentTypes"]
 
 
 class AgentTypes:
-    """The code of each agent type: registered by a gateway, or named by a message that brought its code along."""
+    """The known types, and the code that handles the messages of each.
 
-    def __init__(self) -> None:
-        self._registered: dict[str, Code] = {}
-        self._named: dict[str, Code] = {}
+    Args:
+        router: the way to the coordinator and to agents, which are told of changes.
+    """
 
-    def register(self, codes: Sequence[Code]) -> None:
-        """Replace the registered codes.
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._known = router.known
+        self._changing = asyncio.Lock()
+        self._follows_edits = False
+
+    async def register(self, registry: Registry, *, reload: bool, follow_edits: bool | None) -> list[Address]:
+        """Replace the registered classes; agents of these types with pending messages are woken.
+
+        Args:
+            reload: have awake agents move to the current code and configuration after their running turns.
+            follow_edits: have each message to an awake agent of a registered type handled by the current code and
+                configuration; otherwise agents move to them when they are activated, or by ``reload``. ``None``: as
+                before, at first not.
+
+        Returns:
+            the agents that move.
+        """
+        async with self._changing:
+            known = self._known.registered(registry)
+            await self._router.know(known)
+            self._known = known
+            if follow_edits is not None:
+                self._follows_edits = follow_edits
+        return await self._router.reload() if reload else []
+
+    async def prepare(self, address: Address, agent: RegisteredAgent | None) -> Code:
+        """Return the code for a message that is about to be admitted.
+
+        Args:
+            agent: the class that the message brought along, whose current content is to handle it; ``None`` for the
+                known class of the address's type.
 
         Raises:
-            InvalidInput: two classes have one type; nothing was changed.
+            UnknownAgentType: no class of the type is known.
         """
-        registered: dict[str, Code] = {}
-        for code in codes:
-            other = registered.setdefault(code.agent_type, code)
-            if other != code:
-                raise InvalidInput(
-                    f"two agent classes have the type {code.agent_type!r}: {other.file}:{other.class_name} and "
-                    f"{code.file}:{code.class_name}; give one of them another _entity_type"
-                )
-        self._registered = registered
-
-    def note(self, code: Code) -> None:
-        """Remember the code of a type that is not registered."""
-        self._named[code.agent_type] = code
-
-    def code_of(self, agent_type: str) -> Code:
-        """Return the code of a type, the registered one first.
-
-        Raises:
-            UnknownAgentType: no code is known.
-        """
-        code = self._registered.get(agent_type) or self._named.get(agent_type)
-        if code is None:
-            raise UnknownAgentType(agent_type, tuple(sorted({*self._registered, *self._named})))
+        if agent is None:
+            code = self.code_of(address.agent_type)
+            if self._follows_edits:
+                await self._router.prepare(address, code)
+            return code
+        async with self._changing:
+            known = self._known.noted(agent)
+            if known is not self._known:
+                await self._router.know(known)
+                self._known = known
+        code = Code.of(agent)
+        await self._router.prepare(address, code)
         return code
 
-    @property
-    def registered(self) -> list[Code]:
-        """The registered codes, by type."""
-        return [self._registered[agent_type] for agent_type in sorted(self._registered)]
+    def code_of(self, agent_type: str) -> Code:
+        """Return the code of a type, that of a registered class first.
+
+        Raises:
+            UnknownAgentType: no class of the type is known.
+        """
+        return Code.of(self._known.get(agent_type))
+
+    async def describe(self) -> list[dict[str, Any]]:
+        """Return the registered classes as plain values; ``problem`` is why a class cannot be loaded, or ``None``."""
+        registry = self._known.registry
+        if registry is None:
+            return []
+        problems = await self._router.problems()
+        return [
+            {
+                "agent_type": agent.agent_type,
+                "file": agent.file,
+                "class": agent.class_name,
+                "problem": problems.get(agent.agent_type),
+            }
+            for agent in registry.agents
+        ]

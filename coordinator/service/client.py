@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import json
 from contextlib import aclosing, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.error_pickling import send_causes_of
@@ -19,9 +19,11 @@ from podium.turn.busy import BusyPolicy
 from podium.turn.stream import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection
 
+    from chronicle.canonical import JsonObject
     from chronicle.workspace.content.content import Content
+    from coordinator.registry.registry import Registry
     from podium.events import Part
     from podium.turn.stream import Frame
     from podium.turn.upload import FileChanged
@@ -58,15 +60,16 @@ class ServiceRefused(PodiumError):
 
 @dataclass(frozen=True, slots=True)
 class AgentRef:
-    """An agent class: its file, its name and the agent type that it declares."""
+    """An agent class: its file, its name, the agent type that it declares, and the configuration of its agents."""
 
     file: str
     class_name: str
     agent_type: str
+    config: JsonObject = field(default_factory=dict)
 
-    def to_wire(self) -> dict[str, str]:
+    def to_wire(self) -> dict[str, Any]:
         """Return the object that a request names it by."""
-        return {"file": self.file, "class": self.class_name, "agent_type": self.agent_type}
+        return {"file": self.file, "class": self.class_name, "agent_type": self.agent_type, "config": self.config}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,13 +263,22 @@ class ServiceClient:
 
     # -- the service ----------------------------------------------------------------------------------------------
 
-    async def register(self, agents: Sequence[AgentRef]) -> None:
-        """Set the agent types that `admit` knows; agents of these types with pending messages are woken.
+    async def register(
+        self, registry: Registry, *, reload: bool = False, follow_edits: bool | None = None
+    ) -> list[str]:
+        """Set the agent types that are known; agents of these types with pending messages are woken.
 
-        Raises:
-            ServiceRefused: two classes have one type.
+        Args:
+            reload: have awake agents move to the current code and configuration after their running turns.
+            follow_edits: whether each message to an awake agent is handled by the current code and configuration; as
+                before if ``None``, at first not.
+
+        Returns:
+            the addresses of the agents that move by ``reload``.
         """
-        await self._ask({"op": "register", "agents": [agent.to_wire() for agent in agents]})
+        request = {"op": "register", "agents": registry.to_wire(), "reload": reload, "follow_edits": follow_edits}
+        reloaded: list[str] = (await self._ask(request))["reloaded"]
+        return reloaded
 
     async def pin(self) -> None:
         """Have the service go on without clients, until `down`."""

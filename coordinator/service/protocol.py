@@ -40,9 +40,12 @@ that agents inherit (`coordinator.process_environment`);
     passivates the agent, puts or deletes a file as a turn of its own, and lets it continue; ``content`` is ``{"id",
     "size", "chunked"}`` of a content that the client has put into the blob store, or null to delete; answers ``{"turn",
     "version", "iteration"}``;
-``register {"agents": [{"file", "class", "agent_type"}, ...]}``
-    replaces the agent types that addresses may have; agents of these types with pending messages are woken. Agents that
-    are awake keep the code that they run;
+``register {"agents": [{"file", "class", "agent_type", "config"}, ...], "reload", "follow_edits"}``
+    replaces the registry: the agent types that addresses may have, in `admit` and in what agents tell each other.
+    Agents of these types with pending messages are woken. Awake agents keep code and configuration until they sleep;
+    with ``reload`` they move to the current ones after their running turns, and with ``follow_edits`` those do to which
+    a message is admitted, from now on (null: as before). Answers ``{"types", "reloaded"}``, the latter the addresses of
+    the agents that move by ``reload``;
 ``pin {}``
     keeps the service up without clients, until it is ended;
 ``down {"timeout_s"}``
@@ -50,7 +53,8 @@ that agents inherit (`coordinator.process_environment`);
     back after the timeout without counting an attempt (by default `coordinator.settings.Settings.stop_timeout_s`); then
     the connections end;
 ``status {}``
-    answers ``{"pid", "protocol", "pinned", "clients", "delivering", "registry": [{"agent_type", "file", "class"}]}``;
+    answers ``{"pid", "protocol", "pinned", "clients", "delivering", "registry": [{"agent_type", "file", "class",
+    "problem"}]}``; ``problem`` is why the class cannot be loaded, or null;
     ``delivering`` is the number of messages whose streams are open;
 ``ps {}``; ``ping {}``, a liveness probe.
 

@@ -11,14 +11,14 @@ from chronicle.canonical import encode
 from chronicle.errors import InvalidInput
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
-from coordinator.fleet.model import Code
+from coordinator.registry.registry import RegisteredAgent
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SentMessage", "address_in", "codes_in", "content_in", "message_in", "parse_request", "timeout_in"]
+__all__ = ["SentMessage", "address_in", "content_in", "message_in", "parse_request", "switch_in", "timeout_in"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +26,8 @@ class SentMessage:
     """A message to admit."""
 
     address: Address
-    code: Code | None
-    """The code that the request names; ``None`` if it names the agent by its address only."""
+    agent: RegisteredAgent | None
+    """The class that the request names; ``None`` if it names the agent by its address only."""
     body: bytes
     """Canonical JSON."""
     idempotency_key: str | None
@@ -63,10 +63,10 @@ def message_in(request: Mapping[str, Any]) -> SentMessage:
         InvalidAddress: the agent's type or key is invalid.
     """
     agent, key, message = request.get("agent"), request.get("key"), request.get("message")
-    code = _code(agent) if isinstance(agent, dict) else None
-    if code is not None and not isinstance(key, str):
+    named = RegisteredAgent.from_wire(agent) if isinstance(agent, dict) else None
+    if named is not None and not isinstance(key, str):
         raise InvalidInput("'key' must be a string")
-    if code is None and not isinstance(agent, str):
+    if named is None and not isinstance(agent, str):
         raise InvalidInput("'agent' must be an address, or an object with the strings file, class and agent_type")
     if not isinstance(message, dict):
         raise InvalidInput(f'a message must be a JSON object such as {{"text": ...}}, not {type(message).__name__}')
@@ -77,20 +77,20 @@ def message_in(request: Mapping[str, Any]) -> SentMessage:
         when_busy = BusyPolicy(request.get("when_busy") or BusyPolicy.ENQUEUE)
     except ValueError:
         raise InvalidInput(f"'when_busy' must be one of {', '.join(BusyPolicy)}") from None
-    address = Address(code.agent_type, str(key)) if code is not None else address_in(request)
-    return SentMessage(address, code, encode(message), idempotency_key, when_busy)
+    address = Address(named.agent_type, str(key)) if named is not None else address_in(request)
+    return SentMessage(address, named, encode(message), idempotency_key, when_busy)
 
 
-def codes_in(request: Mapping[str, Any]) -> list[Code]:
-    """Return the codes of a ``register``.
+def switch_in(request: Mapping[str, Any], name: str) -> bool | None:
+    """Return a boolean of a request; ``None`` if it is absent or null.
 
     Raises:
-        InvalidInput: a part is missing or of a wrong type.
+        InvalidInput: it is of another type.
     """
-    agents = request.get("agents")
-    if not isinstance(agents, list):
-        raise InvalidInput("'agents' must be a list")
-    return [_code(agent) for agent in agents]
+    value = request.get(name)
+    if not isinstance(value, bool | None):
+        raise InvalidInput(f"{name!r} must be true or false")
+    return value
 
 
 def content_in(request: Mapping[str, Any]) -> Content | None:
@@ -121,11 +121,3 @@ def timeout_in(request: Mapping[str, Any]) -> float | None:
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
         raise InvalidInput("'timeout_s' must be a positive number of seconds")
     return float(timeout_s)
-
-
-def _code(agent: object) -> Code:
-    names = [agent.get(name) for name in ("file", "class", "agent_type")] if isinstance(agent, dict) else []
-    file, class_name, agent_type = (*names, None, None, None)[:3]
-    if not (isinstance(file, str) and isinstance(class_name, str) and isinstance(agent_type, str)):
-        raise InvalidInput("an agent class must be an object with the strings file, class and agent_type")
-    return Code(file, class_name, agent_type)

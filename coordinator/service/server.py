@@ -17,10 +17,11 @@ from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.ids import IdSource, MessageId
 from coordinator.client_messages import Admission
 from coordinator.process_environment import ProcessEnvironment
+from coordinator.registry.registry import Registry
 from coordinator.service.agent_types import AgentTypes
 from coordinator.service.deliveries import Deliveries
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
-from coordinator.service.requests import address_in, codes_in, content_in, message_in, parse_request, timeout_in
+from coordinator.service.requests import address_in, content_in, message_in, parse_request, switch_in, timeout_in
 from podium.agent_record import find_session
 from podium.errors import PodiumError
 from podium.events import PARTS
@@ -67,7 +68,7 @@ class ServiceServer:
         self._ids = IdSource()
         self._admission = Admission(self._store, self._blobs, self._ids, self._clock, settings.inbox_limit)
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
-        self._types = AgentTypes()
+        self._types = AgentTypes(router)
         self._deliveries = Deliveries(router, self._types)
         self._clients: set[_Client] = set()
         self._pinned = False
@@ -188,8 +189,7 @@ class ServiceServer:
             case "change_file":
                 return await self._change_file(request)
             case "register":
-                await self._register(codes_in(request))
-                return {}
+                return await self._register(request)
             case "pin":
                 self._pinned = True
                 return {}
@@ -198,7 +198,7 @@ class ServiceServer:
                 self.end()
                 return {}
             case "status":
-                return self._status()
+                return await self._status()
             case unknown:
                 raise PodiumError(f"unknown operation {unknown!r}")
 
@@ -210,13 +210,10 @@ class ServiceServer:
 
     async def _admit(self, client: _Client, request: dict[str, Any]) -> tuple[Address, Code, Admitted]:
         sent = message_in(request)
-        code = sent.code or self._types.code_of(sent.address.agent_type)
         async with client.in_order(sent.address):
             if self._ending:
                 raise Unavailable("the service is ending; send the message again")
-            if sent.code is not None:
-                self._types.note(code)
-                await self._router.prepare(sent.address, code)
+            code = await self._types.prepare(sent.address, sent.agent)
             message = await asyncio.to_thread(
                 self._admission.admit, sent.address, sent.body, sent.idempotency_key, sent.when_busy
             )
@@ -228,22 +225,20 @@ class ServiceServer:
                 if not await client.say_frames(request, batch):
                     return
 
-    async def _register(self, codes: list[Code]) -> None:
-        self._types.register(codes)
-        for code in codes:
-            await self._router.register(code)
+    async def _register(self, request: dict[str, Any]) -> dict[str, Any]:
+        registry = Registry.from_wire(request.get("agents"))
+        reload, follow_edits = switch_in(request, "reload"), switch_in(request, "follow_edits")
+        moving = await self._types.register(registry, reload=bool(reload), follow_edits=follow_edits)
+        return {"types": list(registry.types), "reloaded": sorted(map(str, moving))}
 
-    def _status(self) -> dict[str, Any]:
+    async def _status(self) -> dict[str, Any]:
         return {
             "pid": os.getpid(),
             "protocol": PROTOCOL,
             "pinned": self._pinned,
             "clients": len(self._clients),
             "delivering": len(self._deliveries),
-            "registry": [
-                {"agent_type": code.agent_type, "file": code.file, "class": code.class_name}
-                for code in self._types.registered
-            ],
+            "registry": await self._types.describe(),
         }
 
     async def _cancel(self, address: Address, message_id: MessageId) -> None:

@@ -154,9 +154,9 @@ class AgentContext(Generic[S]):
         It is delivered after the turn is committed, at least once, and the receiver drops duplicates; if the turn
         fails, it is not delivered. The receiver need not exist yet. Its ``ctx.sender`` is this agent's address.
 
-        The receiver is woken if the service knows its class: ``podium run`` registers the class of an agent type. A
-        message to an address of a type that was not registered since the service started stays in the inbox of that
-        address; so does one to a mistyped address. `podium inbox` lists pending messages.
+        The receiver is woken if the service knows its class: from the project that ``podium up`` serves, or from a
+        ``podium run`` with that class. With a project, an address of a type that is not known is refused. Without one,
+        the message stays in the inbox of that address until its class is known. `podium inbox` lists pending messages.
 
         Args:
             agent: the receiver's address, ``type/key``; the tenant is the sender's.
@@ -168,6 +168,7 @@ class AgentContext(Generic[S]):
         Raises:
             InvalidAddress: ``agent`` is not an address, or one of another tenant.
             InvalidInput: ``message`` is not a JSON object.
+            UnknownAgentType: the project has no agent class of that type; nothing is sent.
             PodiumError: the turn is over.
         """
         if not isinstance(message, dict):

@@ -43,7 +43,7 @@ from podium.turn.busy import BusyPolicy
 from podium.turn.ports import Environment, WorkspaceRequest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import Json, JsonObject
@@ -112,6 +112,7 @@ class AgentHarness:
         directory: for its workspace; a temporary one by default.
         ids: one with a seeded generator gives the same ids in each run.
         config: its configuration, `AgentContext.config`; `configure` changes it.
+        known_types: the agent types of its project, which `AgentContext.tell` accepts; any by default.
         tenant: the agent's.
     """
 
@@ -126,11 +127,13 @@ class AgentHarness:
         directory: Path | None = None,
         ids: IdSource | None = None,
         config: Mapping[str, Json] | None = None,
+        known_types: Collection[str] | None = None,
         tenant: str = DEFAULT_TENANT,
     ) -> None:
         self._class = agent_class
         self._ids = ids or IdSource()
         self._config = _checked(config or {})
+        self._known_types = known_types
         self._holder = self._ids.other("harness_", 0)
         self._directory: AbstractContextManager[str] = (
             nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory(prefix="podium-harness-")
@@ -342,6 +345,7 @@ class AgentHarness:
             release_reserve=getattr(self.store, "make_room", lambda: False),  # a store on disk may have a reserve
             restore_reserve=getattr(self.store, "put_by", lambda: None),
             config=self._config,
+            known_types=lambda: self._known_types,
         )
         activation = Activation(self._class, self.address, lease, environment)
         try:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from podium.turn.snapshot_policy import MOST_TURNS
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
@@ -61,5 +61,7 @@ class Environment:
     """Restores the disk reserve, if there is space. Thread-safe."""
     config: JsonObject = field(default_factory=dict)
     """The agent's configuration, the same for the whole activation."""
+    known_types: Callable[[], Collection[str] | None] = lambda: None
+    """Returns the agent types that a turn may send messages to; ``None`` for any. Cheap; called for each message."""
     most_replayed_turns: int = MOST_TURNS
     """Turns after which a commit carries a snapshot; few in a simulation, so that short runs have snapshots."""

@@ -194,6 +194,7 @@ class TurnRunner:
             self._env.ids,
             ArtifactWriter(self._env.blobs, self.workspace.root, self._class.max_artifact_bytes),
             self._env.run_blocking,
+            self._env.known_types,
         )
         if message is not None:
             assert event_id is not None, "a message is recorded as an event"

@@ -15,13 +15,13 @@ from chronicle.journal.records import Draft, OutboxMessage
 from podium.agent.reply import Reply
 from podium.artifacts.artifacts import artifact_frame, artifact_payload
 from podium.artifacts.names import check_media_type, check_name, media_type_of
-from podium.errors import PodiumError
+from podium.errors import PodiumError, UnknownAgentType
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, USER_MESSAGE
 from podium.state.plain_json import plain_json
 from podium.turn.commit import user_message
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from pathlib import Path
 
     from chronicle.canonical import Json, JsonObject
@@ -71,6 +71,7 @@ class TurnScope:
         workspace: for history; ``None`` without one.
         artifacts: stores the contents of artifacts.
         run_blocking: makes the workspace's blocking calls.
+        known_types: returns the agent types that messages may be sent to; ``None`` for any.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class TurnScope:
         ids: IdSource,
         artifacts: ArtifactWriter,
         run_blocking: BlockingRunner = asyncio.to_thread,
+        known_types: Callable[[], Collection[str] | None] = lambda: None,
     ) -> None:
         self.turn = turn
         self._message = message
@@ -92,6 +94,7 @@ class TurnScope:
         self._ids = ids
         self._run_blocking = run_blocking
         self._replies_begun = 0
+        self._known_types = known_types
         self._collected = _Collected(artifacts)
 
     def steered(self, message: InboxMessage, publish: Callable[[Frame], None], event_id: EventId) -> TurnScope:
@@ -107,6 +110,7 @@ class TurnScope:
             self._ids,
             collected.artifacts,
             self._run_blocking,
+            self._known_types,
         )
         scope._collected = collected
         scope.record_message(message, event_id)
@@ -182,9 +186,13 @@ class TurnScope:
 
         Raises:
             InvalidInput: the message is not JSON.
+            UnknownAgentType: no class of the receiver's type is known.
             PodiumError: the turn is over.
         """
         self._check_open()
+        known = self._known_types()
+        if known is not None and receiver.agent_type not in known:
+            raise UnknownAgentType(receiver.agent_type, tuple(sorted(known)))
         now_ms = self._clock.now_ms()
         message_id = self._ids.message(now_ms)
         self._collected.outbox.append(

@@ -7,7 +7,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from chronicle.cli_kit.terminal import say
-from coordinator.cli.options import DEFAULT_HOME, BlobsUrlOption, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    BlobsUrlOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    ProjectOption,
+    home_of,
+)
 from coordinator.cli.terminal import warn
 from podium.turn.busy import BusyPolicy
 
@@ -23,6 +31,7 @@ __all__ = ["run"]
 
 
 def run(
+    context: typer.Context,
     spec: Annotated[str, typer.Argument(metavar="FILE.py:Class", help="The agent's file and class.")],
     *,
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="Which agent of that class.")] = "default",
@@ -33,6 +42,7 @@ def run(
     when_busy: Annotated[
         BusyPolicy, typer.Option("--when-busy", help="The policy if it is busy with another message.")
     ] = BusyPolicy.ENQUEUE,
+    project_file: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
     json: JsonOption = False,
@@ -41,21 +51,28 @@ def run(
     """Send messages to an agent; without --message, chat with it.
 
     In a chat each line is a message. Ctrl-C cancels a reply, Ctrl-D exits. The same --key addresses the same agent
-    again. With --json each frame of a reply is one line on stdout.
+    again. With --json each frame of a reply is one line on stdout. In a project, podium.toml gives the agent's
+    configuration and the environment of its service.
     """
     import asyncio  # noqa: PLC0415  all of these are slow to import, and --help needs none
 
     from coordinator.cli.inspection_cache import inspect_once  # noqa: PLC0415
+    from coordinator.environment import add_variables  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.registry.project import find_project, load_project  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
 
     Address("agent", key)  # An invalid key is refused before anything is started.
-    place = Home(home)
+    project = load_project(project_file) if project_file or find_project() else None
+    if project is not None:
+        add_variables(project.variables)  # for the service, if this command starts it
+    place = Home(home_of(context, home, project, project_file))
     info = inspect_once(place, spec)
     address = Address(info.agent_type, key)
     place.create(blobs_url)
-    agent = AgentRef(info.file, info.class_name, info.agent_type)
+    config = project.config.get(info.agent_type, {}) if project is not None else {}
+    agent = AgentRef(info.file, info.class_name, info.agent_type, config)
     raise typer.Exit(asyncio.run(_talk(place, agent, address, message, when_busy, json=json)))
 
 

@@ -10,7 +10,15 @@ import typer
 
 from chronicle.cli_kit.terminal import say, write_json
 from coordinator.cli.exits import ExitCode
-from coordinator.cli.options import DEFAULT_HOME, BlobsUrlOption, DebugOption, HomeOption, JsonOption, ProjectOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    BlobsUrlOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    ProjectOption,
+    home_of,
+)
 from coordinator.cli.terminal import warn
 
 if TYPE_CHECKING:
@@ -45,6 +53,9 @@ def up(
     ] = None,
     tls_cert: Annotated[Path | None, typer.Option("--tls-cert", metavar="FILE", help="Certificate chain, PEM.")] = None,
     tls_key: Annotated[Path | None, typer.Option("--tls-key", metavar="FILE", help="Its private key, PEM.")] = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Move awake agents to edited code with their next messages.")
+    ] = False,
     project: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
@@ -60,8 +71,7 @@ def up(
     from coordinator.registry.project import load_project  # noqa: PLC0415
 
     loaded = load_project(project)
-    given = context.get_parameter_source("home")
-    place = Home(loaded.home if project is not None and given is not None and given.name == "DEFAULT" else home)
+    place = Home(home_of(context, home, loaded, project))
     add_variables(loaded.variables)  # also for the service, which this process or its child starts
     place.create(blobs_url)
     reach = _Reach(
@@ -75,9 +85,9 @@ def up(
         tls_key.absolute() if tls_key is not None else None,
     )
     if detach:
-        _serve_detached(place, loaded, reach, json=json)
+        _serve_detached(place, loaded, reach, reload=reload, json=json)
     else:
-        _serve(place, loaded, reach, json=json)
+        _serve(place, loaded, reach, reload=reload, json=json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +144,7 @@ class _Reach:
         return found
 
 
-def _serve(home: Home, project: Project, reach: _Reach, *, json: bool) -> None:
+def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: bool) -> None:
     """Serve in this process."""
     import asyncio  # noqa: PLC0415
     import os  # noqa: PLC0415
@@ -146,6 +156,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, json: bool) -> None:
     from coordinator.gateway.process import Gateway  # noqa: PLC0415
     from coordinator.gateway.record import gateway_lock  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
+    from coordinator.registry.project import load_project  # noqa: PLC0415
     from coordinator.registry.resolve import resolve  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
 
@@ -174,7 +185,8 @@ def _serve(home: Home, project: Project, reach: _Reach, *, json: bool) -> None:
         gateway = Gateway(
             home=home,
             listener=listener,
-            resolve=lambda: resolve(project),
+            resolve=lambda: resolve(load_project(project.file)),
+            follow_edits=reload,
             access=access,
             rules=rules,
             stop_timeout_s=settings.stop_timeout_s,
@@ -190,12 +202,13 @@ def _serve(home: Home, project: Project, reach: _Reach, *, json: bool) -> None:
     say("ended: gateway, agents and service")
 
 
-def _serve_detached(home: Home, project: Project, reach: _Reach, *, json: bool) -> None:
+def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool, json: bool) -> None:
     """Serve in a process of its own, in a session of its own; return when it is ready."""
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from coordinator.gateway.detached import start_detached  # noqa: PLC0415
 
     arguments = ["up", *reach.arguments(), "--project", str(project.file), "--home", str(home.path)]
+    arguments += ["--reload"] if reload else []
     if not reach.no_auth:
         _show_key(home, _local_key(home))  # here, because what the other process says goes to a log
     with Progress() as progress:

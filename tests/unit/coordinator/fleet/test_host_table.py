@@ -61,5 +61,13 @@ def test_the_files_of_a_code_are_learned_unless_they_changed_meanwhile(tmp_path:
     helper.write_text("another")
     assert codes.stamp_of(code) != learned, "a module of the agent counts"
     assert codes.learn_sources(loaded, learned) is None
-    codes.drop(code)
+    codes.drop(code, "it raised")
     assert codes.get("hello") is None
+    assert codes.problems == {"hello": "it raised"}
+    assert codes.edited() == []
+    agent.write_text("import helper  # edited")
+    assert codes.edited() == [code]
+    assert codes.register(code)
+    assert (codes.edited(), codes.problems) == ([], {"hello": "it raised"})
+    codes.loads(code)
+    assert codes.problems == {}

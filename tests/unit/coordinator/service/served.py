@@ -7,10 +7,13 @@ from collections import defaultdict
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, cast
 
+from coordinator.registry.known_agents import KnownAgents
+from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.service.client import AgentRef, ServiceClient
 from coordinator.service.protocol import MAX_LINE, TERMINAL_FRAMES
 from coordinator.service.server import ServiceServer
 from coordinator.settings import Settings
+from podium.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -19,10 +22,10 @@ if TYPE_CHECKING:
     from coordinator.fleet.model import Code
     from coordinator.home import Home
     from coordinator.ray.router import Router
-    from podium.address import Address
     from podium.turn.stream import Frame
 
 AGENT = AgentRef("/agents/hello.py", "Hello", "hello")
+HELLO = Registry([RegisteredAgent("hello", AGENT.file, AGENT.class_name)])
 DEADLINE_S = 60
 
 
@@ -35,13 +38,23 @@ class Agents:
         self.said: defaultdict[str, asyncio.Queue[Frame | Exception]] = defaultdict(asyncio.Queue)
         self.delivered: list[tuple[Address, Code, str]] = []
         self.prepared: list[Code] = []
-        self.registered: list[Code] = []
+        self.known = KnownAgents()
+        self.told: list[KnownAgents] = []
+        self.reloads = 0
+        self.broken: dict[str, str] = {}
 
     async def prepare(self, address: Address, code: Code) -> None:
         self.prepared.append(code)
 
-    async def register(self, code: Code) -> None:
-        self.registered.append(code)
+    async def know(self, known: KnownAgents) -> None:
+        self.told.append(known)
+
+    async def reload(self) -> list[Address]:
+        self.reloads += 1
+        return [Address("hello", "awake")]
+
+    async def problems(self) -> dict[str, str]:
+        return self.broken
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
         self.delivered.append((address, code, message.message_id))

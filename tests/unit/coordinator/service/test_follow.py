@@ -11,12 +11,15 @@ import pytest
 
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource, MessageId
+from coordinator.fleet.model import Code
+from coordinator.registry.known_agents import KnownAgents
+from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.service.client import AgentRef, ServiceError, ServiceRefused
 from coordinator.service.protocol import PROTOCOL
 from podium.errors import HostDied
 from podium.messages.inbox import drop_message
 from podium.turn.busy import BusyPolicy
-from tests.unit.coordinator.service.served import AGENT, Agents, client_of, serving
+from tests.unit.coordinator.service.served import AGENT, HELLO, Agents, client_of, serving
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -46,7 +49,7 @@ def text(frames: list[dict[str, Any]]) -> str:
 async def test_a_message_is_delivered_without_a_follower(home: Home) -> None:
     agents = Agents()
     async with serving(home, agents), client_of(home) as client:
-        await client.register([AGENT])
+        await client.register(HELLO)
         admitted = await client.admit("hello/a", {"text": "hi"}, "once")
         assert (admitted.position, admitted.before, admitted.repeated) == (1, 0, False)
         await until(lambda: [message_id for _, _, message_id in agents.delivered] == [admitted.message_id])
@@ -64,7 +67,7 @@ async def test_an_address_of_an_unknown_type_is_refused_and_nothing_is_stored(ho
         with pytest.raises(ServiceRefused, match="no agent class of type 'hello': no types are known") as refused:
             await client.admit("hello/a", {"text": "hi"})
         assert refused.value.kind == "UnknownAgentType"
-        await client.register([AgentRef("/agents/b.py", "B", "bee"), AgentRef("/agents/a.py", "A", "ant")])
+        await client.register(Registry([RegisteredAgent("bee", "/b.py", "B"), RegisteredAgent("ant", "/a.py", "A")]))
         with pytest.raises(ServiceRefused, match="the known types are ant, bee"):
             await client.admit("hello/a", {"text": "hi"})
     with closing(home.journal()) as journal:
@@ -84,23 +87,72 @@ async def test_a_type_that_a_message_brought_along_is_known(home: Home) -> None:
 async def test_what_is_registered_replaces_what_was_and_two_classes_of_a_type_are_refused(home: Home) -> None:
     agents = Agents()
     async with serving(home, agents), client_of(home) as client:
-        await client.register([AGENT])
-        other = AgentRef("/agents/other.py", "Other", "hello")
+        await client.register(HELLO)
+        other = RegisteredAgent("hello", "/agents/other.py", "Other")
         with pytest.raises(ServiceRefused, match="two agent classes have the type 'hello'") as refused:
-            await client.register([AGENT, other])
+            await client._ask({"op": "register", "agents": [*HELLO.to_wire(), other.to_wire()]})
         assert refused.value.kind == "InvalidInput"
-        assert (await client.status())["registry"] == [
-            {"agent_type": "hello", "file": AGENT.file, "class": AGENT.class_name}
-        ]
-        await client.register([])
+        entry = {"agent_type": "hello", "file": AGENT.file, "class": AGENT.class_name}
+        assert (await client.status())["registry"] == [{**entry, "problem": None}]
+        agents.broken["hello"] = "syntax error"
+        assert (await client.status())["registry"] == [{**entry, "problem": "syntax error"}]
+        await client.register(Registry())
         assert (await client.status())["registry"] == []
-    assert [code.class_name for code in agents.registered] == ["Hello"]
+    assert [known.types_to_tell for known in agents.told] == [("hello",), ()]
+
+
+async def test_a_reload_is_asked_for_and_follows_what_is_known(home: Home) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client:
+        assert await client.register(HELLO) == []
+        assert agents.reloads == 0
+        assert await client.register(HELLO, reload=True) == ["hello/awake"]
+        assert (agents.reloads, len(agents.told)) == (1, 2)
+        with pytest.raises(ServiceRefused, match="'reload' must be true or false"):
+            await client._ask({"op": "register", "agents": [], "reload": 1})
+
+
+async def test_messages_follow_edits_if_the_registry_says_so(home: Home) -> None:
+    agents = Agents()
+    async with serving(home, agents), client_of(home) as client:
+        await client.register(HELLO, follow_edits=True)
+        await client.admit("hello/a", {"text": "one"})
+        assert agents.prepared == [Code(AGENT.file, AGENT.class_name, "hello")]
+        await client.register(HELLO, reload=True)
+        await client.admit("hello/a", {"text": "two"})
+        assert len(agents.prepared) == 2
+        await client.register(HELLO, follow_edits=False)
+        await client.admit("hello/a", {"text": "three"})
+        assert len(agents.prepared) == 2
+
+
+async def test_a_service_that_follows_a_killed_one_knows_what_that_knew(home: Home) -> None:
+    agents = Agents()
+    agents.known = KnownAgents(HELLO)
+    async with serving(home, agents), client_of(home) as client:
+        await client.admit("hello/a", {"text": "one"})
+        with pytest.raises(ServiceRefused, match="the known types are hello"):
+            await client.admit("bye/a", {"text": "one"})
+
+
+async def test_a_message_brings_its_class_and_configuration_along(home: Home) -> None:
+    agents = Agents()
+    configured = AgentRef(AGENT.file, AGENT.class_name, "hello", {"model": "small"})
+    async with serving(home, agents), client_of(home) as client:
+        for _ in range(2):
+            await anext(aiter(client.send(configured, "a", {"text": "one"})))
+        (known,) = agents.told
+        assert (known.config_of("hello"), known.types, known.types_to_tell) == ({"model": "small"}, ("hello",), None)
+        await client.register(Registry([RegisteredAgent("hello", AGENT.file, AGENT.class_name, {"model": "large"})]))
+        assert agents.told[-1].config_of("hello") == {"model": "large"}
+        await anext(aiter(client.send(AgentRef("/b.py", "B", "bee"), "a", {"text": "one"})))
+        assert agents.told[-1].types_to_tell == ("bee", "hello")
 
 
 async def test_followers_come_at_any_time_and_get_the_attempt_from_its_beginning(home: Home) -> None:
     agents = Agents()
     async with serving(home, agents), client_of(home) as client, client_of(home) as other:
-        await client.register([AGENT])
+        await client.register(HELLO)
         message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
         async with asyncio.TaskGroup() as tasks:
             first = tasks.create_task(followed(client, message_id))
@@ -121,7 +173,7 @@ async def test_followers_come_at_any_time_and_get_the_attempt_from_its_beginning
 async def test_a_message_is_delivered_to_the_end_though_its_followers_leave(home: Home) -> None:
     agents = Agents()
     async with serving(home, agents), client_of(home) as client:
-        await client.register([AGENT])
+        await client.register(HELLO)
         message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
         async with client_of(home) as hasty:
             agents.say(message_id, START)
@@ -135,7 +187,7 @@ async def test_the_failure_of_a_wake_is_told_and_the_next_follower_makes_it_wake
 ) -> None:
     agents = Agents()
     async with serving(home, agents), client_of(home) as client:
-        await client.register([AGENT])
+        await client.register(HELLO)
         message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
         agents.say(message_id, START)
         follower = client.follow("hello/a", message_id)
@@ -153,7 +205,7 @@ async def test_the_failure_of_a_wake_is_told_and_the_next_follower_makes_it_wake
 async def test_a_settled_message_is_read_from_the_journal(home: Home) -> None:
     agents = Agents()
     async with serving(home, agents), client_of(home) as client:
-        await client.register([AGENT])
+        await client.register(HELLO)
         message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
     with closing(home.journal()) as journal:
         (session,) = journal.sessions("hello/a")
@@ -171,13 +223,13 @@ async def test_a_settled_message_is_read_from_the_journal(home: Home) -> None:
 
 async def test_after_a_restart_a_follower_of_a_pending_message_makes_its_delivery_begin(home: Home) -> None:
     async with serving(home, Agents()), client_of(home) as client:
-        await client.register([AGENT])
+        await client.register(HELLO)
         message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
     after = Agents()
     async with serving(home, after), client_of(home) as client:
         with pytest.raises(ServiceRefused, match="no agent class of type 'hello'"):
             await followed(client, message_id)
-        await client.register([AGENT])
+        await client.register(HELLO)
         after.say(message_id, START, delta("here"), END)
         assert text(await followed(client, message_id)) == "here"
 
@@ -186,7 +238,7 @@ async def test_a_slow_follower_delays_no_other_request_and_gets_merged_text(home
     """The slow one takes a frame and then none, while far more is said than any buffer of a socket holds."""
     agents, pieces, piece = Agents(), 2000, "x" * 5000
     async with serving(home, agents), client_of(home) as client:
-        await client.register([AGENT])
+        await client.register(HELLO)
         message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
         slow = client.follow("hello/a", message_id)
         agents.say(message_id, START)
@@ -202,7 +254,7 @@ async def test_a_slow_follower_delays_no_other_request_and_gets_merged_text(home
 async def test_a_client_that_does_not_read_delays_no_other_client(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     agents, pieces, piece = Agents(), 2000, "x" * 5000
     async with serving(home, agents) as server, client_of(home) as client:
-        await client.register([AGENT])
+        await client.register(HELLO)
         message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
         _, writer = await asyncio.open_unix_connection(home.socket_path, limit=1)
         for request_id in range(20):
@@ -255,7 +307,7 @@ async def test_streams_go_on_while_the_service_ends_and_then_the_connection_ends
     async with AsyncExitStack() as clients:
         async with serving(home, agents) as server:
             client = await clients.enter_async_context(client_of(home))
-            await client.register([AGENT])
+            await client.register(HELLO)
             message_id = (await client.admit("hello/a", {"text": "hi"})).message_id
             reading = asyncio.ensure_future(read(client, message_id))
             server.admit_no_more()

@@ -11,7 +11,7 @@ import pytest
 from coordinator.service import connecting, link
 from coordinator.service.client import ServiceClient, ServiceError, ServiceRefused
 from coordinator.service.link import ServiceLink
-from tests.unit.coordinator.service.served import AGENT, DEADLINE_S, Agents, serving
+from tests.unit.coordinator.service.served import DEADLINE_S, HELLO, Agents, serving
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ async def test_callers_share_one_attempt_and_the_callbacks_come_before_them(
 
     async def prepare(client: ServiceClient) -> None:
         await client.pin()
-        await client.register([AGENT])
+        await client.register(HELLO)
         connected.append(client)
 
     async with asyncio.timeout(DEADLINE_S), ServiceLink(home, start=True) as the_link:

@@ -12,6 +12,7 @@ import pytest
 
 from coordinator.client_messages import Admission
 from coordinator.ray.router import Router
+from coordinator.registry.known_agents import KnownAgents
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
 from coordinator.service.connecting import connect
 from coordinator.service.server import ServiceServer
@@ -34,8 +35,12 @@ class Answering:
     """A router whose agents answer at once."""
 
     notice = None
+    known = KnownAgents()
 
     async def prepare(self, address: Address, code: Code) -> None:
+        await asyncio.sleep(0)
+
+    async def know(self, known: KnownAgents) -> None:
         await asyncio.sleep(0)
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[dict[str, Any]]:
@@ -45,7 +50,7 @@ class Answering:
 class Silent:
     """A coordinator that never answers."""
 
-    prepare = remote = property(lambda self: self)
+    prepare = know = remote = property(lambda self: self)
 
     def __call__(self, *_: object) -> asyncio.Future[None]:
         return asyncio.get_running_loop().create_future()

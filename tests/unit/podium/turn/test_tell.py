@@ -173,3 +173,16 @@ async def test_unusable_receivers_and_messages_are_refused() -> None:
         await agent.send({"text": "go"})
         assert [type(error) for error in caught] == [InvalidAddress, InvalidAddress, InvalidInput, InvalidInput]
         assert not agent.store.outbox()
+
+
+async def test_a_type_that_the_project_does_not_have_is_refused() -> None:
+    store = MemoryJournalStore()
+    async with AgentHarness(Echo, "a", store=store, known_types={"echo", "clerk"}) as agent:
+        answer = await agent.send({"text": "go", "to": ["clerk/x", "clark/x"]})
+        assert answer.error == {
+            "type": "UnknownAgentType",
+            "message": "no agent class of type 'clark': the known types are clerk, echo",
+        }
+        assert list(store.outbox()) == []
+        assert (await agent.send({"text": "go", "to": ["clerk/x"]})).ok
+        assert [message.target for message in store.outbox()] == ["clerk/x"]

@@ -1,0 +1,52 @@
+"""``podium reload``: having a running service use the project file and the code as they are now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import typer
+
+from chronicle.cli_kit.terminal import say, write_json, write_line
+from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, ProjectOption, home_of
+from coordinator.cli.service_call import call_service
+
+if TYPE_CHECKING:
+    from coordinator.registry.reloading import Reloaded
+    from coordinator.service.client import ServiceClient
+
+__all__ = ["reload"]
+
+
+def reload(
+    context: typer.Context,
+    *,
+    project: ProjectOption = None,
+    home: HomeOption = DEFAULT_HOME,
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Read podium.toml again; agents move to edited code and configuration after their running turns.
+
+    Sleeping agents have them when they wake. The environment and the settings of a running service do not change.
+    """
+    from coordinator.registry.project import load_project  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.registry.reloading import reload_project  # noqa: PLC0415
+
+    loaded = load_project(project)
+    home, file = home_of(context, home, loaded, project), loaded.file
+
+    async def ask(client: ServiceClient) -> Reloaded:
+        return await reload_project(client, file)
+
+    done = call_service(home, "reading the agents' code", ask)
+    if json:
+        write_json({"service": done is not None, **(done.to_wire() if done is not None else {})})
+        return
+    if done is None:
+        say(f"no service is running; the next one reads {file}")
+        return
+    for agent in done.agents:
+        write_line(agent)
+    say(f"{file} is in use: {', '.join(done.registry.types)}; awake agents that move: {len(done.agents)}")
+    if done.restart_for:
+        say(f"start the service again to give its agents other values of {', '.join(done.restart_for)}")

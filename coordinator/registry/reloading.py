@@ -1,0 +1,89 @@
+"""Reloading: a running service gets the project file and the code as they are now."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from coordinator.registry.project import load_project
+from coordinator.registry.resolve import resolve
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from coordinator.process_environment import ProcessEnvironment
+    from coordinator.registry.project import Project
+    from coordinator.registry.registry import Registry
+
+__all__ = ["Registrar", "Reloaded", "register_project", "reload_project"]
+
+
+class Registrar(Protocol):
+    """A connection to a service, as far as reloading uses it: `coordinator.service.client.ServiceClient`."""
+
+    surroundings: ProcessEnvironment | None
+
+    async def register(
+        self, registry: Registry, *, reload: bool = False, follow_edits: bool | None = None
+    ) -> list[str]:
+        """Set the agent types that are known."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reloaded:
+    """The result of a reload."""
+
+    registry: Registry
+    agents: Sequence[str]
+    """The addresses of the awake agents that move to other code or another configuration after their running turns."""
+    restart_for: Sequence[str]
+    """Names of variables of the project that the running service does not have: they need its restart."""
+
+    def to_wire(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        return {
+            "types": list(self.registry.types),
+            "reloaded": list(self.agents),
+            "restart_for": list(self.restart_for),
+        }
+
+
+async def register_project(service: Registrar, file: Path, *, follow_edits: bool = False) -> Registry:
+    """Register the agent classes of a project file with a service that was connected just now.
+
+    Args:
+        follow_edits: have each message to an awake agent handled by the current code and configuration.
+
+    Raises:
+        NotFound, InvalidInput, AgentLoadError: as `load_project` and `resolve`; nothing was registered.
+    """
+    _, registry = await asyncio.to_thread(_read, file)
+    await service.register(registry, follow_edits=follow_edits)
+    return registry
+
+
+async def reload_project(service: Registrar, file: Path) -> Reloaded:
+    """Read a project file again, and have its agents move to the current code and configuration.
+
+    Awake agents whose code or configuration is another one end after their running turns, and their next messages are
+    handled by new processes. Settings and environment of a running service do not change.
+
+    Raises:
+        NotFound, InvalidInput, AgentLoadError: as `load_project` and `resolve`; nothing was changed.
+    """
+    project, registry = await asyncio.to_thread(_read, file)
+    moving = await service.register(registry, reload=True)
+    return Reloaded(registry, moving, _not_in(service.surroundings, project))
+
+
+def _read(file: Path) -> tuple[Project, Registry]:
+    project = load_project(file)
+    return project, resolve(project)
+
+
+def _not_in(service: ProcessEnvironment | None, project: Project) -> list[str]:
+    """Return the names of a project's variables that a service does not have with these values."""
+    return service.without(project.variables) if service is not None else []
