@@ -26,6 +26,7 @@ from coordinator.gateway.record import GatewayRecord, write_record
 from coordinator.gateway.serving import server_config
 from coordinator.operations.agents import HomeAgents
 from coordinator.service.link import ServiceLink
+from coordinator.streams.message_streams import MessageStreams
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
@@ -124,10 +125,10 @@ class Gateway:
 
     async def _serve(self, link: ServiceLink, stopping: asyncio.Event) -> None:
         agents = HomeAgents(self.home, link)
-        app = create_app(agents, self.access.access, keys_of_home=self.access.administration)
-        server = _Server(server_config(app, self.rules, SystemClock()))
         try:
-            async with asyncio.TaskGroup() as tasks:
+            async with MessageStreams(link.client) as streams, asyncio.TaskGroup() as tasks:
+                app = create_app(agents, self.access.access, streams, keys_of_home=self.access.administration)
+                server = _Server(server_config(app, self.rules, SystemClock()))
                 serving = tasks.create_task(server.serve(sockets=[self.listener]), name="http")
                 started = tasks.create_task(server.is_serving.wait(), name="http-start")
                 await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
@@ -139,6 +140,7 @@ class Gateway:
                 try:
                     await self._end_service(link)
                 finally:
+                    streams.close()
                     await self._close(server, serving)
         finally:
             agents.close()

@@ -141,7 +141,7 @@ class ServiceClient:
         message: dict[str, Any],
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
-    ) -> AsyncIterator[Frame]:
+    ) -> AsyncGenerator[Frame, None]:
         """Send a message and yield its frames, the terminal one last.
 
         Ending the iteration early does not cancel the message; `cancel` does.
@@ -187,7 +187,7 @@ class ServiceClient:
         }
         return AdmittedMessage(**await self._ask(request))
 
-    async def follow(self, agent: str, message_id: str) -> AsyncIterator[Frame]:
+    async def follow(self, agent: str, message_id: str) -> AsyncGenerator[Frame, None]:
         """Yield the frames of an admitted message from the beginning of its attempt, the terminal one last.
 
         Attempts that failed before are told by ``turn_retry``. Frames of a message that is settled are read from the
