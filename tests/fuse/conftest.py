@@ -1,4 +1,10 @@
-"""A zygote for each test that wants one, ended by process id, whatever the test did to it."""
+"""A zygote for each test that wants one, ended by process id, whatever the test did to it.
+
+Tests that mount run with both transports. A test of what is the same code under both, such as the calls over the
+control socket, prefork processes and workspaces that are opened and taken over, is marked ``one_transport``: with the
+other transport than the default it counts as slow, so only `make nightly` runs it. Not marked is what each transport
+does itself: mounting and unmounting, requests and their answers, parked, deferred and interrupted ones, invalidation.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +15,7 @@ import sys
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -169,6 +175,15 @@ def running_mirror(
             process.wait(DEADLINE_S)
             print((directory / "log").read_text())
             mounts.unmount_all_under(directory)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Count a test that is marked ``one_transport`` as slow with the other transport than the default."""
+    for item in items:
+        case: Any = getattr(item, "callspec", None)
+        if item.get_closest_marker("one_transport") and case.params["transport"] != availability.DEFAULT_TRANSPORT:
+            item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", params=availability.TRANSPORTS)

@@ -86,6 +86,7 @@ def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(tmp_path: Path, mo
             assert [mount["restarts"] for mount in list_mounts(socket)] == [0, 0]
 
 
+@pytest.mark.one_transport
 def test_a_diff_of_many_lines_hinders_nobody(tmp_path: Path, transport: Transport) -> None:
     socket = tmp_path / "zygote.sock"
     # Half a second is enough for all of it, and minutes if it took as long as the lines times themselves.
@@ -170,6 +171,7 @@ def test_a_server_that_opens_its_layer_gets_on_if_it_computes() -> None:
         busy.kill()
 
 
+@pytest.mark.one_transport
 def test_a_server_that_was_stopped_while_it_waited_is_replaced(tmp_path: Path, transport: Transport) -> None:
     with running_mirror(tmp_path, transport, request_deadline_s=PATIENCE_S) as node:
         workspace, other = node.workspace(), node.workspace("other")
@@ -186,6 +188,7 @@ def test_a_server_that_was_stopped_while_it_waited_is_replaced(tmp_path: Path, t
         assert "hangs and is ended" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.one_transport
 def test_a_server_that_hangs_as_it_opens_its_layer_is_replaced(tmp_path: Path, transport: Transport) -> None:
     with running_mirror(tmp_path, transport, request_deadline_s=PATIENCE_S) as node:
         workspace = node.workspace("stuck")

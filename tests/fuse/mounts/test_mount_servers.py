@@ -90,6 +90,7 @@ def test_files_of_a_mount_are_there_at_once_and_go_with_it(node: Node) -> None:
     assert list_mounts(node.socket) == []
 
 
+@pytest.mark.one_transport
 def test_the_port_is_spoken_over_the_socket(node: Node) -> None:
     workspace = node.workspace()
     workspace.begin_turn(7)
@@ -109,10 +110,12 @@ def test_the_port_is_spoken_over_the_socket(node: Node) -> None:
         workspace.history("missing")
 
 
+@pytest.mark.one_transport
 def test_names_that_are_not_utf8_cross_the_socket(node: Node) -> None:
     assert node.workspace().history(os.fsdecode(b"\xff\xfe"))
 
 
+@pytest.mark.one_transport
 def test_a_bug_in_a_command_is_an_error_there_and_the_mount_goes_on(node: Node) -> None:
     workspace = node.workspace()
     with pytest.raises(Unavailable, match="ZeroDivisionError"):
@@ -120,6 +123,7 @@ def test_a_bug_in_a_command_is_an_error_there_and_the_mount_goes_on(node: Node) 
     (workspace.root / "a").write_text("still here")
 
 
+@pytest.mark.one_transport
 def test_calls_from_several_threads_wait_for_each_other(node: Node) -> None:
     workspace = node.workspace()
     failures: list[BaseException] = []
@@ -154,6 +158,7 @@ def test_a_killed_server_is_replaced_and_calls_go_on(node: Node) -> None:
             os.pwrite(old, b"lost?", 0)
 
 
+@pytest.mark.one_transport
 def test_a_server_that_is_killed_while_it_adopts_is_replaced_by_one_on_the_adopted_tree(node: Node) -> None:
     workspace = node.workspace()
     sealed = workspace.seal()
@@ -162,6 +167,7 @@ def test_a_server_that_is_killed_while_it_adopts_is_replaced_by_one_on_the_adopt
     assert base_of(node) == sealed
 
 
+@pytest.mark.one_transport
 def test_a_server_that_is_killed_while_it_refuses_a_tree_is_replaced_by_one_on_the_same_base(node: Node) -> None:
     workspace = node.workspace()
     workspace.seal()
@@ -172,6 +178,7 @@ def test_a_server_that_is_killed_while_it_refuses_a_tree_is_replaced_by_one_on_t
     assert base_of(node) == workspace.base
 
 
+@pytest.mark.one_transport
 def test_a_server_that_dies_at_once_again_and_again_is_given_up(node: Node) -> None:
     with pytest.raises(Unavailable, match="ended before it was up"):
         node.open("broken")
@@ -180,6 +187,7 @@ def test_a_server_that_dies_at_once_again_and_again_is_given_up(node: Node) -> N
     assert not mountinfo.is_mounted(node.mounts / "broken")
 
 
+@pytest.mark.one_transport
 def test_a_layer_that_cannot_be_opened_says_why(node: Node) -> None:
     with pytest.raises(Corrupt, match="its log is damaged"):
         node.open("refused")
@@ -249,6 +257,7 @@ def test_a_server_that_dies_of_an_operation_fails_its_caller_and_the_mount_comes
     assert (workspace.root / "a").read_text() == "kept"
 
 
+@pytest.mark.one_transport
 def test_a_hanging_server_is_killed_when_it_is_to_go(node: Node) -> None:
     workspace = node.workspace()
     (node.layers / "w" / "hang").write_text("x")
@@ -260,6 +269,7 @@ def test_a_hanging_server_is_killed_when_it_is_to_go(node: Node) -> None:
     assert not mountinfo.is_mounted(workspace.root)
 
 
+@pytest.mark.one_transport
 def test_a_newer_epoch_takes_over_and_an_older_one_is_refused(node: Node) -> None:
     old = node.workspace(epoch=1)
     (old.root / "a").write_text("x")
@@ -276,6 +286,7 @@ def test_a_newer_epoch_takes_over_and_an_older_one_is_refused(node: Node) -> Non
     assert (new.root / "a").read_text() == "x"
 
 
+@pytest.mark.one_transport
 def test_two_takeovers_at_once_leave_one_mount(node: Node) -> None:
     node.open(epoch=1)
     outcomes: list[object] = []
@@ -297,6 +308,7 @@ def test_two_takeovers_at_once_leave_one_mount(node: Node) -> None:
     assert mountinfo.is_mounted(node.mounts / "w")
 
 
+@pytest.mark.one_transport
 def test_a_mount_is_not_taken_away_by_another_workspace(node: Node) -> None:
     used = node.workspace()
     with (used.root / "a").open("w") as file:
@@ -307,6 +319,7 @@ def test_a_mount_is_not_taken_away_by_another_workspace(node: Node) -> None:
     assert [mount["workspace_id"] for mount in list_mounts(node.socket)] == ["w"]
 
 
+@pytest.mark.one_transport
 def test_another_workspace_waits_for_a_mount_that_is_ending(node: Node) -> None:
     used = node.workspace()
     os.kill(pid_of(node), signal.SIGSTOP)  # it is killed after some seconds
@@ -426,6 +439,7 @@ def test_a_kill_of_everything_at_once_is_cleaned_up_by_the_next_start(tmp_path: 
             assert (second.workspace("w3").root / "a").read_text() == "kept"
 
 
+@pytest.mark.one_transport
 def test_the_zygote_ends_with_its_owner(tmp_path: Path, transport: Transport) -> None:
     with (
         subprocess.Popen(["sleep", "3600"]) as owner,
@@ -439,6 +453,7 @@ def test_the_zygote_ends_with_its_owner(tmp_path: Path, transport: Transport) ->
         assert launcher.is_running(node.socket) is None
 
 
+@pytest.mark.one_transport
 def test_fifty_at_once(node: Node) -> None:
     opened: list[FuseWorkspace] = []
     failures: list[BaseException] = []
@@ -467,6 +482,7 @@ def test_fifty_at_once(node: Node) -> None:
     assert [path.name for path in node.socket.parent.iterdir()] == ["zygote.sock.lock"]
 
 
+@pytest.mark.one_transport
 def test_a_second_zygote_on_the_socket_is_refused(node: Node) -> None:
     with pytest.raises(Conflict, match="runs at"):
         Zygote(node.socket, node.mounts, open_mirror)
@@ -480,6 +496,7 @@ def test_nobody_there_is_unavailable(tmp_path: Path) -> None:
         list_mounts(tmp_path / "none" / "z.sock")
 
 
+@pytest.mark.one_transport
 def test_a_deep_home_is_not_too_long_for_a_socket(tmp_path: Path, transport: Transport) -> None:
     deep = tmp_path / ("d" * 80) / ("e" * 80)
     deep.mkdir(parents=True)

@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.fuse.zygote import launcher
 from tests.fuse.conftest import DEADLINE_S, Node, prefork_process_of, running_mirror, served, wait_for_end
@@ -61,12 +63,14 @@ def test_a_zygote_ends_though_its_template_was_stopped(node: Node) -> None:
     assert node.process.wait(DEADLINE_S) == 0
 
 
+@pytest.mark.one_transport
 def test_a_server_is_forked_before_it_is_wanted(node: Node) -> None:
     for name in ("one", "two", "three"):
         spare = spare_of(node)
         assert server_of(node, name) == spare
 
 
+@pytest.mark.one_transport
 def test_a_spare_that_was_killed_is_done_without(node: Node) -> None:
     spare = spare_of(node)
     os.kill(spare, signal.SIGKILL)
@@ -76,6 +80,7 @@ def test_a_spare_that_was_killed_is_done_without(node: Node) -> None:
     assert spare_of(node) not in (spare, server)
 
 
+@pytest.mark.one_transport
 def test_a_spare_that_was_stopped_is_replaced(tmp_path: Path, transport: Transport) -> None:
     with running_mirror(tmp_path, transport, request_deadline_s=4) as node:
         spare = spare_of(node)
@@ -85,6 +90,7 @@ def test_a_spare_that_was_stopped_is_replaced(tmp_path: Path, transport: Transpo
         assert "a mount server hangs and is ended" in (tmp_path / "log").read_text()
 
 
+@pytest.mark.one_transport
 def test_a_spare_outlives_its_template_and_ends_with_the_zygote(node: Node) -> None:
     prefork = prefork_process_of(node.process.pid)
     spare = spare_of(node)
@@ -95,6 +101,7 @@ def test_a_spare_outlives_its_template_and_ends_with_the_zygote(node: Node) -> N
     wait_for_end(spare)
 
 
+@pytest.mark.one_transport
 def test_a_spare_that_a_dead_template_did_not_get_to_is_forked_by_the_next(node: Node) -> None:
     spare, prefork = spare_of(node), prefork_process_of(node.process.pid)
     os.kill(prefork, signal.SIGSTOP)

@@ -46,6 +46,7 @@ def taken(directory: Path) -> int:
     return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
 
 
+@pytest.mark.one_transport
 def test_a_large_file_is_on_the_disk_once(chronicle: Command) -> None:
     root = chronicle.mount()
     (root / "large").write_bytes(LARGE)
@@ -71,6 +72,7 @@ def test_a_large_file_is_on_the_disk_once(chronicle: Command) -> None:
     assert (root / "large").read_bytes() == LARGE[:3_000_000] + b"changed" + LARGE[3_000_007:]
 
 
+@pytest.mark.one_transport
 def test_gc_frees_what_was_kept_under_another_limit(chronicle: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHRONICLE_WARM_BYTES", str(10 * len(LARGE)))
     (chronicle.mount() / "large").write_bytes(LARGE)
@@ -116,6 +118,7 @@ def test_who_has_a_file_open_or_mapped_goes_on_with_it(chronicle: Command) -> No
     assert (chronicle.mount() / "mapped").read_bytes() == expected
 
 
+@pytest.mark.one_transport
 def test_a_server_that_is_killed_after_a_commit_loses_nothing(chronicle: Command) -> None:
     root = chronicle.mount()
     (root / "large").write_bytes(LARGE)

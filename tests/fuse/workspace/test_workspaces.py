@@ -80,6 +80,7 @@ def home(tmp_path: Path, transport: Transport) -> Iterator[Home]:
         running.end()
 
 
+@pytest.mark.one_transport
 def test_versions_are_read_as_files_and_over_the_socket(home: Home) -> None:
     workspace = home.open().workspace
     path = workspace.root / "notes.txt"
@@ -149,6 +150,7 @@ def test_an_adopted_tree_is_the_base_of_the_next_server(home: Home) -> None:
     assert workspace.seal() == sealed
 
 
+@pytest.mark.one_transport
 def test_a_takeover_recovers_what_was_not_committed(home: Home) -> None:
     workspace = home.open(epoch=1).workspace
     (workspace.root / "a").write_text("committed")
@@ -164,6 +166,7 @@ def test_a_takeover_recovers_what_was_not_committed(home: Home) -> None:
         workspace.seal()
 
 
+@pytest.mark.one_transport
 def test_a_workspace_opens_from_the_store_on_another_node(home: Home, tmp_path: Path) -> None:
     workspace = home.open().workspace
     (workspace.root / "dir").mkdir()
@@ -177,6 +180,7 @@ def test_a_workspace_opens_from_the_store_on_another_node(home: Home, tmp_path: 
     elsewhere.workspace.close()
 
 
+@pytest.mark.one_transport
 def test_a_damaged_layer_is_refused_and_named(home: Home) -> None:
     workspace = home.open().workspace
     (workspace.root / "a").write_text("x")
@@ -187,6 +191,7 @@ def test_a_damaged_layer_is_refused_and_named(home: Home) -> None:
         home.open()
 
 
+@pytest.mark.one_transport
 def test_another_client_attaches_to_a_mount(home: Home) -> None:
     workspace = home.open().workspace
     (workspace.root / "a").write_text("x")
@@ -240,6 +245,7 @@ def test_starting_twice_finds_the_first_and_nothing_is_left_when_it_ends(home: H
     assert mountinfo.fuse_mounts_under(home.directory) == []
 
 
+@pytest.mark.one_transport
 def test_a_zygote_imports_nothing_from_where_it_is_started(
     tmp_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch
 ) -> None:
