@@ -47,6 +47,7 @@ def url() -> str:
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chronicle.blobs.media.fsspec_objects._BACKOFF_S", 0.01)
+    monkeypatch.setattr("chronicle.blobs.media.fsspec_objects._LONGEST_PAUSE_S", 0.05)
     monkeypatch.setenv("CHRONICLE_STORE_PATIENCE_S", "0")  # five attempts
 
 
@@ -89,8 +90,8 @@ def test_what_does_not_pass_is_said_and_mends_itself(s3: S3Server, proxy: Faulty
 
 
 def test_a_request_that_is_not_answered_has_a_deadline(s3: S3Server, proxy: FaultyProxy, url: str) -> None:
-    objects = open_remote(url, options(s3, proxy), Patience(attempts=20, request_s=2, repeat_s=0))
-    hasty = open_remote(url, options(s3, proxy), Patience(attempts=2, request_s=2, repeat_s=0))
+    objects = open_remote(url, options(s3, proxy), Patience(attempts=20, request_s=0.5, repeat_s=0))
+    hasty = open_remote(url, options(s3, proxy), Patience(attempts=2, request_s=0.5, repeat_s=0))
     objects.write("here", [b"x"])
     proxy.fail("stall", 1)
     assert objects.read("here") == b"x"

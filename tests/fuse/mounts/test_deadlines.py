@@ -58,7 +58,7 @@ def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(tmp_path: Path, mo
     socket = tmp_path / "zygote.sock"
     with running_s3(tmp_path / "s3") as s3, running_proxy(s3.port) as proxy:
         point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
-        launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), request_deadline_s=6)
+        launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), request_deadline_s=PATIENCE_S)
         with ExitStack() as opened:
             opened.callback(lambda: print((tmp_path / "log").read_text()))
             opened.callback(launcher.shut_down, socket)
