@@ -14,6 +14,8 @@ from podium.turn.busy import BusyPolicy
 from podium.turn.journal_frames import retry_frames, settled_frames
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chronicle.blobs.port import BlobReader
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId
@@ -83,14 +85,24 @@ class Admission:
 
     Args:
         inbox_limit: messages that may be pending for one agent.
+        check: raises if the tenant of an agent may not have another message; ``None``: each may.
     """
 
-    def __init__(self, store: JournalStore, blobs: BlobReader, ids: IdSource, clock: Clock, inbox_limit: int) -> None:
+    def __init__(
+        self,
+        store: JournalStore,
+        blobs: BlobReader,
+        ids: IdSource,
+        clock: Clock,
+        inbox_limit: int,
+        check: Callable[[Address], None] | None = None,
+    ) -> None:
         self._store = store
         self._blobs = blobs
         self._ids = ids
         self._clock = clock
         self._inbox_limit = inbox_limit
+        self._check = check
 
     def admit(self, address: Address, body: bytes, idempotency_key: str | None, when_busy: BusyPolicy) -> Admitted:
         """Append a message durably to its agent's inbox; the agent need not exist yet.
@@ -104,7 +116,10 @@ class Admission:
             AgentBusy: the policy is ``REJECT``, and a message is pending or being handled; nothing was stored.
             InboxFull: too many messages are pending.
             IdempotencyConflict: the key was used with another body.
+            QuotaExceeded: the agent's tenant has as much as it may have.
         """
+        if self._check is not None:
+            self._check(address)
         now_ms = self._clock.now_ms()
         session = self._store.ensure_session(
             address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant

@@ -1,28 +1,49 @@
 """Quotas of tenants: what is allowed, and what is refused at admission.
 
-A quota limits what callers of a tenant make its agents do. It is checked where a message is admitted, in the one
-process that admits messages of clients; messages between agents are neither counted nor refused.
+A quota limits what callers make a tenant's agents do. It is checked where the messages of clients are admitted, which
+one process of a home does. Messages between agents and reminders are neither counted nor refused: they wake agents
+beyond `Quota.awake_agents`, and create agents beyond `Quota.agents`.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+import threading
+from collections import defaultdict, deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
 
-from podium.errors import PodiumError
+from chronicle.errors import NotFound
+from chronicle.workspace.history.oplog import read_root
+from chronicle.workspace.quota import measure
+from podium.address import Address
+from podium.agent_record import list_agents, read_agent
+from podium.errors import PodiumError, UnknownAgent
 
-__all__ = ["Quota", "QuotaExceeded"]
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from chronicle.blobs.port import BlobReader
+    from chronicle.clock import Clock
+    from chronicle.journal.port import JournalStore
+
+__all__ = ["MessageQuotaExceeded", "Quota", "QuotaExceeded", "Quotas"]
+
+_MINUTE_S: Final = 60.0
+_AWAKE_S: Final = 1.0
+"""Seconds for which a count of awake agents is used again; those that were let in meanwhile are added."""
+_BYTES_S: Final = 60.0
+"""Seconds for which a sum of bytes is used again: it reads a record of each agent."""
+_SETTLING_S: Final = 10.0
+"""Seconds within which an agent that was let in has a session, and is awake."""
 
 
 class QuotaExceeded(PodiumError):
-    """A tenant has as much of something as it may have.
+    """A tenant has as much of something as it may have."""
 
-    Attributes:
-        retry_after_s: seconds until a repetition may succeed; ``None`` if waiting does not help.
-    """
 
-    def __init__(self, message: str, retry_after_s: int | None = None) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
+class MessageQuotaExceeded(QuotaExceeded):
+    """A tenant has sent as many messages in the last minute as it may send."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +55,124 @@ class Quota:
     awake_agents: int | None = None
     """Agents that are awake at the same time."""
     bytes: int | None = None
-    """Bytes of its agents' events and messages."""
+    """Bytes of the files of its agents, as of their last turns. A sum is up to a minute old."""
     messages_per_minute: int | None = None
     """Messages that are admitted in any 60 seconds."""
+
+
+@dataclass(slots=True)
+class _Tenant:
+    """What is known of a tenant's use."""
+
+    messages: deque[float] = field(default_factory=deque)
+    """Times of the admissions of the last minute."""
+    let_in: dict[Address, float] = field(default_factory=dict)
+    """When a message for the agent was let in, for agents whose session or lease may not be there yet."""
+    awake: frozenset[Address] = frozenset()
+    awake_s: float = -math.inf
+    bytes: int = 0
+    bytes_s: float = -math.inf
+
+
+class Quotas:
+    """Checks the quotas of tenants. Safe to share between threads.
+
+    Args:
+        limits: returns the quotas by tenant as they are now.
+        store: the journal.
+        blobs: where files are.
+        clock: the time.
+    """
+
+    def __init__(
+        self, limits: Callable[[], Mapping[str, Quota]], store: JournalStore, blobs: BlobReader, clock: Clock
+    ) -> None:
+        self._limits = limits
+        self._store = store
+        self._blobs = blobs
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._tenants: defaultdict[str, _Tenant] = defaultdict(_Tenant)
+
+    def check(self, address: Address) -> None:
+        """Let a message for an agent in, and count it.
+
+        Raises:
+            MessageQuotaExceeded: its tenant has sent too many in the last minute.
+            QuotaExceeded: its tenant would have too many agents, too many awake ones, or has too many bytes.
+        """
+        quota = self._limits().get(address.tenant)
+        if quota is None:
+            return
+        with self._guard:
+            used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
+            used.let_in = {agent: at for agent, at in used.let_in.items() if now_s - at < _SETTLING_S}
+            self._check_messages(address.tenant, quota, used, now_s)
+            self._check_agents(address, quota, used)
+            self._check_awake(address, quota, used, now_s)
+            self._check_bytes(address.tenant, quota, used, now_s)
+            used.messages.append(now_s)
+            used.let_in[address] = now_s
+
+    def _check_messages(self, tenant: str, quota: Quota, used: _Tenant, now_s: float) -> None:
+        while used.messages and now_s - used.messages[0] >= _MINUTE_S:
+            used.messages.popleft()
+        if quota.messages_per_minute is not None and len(used.messages) >= quota.messages_per_minute:
+            wait_s = math.ceil(used.messages[0] + _MINUTE_S - now_s) if used.messages else _MINUTE_S
+            raise MessageQuotaExceeded(
+                f"the tenant {tenant} may send {quota.messages_per_minute} messages a minute; try again in {wait_s:g} s"
+            )
+
+    def _check_agents(self, address: Address, quota: Quota, used: _Tenant) -> None:
+        if quota.agents is None:
+            return
+        try:
+            self._store.session(address.name, address.tenant)
+        except NotFound:
+            there = {Address.of(session) for session in list_agents(self._store, address.tenant)} | used.let_in.keys()
+            if len(there - {address}) >= quota.agents:
+                raise QuotaExceeded(
+                    f"the tenant {address.tenant} may have {quota.agents} agents, and has them; delete one first"
+                ) from None
+
+    def _check_awake(self, address: Address, quota: Quota, used: _Tenant, now_s: float) -> None:
+        if quota.awake_agents is None:
+            return
+        if now_s - used.awake_s >= _AWAKE_S:
+            used.awake, used.awake_s = self._awake(address.tenant), now_s
+        if len((used.awake | used.let_in.keys()) - {address}) >= quota.awake_agents:
+            raise QuotaExceeded(
+                f"the tenant {address.tenant} may have {quota.awake_agents} agents awake, and has them; try again when "
+                "one sleeps, or passivate one"
+            )
+
+    def _check_bytes(self, tenant: str, quota: Quota, used: _Tenant, now_s: float) -> None:
+        if quota.bytes is None:
+            return
+        if now_s - used.bytes_s >= _BYTES_S:
+            used.bytes, used.bytes_s = self._bytes(tenant), now_s
+        if used.bytes >= quota.bytes:
+            raise QuotaExceeded(
+                f"the files of the tenant {tenant} have {used.bytes} bytes, and may have {quota.bytes}; delete some, "
+                "and try again in a minute"
+            )
+
+    def _awake(self, tenant: str) -> frozenset[Address]:
+        now_ms = self._clock.now_ms()
+        leases = ((session, self._store.lease(session.session_id)) for session in list_agents(self._store, tenant))
+        return frozenset(
+            Address.of(session) for session, lease in leases if lease is not None and lease.expires_ms > now_ms
+        )
+
+    def _bytes(self, tenant: str) -> int:
+        return sum(self._bytes_of(Address.of(session)) for session in list_agents(self._store, tenant))
+
+    def _bytes_of(self, address: Address) -> int:
+        try:
+            tree = read_agent(self._store, self._blobs, address).tree
+        except UnknownAgent:  # it never started, or was deleted meanwhile
+            return 0
+        if tree is None:
+            return 0
+        usage = read_root(self._blobs, tree.oplog_id).usage
+        return (usage if usage is not None else measure(self._blobs, tree.tree_id)).bytes

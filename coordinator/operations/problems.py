@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle import errors as chronicle
+from coordinator.access import quotas
 from coordinator.access.caller import (
     ExpiredKey,
     KeyOfAnotherHome,
@@ -94,6 +95,8 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     ExpiredKey: Problem(401, "expired_key"),
     KeyOfAnotherHome: Problem(401, "key_of_another_home"),
     NotPermitted: Problem(403, "not_permitted"),
+    quotas.QuotaExceeded: Problem(403, "quota_exceeded"),
+    quotas.MessageQuotaExceeded: Problem(429, "quota_exceeded", 10),
     TooManyRequests: Problem(429, "too_many_requests", 1),
     # the service
     ServiceError: Problem(503, "service_unavailable", 1),
@@ -141,7 +144,7 @@ def more_of(error: BaseException) -> dict[str, Any]:
 
 
 def _named(kind: str) -> Problem | None:
-    for module in (podium, chronicle, operations, state):
+    for module in (podium, chronicle, operations, quotas, state):
         if kind in module.__all__:
             return _of_class(getattr(module, kind))
     return None

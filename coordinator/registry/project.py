@@ -11,6 +11,9 @@
     [settings]                                      # `coordinator.settings`, without the prefix of the variables
     warm_hosts = 2
 
+    [tenants.acme.quota]                            # what the tenant acme may have
+    agents = 100
+
 It is searched from the working directory upwards. Everything in it is checked when it is read, and an error names the
 file, the key and how to mend it. No code of agents is imported; `coordinator.registry.resolve` does that in processes
 of their own.
@@ -25,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.errors import InvalidInput, NotFound
 from coordinator.registry.env_file import read_env_file
+from coordinator.registry.tenants import check_tenants
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +39,7 @@ __all__ = ["PROJECT_FILE", "Project", "find_project", "home_of_project", "load_p
 
 PROJECT_FILE: Final = "podium.toml"
 _PYPROJECT: Final = "pyproject.toml"
-_KEYS: Final = ("agents", "config", "env_file", "settings")
+_KEYS: Final = ("agents", "config", "env_file", "settings", "tenants")
 _DEFAULT_HOME: Final = ".podium"
 
 
@@ -55,6 +59,8 @@ class Project:
     """The variables of ``env_file``. They may be secrets."""
     settings: Mapping[str, str] = field(default_factory=dict)
     """``PODIUM_…`` variables, without that of the home."""
+    quotas: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """What tenants may have, by tenant: some of the keys of `coordinator.registry.tenants.QUOTAS`."""
     home: Path = Path(_DEFAULT_HOME)
     """Absolute; ``--home`` and ``PODIUM_HOME`` take precedence."""
 
@@ -155,6 +161,7 @@ class _Reader:
             env_file,
             environment,
             settings,
+            self._quotas(table),
             self._path.parent / home,
         )
 
@@ -225,6 +232,12 @@ class _Reader:
                 raise self._error(f"settings.{name}", problem)
             variables[f"PODIUM_{name.upper()}"] = str(value)
         return variables
+
+    def _quotas(self, table: dict[str, Any]) -> dict[str, dict[str, int]]:
+        quotas, problem = check_tenants(self._subtable(table, "tenants", "[tenants.NAME.quota]"))
+        if problem is not None:
+            raise self._error(*problem)
+        return quotas
 
     def _subtable(self, table: dict[str, Any], key: str, header: str) -> dict[str, Any]:
         found = table.get(key, {})

@@ -15,6 +15,8 @@ from weakref import WeakValueDictionary
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.ids import IdSource, MessageId
+from coordinator.access.quotas import Quotas
+from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.client_messages import Admission
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.registry.registry import Registry
@@ -66,7 +68,15 @@ class ServiceServer:
         self._blobs = home.blobs()
         self._clock = SystemClock()
         self._ids = IdSource()
-        self._admission = Admission(self._store, self._blobs, self._ids, self._clock, settings.inbox_limit)
+        self._quotas = StoredQuotas(home.path, home.id)
+        self._admission = Admission(
+            self._store,
+            self._blobs,
+            self._ids,
+            self._clock,
+            settings.inbox_limit,
+            Quotas(self._quotas, self._store, self._blobs, self._clock).check,
+        )
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
         self._types = AgentTypes(router)
         self._deliveries = Deliveries(router, self._types)
@@ -97,6 +107,7 @@ class ServiceServer:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._deliveries.cancel()
+            self._quotas.close()
             self._store.close()
             self._blobs.close()
 

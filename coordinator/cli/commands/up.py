@@ -151,6 +151,8 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
 
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from chronicle.clock import SystemClock  # noqa: PLC0415
+    from coordinator.access.quotas import Quota  # noqa: PLC0415
+    from coordinator.access.stored_quotas import store_quotas  # noqa: PLC0415
     from coordinator.gateway.home_access import HomeAccess  # noqa: PLC0415
     from coordinator.gateway.listener import is_loopback, listen, url_of  # noqa: PLC0415
     from coordinator.gateway.process import Gateway  # noqa: PLC0415
@@ -182,6 +184,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
             if json:
                 write_json({"url": url, "pid": os.getpid()})
 
+        store_quotas(home.path, home.id, {name: Quota(**limits) for name, limits in project.quotas.items()})
         gateway = Gateway(
             home=home,
             listener=listener,

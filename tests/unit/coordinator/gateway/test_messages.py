@@ -167,7 +167,7 @@ async def test_bodies_that_cannot_be_used(
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
 async def test_a_body_of_another_type_is_refused(home: ServedHome, kind: str) -> None:
     answer = await home.error(
-        "POST", "/v1/agents/notes/a/messages", 400, content=b'{"message": {}}', headers={"Content-Type": kind}
+        "POST", "/v1/agents/notes/a/messages", 415, content=b'{"message": {}}', headers={"Content-Type": kind}
     )
     assert answer["code"] == "unsupported_media_type"
 

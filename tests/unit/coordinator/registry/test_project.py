@@ -104,7 +104,7 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
     [
         ("agents = [", "is not valid TOML"),
         (AGENTS + "[agents.bot.config]\nmodel = 1", "the configuration of agents belongs into [config.TYPE]"),
-        (AGENTS + "agent = 1", "agent: there is no such key; the keys are agents, config, env_file, settings"),
+        (AGENTS + "agent = 1", "agent: there is no such key; the keys are agents, config, env_file, settings, tenants"),
         ("", "agents: it is missing; name the agent classes"),
         ("agents = []", "agents: it is empty; name at least one agent class"),
         ('agents = "bot.py:Bot"', "agents: it is text; write a list"),
@@ -116,6 +116,11 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
         (AGENTS + "[config.bot]\nrate = [0.5, nan]", "config.bot.rate.1: JSON cannot hold nan"),
         (AGENTS + "env_file = true", "env_file: it is a boolean; write the path of a file"),
         (AGENTS + 'env_file = ""', "env_file: it is empty; write the path of a file"),
+        (AGENTS + "[tenants.ACME.quota]\nagents = 1", "tenants.ACME: tenant 'ACME' cannot be used"),
+        (AGENTS + "[tenants.acme]\ncolour = 1", "tenants.acme: write a table [tenants.NAME.quota]"),
+        (AGENTS + "[tenants.acme.quota]\ncats = 1", "tenants.acme.quota.cats: there is no such quota; the quotas are"),
+        (AGENTS + "[tenants.acme.quota]\nagents = -1", "tenants.acme.quota.agents: -1 is not a whole number"),
+        (AGENTS + "[tenants.acme.quota]\nagents = true", "tenants.acme.quota.agents: True is not a whole number"),
         (AGENTS + 'env_file = "gone"', "gone; create it, with lines NAME=value, or remove the key"),
         (AGENTS + "settings = []", "settings: it is a list; write a table: [settings]"),
         (AGENTS + "[settings]\nwarm = 1", "settings.warm: there is no such setting; the settings are blobs_url"),
@@ -166,3 +171,11 @@ def test_the_home_is_no_matter_of_the_environment_file(tmp_path: Path) -> None:
     written(tmp_path, "PODIUM_HOME=elsewhere", ".env")
     with pytest.raises(InvalidInput, match=r"sets PODIUM_HOME; write home = .DIR. into \[settings\]"):
         load_project(written(tmp_path, AGENTS + 'env_file = ".env"'))
+
+
+def test_quotas_of_tenants(tmp_path: Path) -> None:
+    text = AGENTS + "[tenants.acme.quota]\nagents = 3\nmessages_per_minute = 60\n[tenants.zeta.quota]\n"
+    assert load_project(written(tmp_path, text)).quotas == {
+        "acme": {"agents": 3, "messages_per_minute": 60},
+        "zeta": {},
+    }

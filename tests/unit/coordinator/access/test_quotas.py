@@ -1,0 +1,148 @@
+"""Quotas of tenants: what is refused, for how long, and that tenants do not share them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.clock import ManualClock
+from chronicle.ids import IdSource
+from chronicle.journal.memory import MemoryJournalStore
+from coordinator.access.quotas import MessageQuotaExceeded, Quota, QuotaExceeded, Quotas
+from coordinator.access.stored_quotas import StoredQuotas, store_quotas
+from coordinator.client_messages import Admission
+from podium.address import Address
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+from podium.testing import AgentHarness
+from podium.turn.busy import BusyPolicy
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IDS = IdSource()
+
+
+class Writing(BaseAgent):
+    """Writes as many bytes as it is told."""
+
+    agent_type = "writing"
+
+    class State(DeltaState):
+        _entity_type = "writing"
+        _version = 1
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        (ctx.workspace / "data").write_bytes(b"x" * message["size"])
+
+
+class Home:
+    """A journal, and quotas of the tenant ``acme``."""
+
+    def __init__(self, **quota: int) -> None:
+        self.store = MemoryJournalStore()
+        self.blobs = MemoryBlobStore()
+        self.clock = ManualClock()
+        self.quotas = {"acme": Quota(**quota)}
+        check = Quotas(lambda: self.quotas, self.store, self.blobs, self.clock).check
+        self._admission = Admission(self.store, self.blobs, IDS, self.clock, 1000, check)
+
+    def send(self, key: str, tenant: str = "acme") -> None:
+        self._admission.admit(Address("writing", key, tenant), b"{}", None, BusyPolicy.ENQUEUE)
+
+    def wake(self, key: str) -> None:
+        session = self.store.session(f"writing/{key}", "acme")
+        self.store.acquire_lease(session.session_id, "host", self.clock.now_ms(), 60_000)
+
+    def sleep(self, key: str) -> None:
+        session = self.store.session(f"writing/{key}", "acme")
+        self.store.release_lease(session.session_id, 1)
+
+    def count(self, tenant: str = "acme") -> int:
+        return sum(len(self.store.pending(session.session_id)) for session in self.store.sessions(namespace=tenant))
+
+
+def test_messages_per_minute() -> None:
+    home = Home(messages_per_minute=3)
+    for _ in range(2):
+        home.send("a")
+    home.clock.advance(30.0)
+    home.send("b")
+    with pytest.raises(MessageQuotaExceeded, match="3 messages a minute; try again in 30 s"):
+        home.send("c")
+    home.send("c", "zeta")
+    assert (home.count(), home.count("zeta")) == (3, 1)
+    home.clock.advance(30.0)
+    home.send("c")
+    home.send("c")
+    with pytest.raises(MessageQuotaExceeded):
+        home.send("c")
+
+
+def test_agents() -> None:
+    home = Home(agents=2)
+    for key in ("a", "b", "a"):
+        home.send(key)
+    with pytest.raises(QuotaExceeded, match="may have 2 agents"):
+        home.send("c")
+    assert [session.name for session in home.store.sessions(namespace="acme")] == ["writing/a", "writing/b"]
+    home.send("c", "default")
+    home.store.delete_session(home.store.session("writing/a", "acme").session_id, home.clock.now_ms())
+    home.clock.advance(11.0)
+    home.send("c")
+
+
+def test_agents_that_are_awake() -> None:
+    home = Home(awake_agents=1)
+    home.send("a")
+    home.wake("a")
+    home.send("a")
+    with pytest.raises(QuotaExceeded, match="1 agents awake"):
+        home.send("b")
+    home.clock.advance(11.0)
+    with pytest.raises(QuotaExceeded):
+        home.send("b")
+    home.sleep("a")
+    home.clock.advance(1.0)
+    home.send("b")
+    with pytest.raises(QuotaExceeded):  # it is about to wake
+        home.send("a")
+
+
+async def test_bytes_of_files() -> None:
+    home = Home(bytes=1000)
+    home.send("new")
+    async with AgentHarness(Writing, "a", store=home.store, blobs=home.blobs, tenant="acme") as agent:
+        await agent.send({"size": 2000})
+        home.send("new")  # the sum is a minute old at most
+        home.clock.advance(60.0)
+        with pytest.raises(QuotaExceeded, match="have 2000 bytes, and may have 1000"):
+            home.send("new")
+        home.send("new", "default")
+        await agent.send({"size": 10})
+    home.clock.advance(60.0)
+    home.send("new")
+
+
+def test_a_quota_of_nothing_and_none_at_all() -> None:
+    for quota in ({"agents": 0}, {"awake_agents": 0}, {"bytes": 0}, {"messages_per_minute": 0}):
+        home = Home(**quota)
+        with pytest.raises(QuotaExceeded):
+            home.send("a")
+        assert not home.store.sessions()
+        home.quotas = {}
+        home.send("a")
+
+
+def test_quotas_are_read_from_the_home_as_they_are_now(tmp_path: Path) -> None:
+    with closing(StoredQuotas(tmp_path, "home1")) as stored:
+        assert stored() == {}
+        store_quotas(tmp_path, "home1", {})
+        assert not list(tmp_path.iterdir())
+        store_quotas(tmp_path, "home1", {"acme": Quota(agents=3)})
+        assert stored() == {"acme": Quota(agents=3)}
+        store_quotas(tmp_path, "home1", {"zeta": Quota(bytes=5)})
+        assert stored() == {"zeta": Quota(bytes=5)}
