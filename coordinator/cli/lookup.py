@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
 
-__all__ = ["find_agent", "split_moment"]
+__all__ = ["find_agent", "is_agent", "split_moment"]
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
 
@@ -28,7 +28,7 @@ def find_agent(store: JournalStore, name: str) -> Session:
     try:
         return _session(store, name)
     except NotFound:
-        names = [label(session) for session in store.sessions() if _is_agent(session.name)]
+        names = [label(session) for session in store.sessions() if is_agent(session.name)]
         instead = nearest(name, names) or "there is none yet: podium run FILE.py:Class starts one"
         raise UnknownAgent(f"no agent {name!r} in this home; {instead}") from None
 
@@ -62,7 +62,8 @@ def _session(store: JournalStore, name: str) -> Session:
     return store.session(address.name, address.tenant)
 
 
-def _is_agent(name: str) -> bool:
+def is_agent(name: str) -> bool:
+    """Whether a session's name is that of an agent, and not of the inherited history of an imported one."""
     try:
         Address.parse(name)
     except InvalidAddress:

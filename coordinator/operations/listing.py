@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from coordinator.operations.objects import AgentObject, AgentPage
 
-__all__ = ["agent_object", "agent_page"]
+__all__ = ["agent_object", "agent_of_session", "agent_page"]
 
 
 def agent_page(
@@ -42,7 +42,7 @@ def agent_page(
     page = sessions[start : start + limit]
     more = start + limit < len(sessions)
     return {
-        "items": [_object(store, session, now_ms) for session in page],
+        "items": [agent_of_session(store, session, now_ms) for session in page],
         "next_cursor": cursor_after("agents", of, page[-1].name) if more else None,
     }
 
@@ -53,10 +53,11 @@ def agent_object(store: JournalStore, address: Address, now_ms: int) -> AgentObj
     Raises:
         UnknownAgent: there is none.
     """
-    return _object(store, find_session(store, address), now_ms)
+    return agent_of_session(store, find_session(store, address), now_ms)
 
 
-def _object(store: JournalStore, session: Session, now_ms: int) -> AgentObject:
+def agent_of_session(store: JournalStore, session: Session, now_ms: int) -> AgentObject:
+    """Return the agent whose session it is."""
     head = store.head(session.main_branch_id)
     last = store.find_event(head.event_id) if head.event_id else None
     lease = store.lease(session.session_id)

@@ -15,7 +15,6 @@ from podium.messages.inbox import drop_message, list_inbox, message_of, retry_me
 from podium.turn.journal_frames import settled_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import IdSource
@@ -104,7 +103,7 @@ def retry(store: JournalStore, address: Address, message_id: str) -> None:
     retry_message(store, find_session(store, address), MessageId(message_id))
 
 
-def retry_all(store: JournalStore, session: Session) -> Sequence[MessageId]:
+def retry_all(store: JournalStore, session: Session) -> list[MessageId]:
     """Make all parked messages of an agent pending again, durably; return their ids."""
     parked = [message.message_id for message in store.messages(session.session_id, MessageStatus.PARKED)]
     for message_id in parked:

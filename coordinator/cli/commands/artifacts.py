@@ -109,18 +109,9 @@ def artifact(
 
 
 def _object(found: Artifact) -> dict[str, Any]:
-    return {
-        "artifact_id": found.artifact_id,
-        "name": found.name,
-        "media_type": found.media_type,
-        "size": found.size_bytes,
-        "hash": found.content.id,
-        "branch": found.branch_id,
-        "seq": found.seq,
-        "turn": found.turn,
-        "timestamp": found.added_ms,
-        "message_id": found.message_id,
-    }
+    from coordinator.operations.artifacts import artifact_object  # noqa: PLC0415  slow to import
+
+    return {**artifact_object(found)}
 
 
 def _whole(content: BinaryIO) -> dict[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -20,11 +19,6 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_blobs, opened_journal
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from podium.address import Address
 
 __all__ = ["delete"]
 
@@ -55,8 +49,9 @@ def delete(
         return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
+    from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.operations.branches import delete as delete_agent  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
-    from podium.history.delete import delete_agent  # noqa: PLC0415
 
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         address = Address.of(find_agent(store, agent))
@@ -65,27 +60,12 @@ def delete(
                 f"Delete {address} permanently?",
                 without_terminal=f"deleting {address} cannot be undone; add --yes to do it",
             )
-        deleted = delete_agent(
-            store,
-            blobs,
-            address,
-            IdSource(),
-            SystemClock().now_ms(),
-            detach=detach,
-            before_delete=lambda: _remove_layers(home, address),
-        )
+        now_ms = SystemClock().now_ms()
+        deleted = delete_agent(Home(home), store, blobs, address, IdSource(), now_ms, detach=detach)
     if json:
-        write_json({"agent": str(address), "events": deleted.tombstone.events, "detached": list(deleted.detached)})
+        write_json({**deleted, "agent": str(address)})
         return
-    for name in deleted.detached:
+    for name in deleted["detached"]:
         write_line(f"{name} is detached")
-    write_line(f"{address} is deleted: {deleted.tombstone.events} events")
+    write_line(f"{address} is deleted: {deleted['events']} events")
     say("podium gc frees the blobs that nothing else needs")
-
-
-def _remove_layers(home: Path, address: Address) -> None:
-    """Remove an agent's layers and logs from all nodes: a new agent with the address would adopt them."""
-    for layer in (home / "nodes").glob(f"*/layers/{address.workspace_id}"):
-        shutil.rmtree(layer)
-    for log in (home / "logs").glob(f"{address.workspace_id}.log*"):
-        log.unlink()

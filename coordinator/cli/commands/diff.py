@@ -75,25 +75,13 @@ def _moment(store: JournalStore, text: str) -> tuple[Address, int | None]:
 
 
 def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
-    from chronicle.journal.event_codec import event_view  # noqa: PLC0415
-    from chronicle.workspace.trees.tree_diff import change_object, render  # noqa: PLC0415
+    from coordinator.operations.history import difference_object  # noqa: PLC0415  slow to import
 
     moments = {
         side: {"agent": str(record.address), "turn": record.turn, "version": record.version_seq}
         for side, record in (("before", found.before), ("after", found.after))
     }
-    text = b"".join(render(blobs, found.files))
-    return {
-        **moments,
-        "common_version": found.common_seq,
-        "state": found.patch,
-        "files": [change_object(change) for change in found.files],
-        "diff": text.decode("utf-8", "backslashreplace"),
-        "transcript": {
-            "removed": [event_view(event, blobs) for event in found.removed],
-            "added": [event_view(event, blobs) for event in found.added],
-        },
-    }
+    return {**difference_object(found, blobs), **moments}
 
 
 def _write(found: Comparison, blobs: BlobReader) -> None:

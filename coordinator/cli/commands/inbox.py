@@ -92,14 +92,16 @@ def retry(
         return
     from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415
+    from coordinator.operations.messages import retry_all  # noqa: PLC0415
     from podium.messages.inbox import retry_message  # noqa: PLC0415
 
     with opened_journal(home) as store:
         session = find_agent(store, agent)
-        parked = [message.message_id for message in store.messages(session.session_id, MessageStatus.PARKED)]
-        chosen = parked if message_id is None else [MessageId(message_id)]
-        for chosen_id in chosen:
-            retry_message(store, session, chosen_id)
+        if message_id is None:
+            chosen = retry_all(store, session)
+        else:
+            chosen = [MessageId(message_id)]
+            retry_message(store, session, chosen[0])
         waiting = len(store.messages(session.session_id, MessageStatus.PENDING))
     looks = bool(waiting and call_service(home, f"waking {label(session)}", lambda client: client.poke(label(session))))
     if json:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from chronicle.cli_kit.terminal import write_json
-from coordinator.cli.lookup import find_agent
+from coordinator.cli.lookup import find_agent, is_agent
 from coordinator.cli.options import (
     DEFAULT_HOME,
     AgentArgument,
@@ -47,6 +47,9 @@ def log(
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only events of this type; can be repeated.")
     ] = None,
+    all_events: Annotated[
+        bool, typer.Option("--all", help="Also events that a rewind of the transcript has hidden.")
+    ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new events, until Ctrl-C.")] = False,
     home: HomeOption = DEFAULT_HOME,
     url: UrlOption = "",
@@ -54,7 +57,7 @@ def log(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Show an agent's events, oldest first.
+    """Show an agent's events, oldest first; not those that a rewind has hidden.
 
     Messages, replies, and turns with their state patches and tree ids; failed attempts with their errors, and with
     their messages while those are kept.
@@ -63,11 +66,20 @@ def log(
         from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
         from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
 
-        remote.log(Gateway(url, api_key), agent, after=after, limit=limit, types=types or (), follow=follow, json=json)
+        remote.log(
+            Gateway(url, api_key),
+            agent,
+            after=after,
+            limit=limit,
+            types=types or (),
+            hidden=all_events,
+            follow=follow,
+            json=json,
+        )
         return
     left = limit
     while True:
-        shown, after = _show(home, agent, after, left, types or (), json=json)
+        shown, after = _show(home, agent, after, left, types or (), hidden=all_events, json=json)
         left = None if left is None else left - shown
         if not follow or left == 0:
             return
@@ -75,17 +87,25 @@ def log(
 
 
 def _show(
-    home: Path, agent: str, after: int, limit: int | None, types: Sequence[str], *, json: bool
+    home: Path, agent: str, after: int, limit: int | None, types: Sequence[str], *, hidden: bool, json: bool
 ) -> tuple[int, int]:
     """Show the events after a seq; return their number, and the seq of the last one."""
     from chronicle.journal.event_codec import event_view  # noqa: PLC0415
+    from podium.address import Address  # noqa: PLC0415
+    from podium.history.transcript import visible_transcript  # noqa: PLC0415
 
     shown = 0
     with read_journal(home) as store, opened_blobs(home) as blobs:
-        branch_id = find_agent(store, agent).main_branch_id
+        session = find_agent(store, agent)
+        branch_id = session.main_branch_id
         for unknown in sorted(set(types) - EVENT_TYPES):
             _refuse_unless_there(store, branch_id, unknown)
-        for event in islice(store.events(branch_id, after_seq=after, types=types or None), limit):
+        head = store.head(branch_id)
+        found = store.events(branch_id, after_seq=after, to_seq=head.seq, types=types or None)
+        if not hidden and is_agent(session.name):
+            transcript = visible_transcript(store, blobs, Address.of(session), head)
+            found = (event for event in found if transcript.has(event.seq))
+        for event in islice(found, limit):
             shown, after = shown + 1, event.seq
             if json:
                 write_json(event_view(event, blobs))

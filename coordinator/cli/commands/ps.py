@@ -75,17 +75,15 @@ def ps(
 
 
 def _row(store: JournalStore, session: Session, now_ms: int) -> AgentRow:
-    from chronicle.journal.records import MessageStatus  # noqa: PLC0415
+    from coordinator.operations.listing import agent_of_session  # noqa: PLC0415  slow to import
 
-    head = store.head(session.main_branch_id)
-    last = store.find_event(head.event_id) if head.event_id else None
-    lease = store.lease(session.session_id)
+    found = agent_of_session(store, session, now_ms)
     return AgentRow(
         agent=label(session),
-        status="awake" if lease is not None and lease.expires_ms > now_ms else "asleep",
-        turn=head.turn,
-        version=head.seq,
-        last_activity=last.ts if last else session.created_ms,
-        pending=len(store.messages(session.session_id, MessageStatus.PENDING)),
-        parked=len(store.messages(session.session_id, MessageStatus.PARKED)),
+        status=found["status"],
+        turn=found["turn"],
+        version=found["version"],
+        last_activity=found["updated_at"],
+        pending=found["pending"],
+        parked=found["parked"],
     )

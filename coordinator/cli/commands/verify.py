@@ -49,6 +49,7 @@ def verify(
 
         remote.verify(Gateway(url, api_key), agent, json=json)
         return
+    from coordinator.operations.branches import verification_object  # noqa: PLC0415  slow to import
     from coordinator.verification import Verifier  # noqa: PLC0415
 
     checks: list[SessionCheck] = []
@@ -76,16 +77,7 @@ def verify(
                 "events": events,
                 "blobs": blobs_read,
                 "journal": damage,
-                "agents": [
-                    {
-                        "agent": check.name,
-                        "ok": check.problem is None,
-                        "events": check.events,
-                        "blobs": check.blobs,
-                        "problem": check.problem,
-                    }
-                    for check in checks
-                ],
+                "agents": [verification_object(check) for check in checks],
             }
         )
     else:

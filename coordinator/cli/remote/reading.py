@@ -71,9 +71,17 @@ def state(gateway: Gateway, moment: str, *, json: bool) -> None:
 
 
 def log(
-    gateway: Gateway, agent: str, *, after: int, limit: int | None, types: Sequence[str], follow: bool, json: bool
+    gateway: Gateway,
+    agent: str,
+    *,
+    after: int,
+    limit: int | None,
+    types: Sequence[str],
+    hidden: bool,
+    follow: bool,
+    json: bool,
 ) -> None:
-    """Show an agent's events, and with ``follow`` those that come."""
+    """Show an agent's events, with ``hidden`` those that a rewind has hidden, and with ``follow`` those that come."""
 
     async def show(podium: AsyncPodium) -> None:
         left = limit
@@ -81,6 +89,8 @@ def log(
             return
         async with aclosing(podium.events(agent, after=after, types=types, follow=follow)) as events:
             async for event in events:
+                if not (event.visible or hidden):
+                    continue
                 shown = event.model_dump(exclude={"visible"})
                 if json:
                     write_json(shown)
