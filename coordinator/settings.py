@@ -66,6 +66,10 @@ class Settings(BaseSettings):
     reconnect_s: float = Field(default=60.0, gt=0)
     """Time without a connection to the gateway after which a client's stream fails. A gateway restarts in seconds."""
 
+    body_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
+    """Longest body of a request to the gateway, but of an uploaded file."""
+    upload_bytes: int = Field(default=1024 * 1024 * 1024, ge=1)
+    """Largest file that can be uploaded through the gateway."""
     requests_per_s: float = Field(default=100.0, ge=0)
     """Requests of one key, and of one address that is not loopback, per second in the long run; twice as many, at least
     20, are accepted at once. Not of the operator's keys. 0: no limit."""

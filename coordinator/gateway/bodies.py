@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from coordinator.operations.objects import Part
 from podium.address import MAX_KEY_LENGTH
@@ -15,7 +15,13 @@ __all__ = ["MOST_TURN", "ForkBody", "MessageBody", "RewindBody"]
 MOST_TURN = 2**53
 """The largest number that every JSON reader has exactly."""
 
-_TurnNumber = Annotated[int, Field(strict=True, ge=0, le=MOST_TURN)]
+
+def _whole(value: object) -> object:
+    """Return a number without a fraction as an integer, which it is in JSON Schema."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+_TurnNumber = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=0, le=MOST_TURN)]
 
 
 class _Body(BaseModel):

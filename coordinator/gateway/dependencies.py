@@ -10,7 +10,7 @@ from starlette.requests import Request
 from coordinator.access.caller import Access, Caller, Scope
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.cursors import MOST_ITEMS
-from podium.address import Address
+from podium.address import MAX_KEY_LENGTH, Address
 from podium.errors import UnknownAgent
 
 __all__ = ["Agents", "Called", "Cursor", "Limit", "MessageId", "Reading", "Turn", "Writing"]
@@ -40,8 +40,21 @@ Turn: TypeAlias = Annotated[int | None, Query(ge=0, le=2**53, description="A com
 
 MessageId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a message: `msg_…`.")]
 
-_Type = Annotated[str, Path(alias="type", description="The agent's type, such as `hello`.")]
-_Key = Annotated[str, Path(description="The agent's key, such as `alice`.")]
+_Type = Annotated[
+    str,
+    Path(
+        alias="type",
+        description="The agent's type, such as `hello`.",
+        json_schema_extra={"pattern": r"^[A-Za-z_](\.?[A-Za-z0-9_-])*\.?$", "minLength": 1, "maxLength": 64},
+    ),
+]
+_Key = Annotated[
+    str,
+    Path(
+        description="The agent's key, such as `alice`: printable, without `/` and `..`.",
+        json_schema_extra={"minLength": 1, "maxLength": MAX_KEY_LENGTH},
+    ),
+]
 
 
 def _reading(caller: Called, agent_type: _Type, key: _Key) -> Address:

@@ -11,6 +11,7 @@ import secrets
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
@@ -106,14 +107,14 @@ def _hidden(request: Request, error: Exception, code: str) -> Response:
     return error_response(Problem(500, code), f"an unexpected error; the gateway's log has it as {error_id}")
 
 
-async def _http(_: Request, error: Exception) -> Response:
+async def _http(request: Request, error: Exception) -> Response:
     """Answer what the framework refuses: unknown paths and methods, bodies that cannot be read."""
     assert isinstance(error, HTTPException)
     match error.status_code:
         case 404:
             problem, message = Problem(404, "unknown_path"), "nothing is at this path; /openapi.json lists what is"
         case 405:
-            problem, message = Problem(405, "method_not_allowed"), "this path does not have this method"
+            return _no_such_method(request)
         case 408:
             problem, message = Problem(408, "body_too_slow"), "the body did not come in time"
         case 413:
@@ -123,6 +124,18 @@ async def _http(_: Request, error: Exception) -> Response:
         case status:
             problem, message = Problem(status, "error"), str(error.detail)
     return error_response(problem, message, headers=error.headers)
+
+
+def _no_such_method(request: Request) -> Response:
+    """Answer a method that a path does not have; the framework names the methods of the path's first route only."""
+    allowed = {
+        method
+        for context in iter_route_contexts(request.app.routes)
+        if context.path_regex.match(request.url.path)
+        for method in context.methods or ()
+    }
+    message = f"this path has {', '.join(sorted(allowed))} only"
+    return error_response(Problem(405, "method_not_allowed"), message, headers={"Allow": ", ".join(sorted(allowed))})
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

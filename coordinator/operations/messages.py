@@ -15,7 +15,6 @@ from podium.messages.inbox import drop_message, list_inbox, message_of, retry_me
 from podium.turn.journal_frames import settled_frames
 
 if TYPE_CHECKING:
-
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore

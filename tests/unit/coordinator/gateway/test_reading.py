@@ -108,6 +108,16 @@ async def test_what_cannot_be_read_is_refused_in_one_shape(home: ServedHome, pat
     assert (await home.error("PATCH", "/v1/agents", 405))["code"] == "method_not_allowed"
 
 
+async def test_a_method_that_a_path_does_not_have_is_told_those_that_it_has(home: ServedHome) -> None:
+    for path, allowed in (
+        ("/v1/agents/notes/a", "DELETE, GET"),
+        ("/v1/agents/notes/a/files/x/y", "DELETE, GET, HEAD, PUT"),
+        ("/v1/agents/notes/a/rewind", "POST"),
+    ):
+        answer = await home.http.patch(path)
+        assert (answer.status_code, answer.headers["allow"]) == (405, allowed)
+
+
 async def test_health_needs_nothing_of_the_agents(home: ServedHome) -> None:
     assert (await home.http.get("/healthz")).json() == {"status": "ok"}
     assert (await home.http.get("/readyz")).json() == {"status": "ready"}
