@@ -127,7 +127,14 @@ class Gateway:
         agents = HomeAgents(self.home, link)
         try:
             async with MessageStreams(link.client) as streams, asyncio.TaskGroup() as tasks:
-                app = create_app(agents, self.access.access, streams, keys_of_home=self.access.administration)
+                app = create_app(
+                    agents,
+                    self.access.access,
+                    streams,
+                    keys_of_home=self.access.administration,
+                    body_bytes=self.rules.body_bytes,
+                    upload_bytes=self.rules.upload_bytes,
+                )
                 server = _Server(server_config(app, self.rules, SystemClock()))
                 serving = tasks.create_task(server.serve(sockets=[self.listener]), name="http")
                 started = tasks.create_task(server.is_serving.wait(), name="http-start")

@@ -42,6 +42,10 @@ class Rules:
     """Open connections of all clients."""
     connections_per_address: int = 256
     """Open connections of one address that is neither loopback nor a trusted proxy."""
+    body_bytes: int = 8 * 1024 * 1024
+    """Longest body of a request, but of an uploaded file."""
+    upload_bytes: int = 1024 * 1024 * 1024
+    """Largest file that can be uploaded."""
     header_timeout_s: float = 10.0
     """For a request's line and headers, from the connection or the end of the answer before."""
     body_timeout_s: float = 30.0
@@ -65,6 +69,8 @@ def read_rules(
     requests_per_s: float = 0.0,
     connections: int = 4096,
     connections_per_address: int = 256,
+    body_bytes: int = 8 * 1024 * 1024,
+    upload_bytes: int = 1024 * 1024 * 1024,
 ) -> Rules:
     """Return the rules that options of the command line give.
 
@@ -97,6 +103,8 @@ def read_rules(
         requests_per_s=requests_per_s,
         connections=connections,
         connections_per_address=connections_per_address,
+        body_bytes=body_bytes,
+        upload_bytes=upload_bytes,
     )
 
 

@@ -126,6 +126,8 @@ class _Reach:
             requests_per_s=settings.requests_per_s,
             connections=settings.connections,
             connections_per_address=settings.connections_per_address,
+            body_bytes=settings.body_bytes,
+            upload_bytes=settings.upload_bytes,
         )
 
     def arguments(self) -> list[str]:
