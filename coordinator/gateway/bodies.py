@@ -21,7 +21,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_TurnNumber = Annotated[int, BeforeValidator(_whole), Field(strict=True, ge=0, le=MOST_TURN)]
+_TurnNumber = Annotated[int, Field(strict=True, ge=0, le=MOST_TURN), BeforeValidator(_whole)]
 
 
 class _Body(BaseModel):
