@@ -177,9 +177,13 @@ class KeyStore:
             db.execute("UPDATE key SET last_used_ms = ? WHERE key_id = ?", (now_ms, key_id))
 
     def changes(self) -> int:
-        """Return a number that grows when a key changes, in this process or another one."""
-        with self._reading() as db:
-            return int(db.execute("PRAGMA data_version").fetchone()[0]) + self._own_changes
+        """Return a number that grows when a key changes, in this process or another one; each request asks for it."""
+        with self._guard:
+            try:
+                (version,) = self._db.execute("PRAGMA data_version").fetchone()
+            except sqlite3.Error as error:
+                raise StorageRefused(f"{self._path} cannot be read: {error}") from error
+        return int(version) + self._own_changes
 
     # -- quotas ---------------------------------------------------------------------------------------------------
 

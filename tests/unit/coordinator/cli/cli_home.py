@@ -30,6 +30,7 @@ from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, update_tree
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from coordinator.home import Home
+from podium.address import Address
 from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ class MadeAgent:
         self.name = name
         now_ms = home.clock.now_ms()
         ids = home.ids
-        self.session: Session = home.store.ensure_session(name, ids.session(now_ms), ids.branch(now_ms), now_ms)
+        address = Address.parse(name)
+        self.session: Session = home.store.ensure_session(
+            address.name, ids.session(now_ms), ids.branch(now_ms), now_ms, address.tenant
+        )
         self.lease: Lease = home.store.acquire_lease(self.session.session_id, "host_1", now_ms, ttl_ms=15_000)
         self.count = 0
         self.ref: TreeRef | None = None
