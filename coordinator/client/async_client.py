@@ -1,9 +1,10 @@
-"""The asynchronous client of a home."""
+"""The asynchronous client of a home: over HTTP, or of a home on this machine."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
@@ -52,11 +53,13 @@ class AsyncPodium:
     Args:
         url: the gateway's, such as ``http://127.0.0.1:8700``; by default ``$PODIUM_URL``.
         key: the API key; by default ``$PODIUM_KEY``.
+        home: the directory of a home on this machine, instead of a gateway; by default, without a URL, ``$PODIUM_HOME``
+            or ``.podium``. Messages need its service, which ``podium up`` keeps.
         reconnect_s: time without a connection at which a stream, or a repeated request, fails with `Unreachable`; by
             default ``$PODIUM_RECONNECT_S``, 60 s.
 
     Raises:
-        InvalidRequest: no URL is given, or it is none.
+        InvalidRequest: both ``url`` and ``home`` are given, or the URL is none.
     """
 
     def __init__(
@@ -64,9 +67,10 @@ class AsyncPodium:
         *,
         url: str | None = None,
         key: str | None = None,
+        home: Path | str | None = None,
         reconnect_s: float | None = None,
     ) -> None:
-        self._backend = _backend(url, key, reconnect_s)
+        self._backend = _backend(url, key, home, reconnect_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -342,18 +346,22 @@ class AsyncPodium:
             return b"".join([chunk async for chunk in chunks])
 
 
-def _backend(url: str | None, key: str | None, reconnect_s: float | None) -> Backend:
+def _backend(url: str | None, key: str | None, home: Path | str | None, reconnect_s: float | None) -> Backend:
     """Return the backend for a client's arguments, completed from the environment."""
-    from coordinator.client.http_backend import HttpBackend  # noqa: PLC0415  httpx is slow to import
-    from coordinator.settings import read_settings  # noqa: PLC0415
+    from coordinator.settings import read_settings  # noqa: PLC0415  slow to import, as are the backends
 
+    if url and home is not None:
+        raise InvalidRequest("give url or home, not both", code="invalid_url", param="home")
     settings = read_settings()
-    key = settings.key.get_secret_value() if key is None else key
     reconnect_s = settings.reconnect_s if reconnect_s is None else reconnect_s
-    url = url or settings.url
+    url = url or (settings.url if home is None else "")
     if not url:
-        raise InvalidRequest("no URL is given; give url=..., or set PODIUM_URL", code="invalid_url", param="url")
-    return HttpBackend(url, key, reconnect_s)
+        from coordinator.client.local_backend import LocalBackend  # noqa: PLC0415
+
+        return LocalBackend(Path(home) if home is not None else settings.home, reconnect_s)
+    from coordinator.client.http_backend import HttpBackend  # noqa: PLC0415
+
+    return HttpBackend(url, settings.key.get_secret_value() if key is None else key, reconnect_s)
 
 
 def _address(agent: str) -> Address:

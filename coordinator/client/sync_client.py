@@ -15,6 +15,7 @@ from coordinator.client.run import AsyncRun
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
@@ -145,9 +146,10 @@ class Podium(_Twin[AsyncPodium]):
         *,
         url: str | None = None,
         key: str | None = None,
+        home: Path | str | None = None,
         reconnect_s: float | None = None,
     ) -> None:
-        super().__init__(AsyncPodium(url=url, key=key, reconnect_s=reconnect_s), LoopThread())
+        super().__init__(AsyncPodium(url=url, key=key, home=home, reconnect_s=reconnect_s), LoopThread())
 
     def __enter__(self) -> Self:
         return self

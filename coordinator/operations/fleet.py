@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
+    from collections.abc import AsyncGenerator, Collection
 
     from chronicle.workspace.content.content import Content
     from podium.events import Part
@@ -52,7 +52,7 @@ class Fleet(Protocol):
         """Admit a message, durably; it is handled whether anyone follows it or not."""
         ...
 
-    def follow(self, agent: str, message_id: str) -> AsyncIterator[Frame]:
+    def follow(self, agent: str, message_id: str) -> AsyncGenerator[Frame, None]:
         """Yield the frames of a message, the terminal one last."""
         ...
 

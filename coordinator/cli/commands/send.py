@@ -1,0 +1,127 @@
+"""``podium send`` and ``podium chat``: messages to an agent of any home, by its address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    UrlOption,
+)
+from podium.turn.busy import BusyPolicy
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from pathlib import Path
+
+    from coordinator.client.async_client import AsyncPodium
+
+__all__ = ["chat", "send"]
+
+WhenBusyOption = Annotated[
+    BusyPolicy, typer.Option("--when-busy", help="The policy if it is busy with another message.")
+]
+
+
+def send(
+    agent: AgentArgument,
+    text: Annotated[
+        str | None, typer.Argument(metavar="[TEXT]", help='The message; it is sent as {"text": TEXT}.')
+    ] = None,
+    *,
+    json_message: Annotated[
+        str | None,
+        typer.Option("--json-message", metavar="JSON", help="The message, a JSON object, instead of TEXT."),
+    ] = None,
+    no_wait: Annotated[
+        bool, typer.Option("--no-wait", help="Print the message id, and do not wait for the reply.")
+    ] = False,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option("--idempotency-key", metavar="KEY", help="With --no-wait: a second message with it is not sent."),
+    ] = None,
+    when_busy: WhenBusyOption = BusyPolicy.ENQUEUE,
+    home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Send one message to an agent, and print its reply.
+
+    The agent's type must be registered at the server (podium up). Ctrl-C cancels the reply. With --json each frame of
+    the reply is one line on stdout.
+    """
+    from coordinator.cli.remote.talking import admit  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.cli.remote.talking import send as send_and_show  # noqa: PLC0415
+
+    message = _message(text, json_message)
+    if idempotency_key is not None and not no_wait:
+        raise typer.BadParameter("--idempotency-key needs --no-wait")
+
+    async def talk(podium: AsyncPodium) -> int:
+        if not no_wait:
+            return await send_and_show(podium, agent, message, when_busy, json=json)
+        await admit(podium, agent, message, idempotency_key, when_busy, json=json)
+        return 0
+
+    raise typer.Exit(_run(home, url, api_key, talk))
+
+
+def chat(
+    agent: AgentArgument,
+    *,
+    when_busy: WhenBusyOption = BusyPolicy.ENQUEUE,
+    home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Chat with an agent: each line is a message.
+
+    The agent's type must be registered at the server (podium up); podium run FILE.py:Class needs no server. Ctrl-C
+    cancels a reply, Ctrl-D exits.
+    """
+    from coordinator.cli.remote.talking import converse  # noqa: PLC0415  slow to import, and --help needs none
+
+    raise typer.Exit(_run(home, url, api_key, lambda podium: converse(podium, agent, when_busy, json=json)))
+
+
+def _message(text: str | None, json_message: str | None) -> dict[str, Any]:
+    """Return the message of the command line.
+
+    Raises:
+        InvalidInput: there is none, or it is no JSON object.
+    """
+    from chronicle.canonical import decode  # noqa: PLC0415
+    from chronicle.errors import InvalidInput  # noqa: PLC0415
+
+    if (text is None) == (json_message is None):
+        raise InvalidInput("give a TEXT or --json-message, one of the two")
+    if json_message is None:
+        return {"text": text}
+    message = decode(json_message.encode())
+    if not isinstance(message, dict):
+        raise InvalidInput("--json-message is not a JSON object")
+    return message
+
+
+def _run(home: Path, url: str, api_key: str, talk: Callable[[AsyncPodium], Coroutine[Any, Any, int]]) -> int:
+    """Run a conversation with a client of the home."""
+    import asyncio  # noqa: PLC0415
+
+    from coordinator.client.async_client import AsyncPodium  # noqa: PLC0415
+
+    async def run() -> int:
+        async with AsyncPodium(url=url, key=api_key) if url else AsyncPodium(home=home) as podium:
+            return await talk(podium)
+
+    return asyncio.run(run())

@@ -1,0 +1,343 @@
+"""The contract of the client's backends: a home on this machine, and that home behind a gateway, over a real socket.
+
+The agents run in the test's process, by the code of production (`HarnessFleet`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+import uvicorn
+
+from chronicle.clock import ManualClock
+from coordinator.access.caller import OpenAccess
+from coordinator.client import (
+    AsyncPodium,
+    ClientError,
+    InvalidRequest,
+    MessageCancelled,
+    MessageFailed,
+    RateLimited,
+    RequestConflict,
+    ResourceNotFound,
+    ServerFailed,
+    results,
+)
+from coordinator.client.local_backend import LocalBackend
+from coordinator.gateway.app import create_app
+from coordinator.home import Home
+from coordinator.operations import objects
+from coordinator.operations.agents import HomeAgents
+from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Troubled
+from tests.unit.coordinator.gateway.served_home import HarnessFleet
+from tests.waiting import until
+
+AGENT = "notes/alice"
+
+
+@asynccontextmanager
+async def gateway(home: Home, fleet: HarnessFleet) -> AsyncIterator[str]:
+    agents = HomeAgents(home, fleet, fleet.clock)
+    config = uvicorn.Config(create_app(agents, OpenAccess()), port=0, log_level="warning", lifespan="off")
+    server = uvicorn.Server(config)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(server.serve())
+        await until(lambda: server.started)
+        yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+        server.should_exit = True
+    agents.close()
+
+
+@asynccontextmanager
+async def fleet_of(home: Home) -> AsyncIterator[HarnessFleet]:
+    fleet = HarnessFleet(home, ManualClock(), Notes, Troubled, Slow)
+    try:
+        yield fleet
+    finally:
+        await asyncio.shield(fleet.close())
+
+
+@pytest.fixture
+async def fleet(tmp_path: Path) -> AsyncIterator[HarnessFleet]:
+    async with fleet_of(Home(tmp_path / "home").create()) as found:
+        yield found
+
+
+@pytest.fixture(params=["local", "http"])
+async def podium(request: pytest.FixtureRequest, tmp_path: Path, fleet: HarnessFleet) -> AsyncIterator[AsyncPodium]:
+    home = Home(tmp_path / "home").open()
+    if request.param == "http":
+        async with gateway(home, fleet) as url, AsyncPodium(url=url, reconnect_s=5) as client:
+            yield client
+    else:
+        async with AsyncPodium(home=home.path) as client:
+            client._backend = LocalBackend(home.path, 5, link=fleet)  # its service is the harnesses
+            yield client
+            await client._backend.close()
+
+
+def text(number: int, said: str) -> str:
+    return f"{number}: {said}"
+
+
+# -- messages ----------------------------------------------------------------------------------------------------------
+
+
+async def test_an_answer_has_what_the_agent_said_and_set(podium: AsyncPodium) -> None:
+    answer = await podium.ask(AGENT, {"text": "hi", "artifact": "<p>"}, timeout=60)
+    assert (answer.agent, answer.turn, answer.text, answer.data) == (AGENT, 1, "1: hi", {"count": 1})
+    assert [reply.text for reply in answer.replies] == ["1: hi"]
+    (artifact,) = answer.artifacts
+    assert (artifact.name, artifact.size) == ("report.html", 3)
+    assert await podium.artifact(AGENT, artifact.artifact_id) == b"<p>"
+    assert [found.artifact_id for found in await podium.artifacts(AGENT)] == [artifact.artifact_id]
+
+
+async def test_the_frames_of_a_run_begin_with_its_receipt_and_end_with_its_outcome(podium: AsyncPodium) -> None:
+    async with await podium.stream(AGENT, "hi") as run:
+        frames = [frame async for frame in run.events()]
+        types = [frame["type"] for frame in frames]
+        assert types[0] == "accepted"
+        assert types[-2:] == ["turn_end", "agent_end"]
+        assert frames[-1]["outcome"] == "committed"
+        assert run.position.endswith("/end")
+        assert "".join(frame["delta"] for frame in frames if frame["type"] == "message_update") == "1: hi"
+        assert (await run.answer()).text == "1: hi"
+    again = [frame["type"] async for frame in podium.resume(AGENT, run.message_id).events()]
+    assert again == types
+    after = podium.resume(AGENT, run.message_id, after=run.position)
+    assert [frame async for frame in after.events()] == []
+
+
+async def test_a_run_that_was_cut_at_any_frame_goes_on_there(podium: AsyncPodium) -> None:
+    run = await podium.stream(AGENT, "hello")
+    whole, positions = [], []
+    async for frame in run.events():
+        whole.append(frame)
+        positions.append(run.position)
+    for cut in range(len(whole)):
+        if positions[cut]:
+            rest = [frame async for frame in podium.resume(AGENT, run.message_id, after=positions[cut]).events()]
+            places = [place for place, position in enumerate(positions) if position == positions[cut]]
+            assert [frame["type"] for frame in rest if frame["type"] != "agent_start"] == [
+                frame["type"] for frame in whole[places[-1] + 1 :] if frame["type"] != "agent_start"
+            ]
+
+
+async def test_a_repetition_gets_the_same_receipt_and_another_message_is_refused(podium: AsyncPodium) -> None:
+    first = await podium.send(AGENT, "hi", idempotency_key="k")
+    assert (first.agent, first.position, first.before) == (AGENT, 1, 0)
+    assert (await podium.send(AGENT, "hi", idempotency_key="k")).message_id == first.message_id
+    with pytest.raises(RequestConflict) as caught:
+        await podium.send(AGENT, "ho", idempotency_key="k")
+    assert (caught.value.code, caught.value.status) == ("idempotency_conflict", 409)
+
+
+async def test_an_unknown_type_names_the_known_ones(podium: AsyncPodium) -> None:
+    for sending in (podium.send("nothing/a", "hi"), podium.stream("nothing/a", "hi")):
+        with pytest.raises(ResourceNotFound, match="notes") as caught:
+            await sending
+        assert (caught.value.code, caught.value.kind) == ("unknown_agent_type", "UnknownAgentType")
+
+
+async def test_a_failed_message_raises_and_waits_parked(podium: AsyncPodium) -> None:
+    with pytest.raises(MessageFailed, match="RuntimeError: no hi") as caught:
+        await podium.ask("troubled/a", "hi", timeout=60)
+    failed = caught.value
+    assert (failed.code, failed.error_type, failed.parked) == ("message_parked", "RuntimeError", True)
+    assert failed.message_id is not None
+    (parked,) = await podium.inbox("troubled/a")
+    assert (parked.message_id, parked.status, parked.message) == (failed.message_id, "parked", {"text": "hi"})
+    assert parked.error is not None
+    assert parked.error.message == "no hi"
+    assert (await podium.message("troubled/a", failed.message_id)).status == "parked"
+    await podium.drop("troubled/a", failed.message_id)
+    assert await podium.inbox("troubled/a") == []
+    with pytest.raises(ResourceNotFound):
+        await podium.retry("troubled/a", "msg_none")
+
+
+async def test_a_running_message_is_cancelled(podium: AsyncPodium) -> None:
+    Slow.begun, Slow.go_on = asyncio.Event(), asyncio.Event()
+    run = await podium.stream("slow/a", "hi")
+    await asyncio.wait_for(Slow.begun.wait(), 60)
+    await run.cancel()
+    with pytest.raises(MessageCancelled) as caught:
+        await run.answer()
+    assert caught.value.message_id == run.message_id
+
+
+async def test_a_full_inbox_and_a_message_that_is_no_json(podium: AsyncPodium, fleet: HarnessFleet) -> None:
+    await podium.send(AGENT, "hi")
+    await until(lambda: not fleet.store.pending(fleet.store.session(AGENT).session_id))
+    fleet.inbox_limit = 0
+    with pytest.raises(RateLimited) as caught:
+        await podium.send(AGENT, "hi")
+    assert (caught.value.code, caught.value.retry_after_s) == ("inbox_full", 1)
+
+
+# -- agents and history ------------------------------------------------------------------------------------------------
+
+
+async def test_agents_are_listed_over_pages_and_by_type(podium: AsyncPodium, fleet: HarnessFleet) -> None:
+    for number in range(105):
+        name = f"notes/{number:03}"
+        now = fleet.clock.now_ms()
+        from chronicle.ids import IdSource
+
+        fleet.store.ensure_session(name, IdSource().session(now), IdSource().branch(now), now)
+    await podium.send("slow/x y?%#", "hi")
+    assert [found.key async for found in podium.agents(agent_type="notes")] == [f"{n:03}" for n in range(105)]
+    assert [found.agent async for found in podium.agents(agent_type="slow")] == ["slow/x y?%#"]
+    found = await podium.agent("slow/x y?%#")
+    assert (found.type, found.key) == ("slow", "x y?%#")
+    with pytest.raises(ResourceNotFound) as caught:
+        await podium.agent("notes/none")
+    assert (caught.value.code, caught.value.status) == ("unknown_agent", 404)
+    with pytest.raises(InvalidRequest) as invalid:
+        await podium.agent("notes")
+    assert invalid.value.code == "invalid_address"
+
+
+async def test_state_events_and_differences(podium: AsyncPodium) -> None:
+    await podium.ask(AGENT, "one", timeout=60)
+    await podium.ask(AGENT, "two", timeout=60)
+    assert (await podium.state(AGENT)).state["count"] == 2
+    first = await podium.state(AGENT, at=1)
+    assert (first.state["count"], first.turn) == (1, 1)
+    events = [event async for event in podium.events(AGENT)]
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert [event.seq async for event in podium.events(AGENT, after=3)] == [event.seq for event in events[3:]]
+    committed = [event async for event in podium.events(AGENT, types=["turn.committed"])]
+    assert [event.turn for event in committed] == [1, 2]
+    changed = await podium.diff(AGENT, 1)
+    assert jsonpatch.apply_patch(first.state, list(changed.state)) == (await podium.state(AGENT)).state
+    assert [found["path"] for found in changed.files] == ["notes.txt"]
+    with pytest.raises(ResourceNotFound) as caught:
+        await podium.state(AGENT, at=9)
+    assert (caught.value.code, caught.value.kind) == ("unknown_turn", "UnknownMoment")
+
+
+async def test_fork_rewind_passivate_verify_and_delete(podium: AsyncPodium) -> None:
+    for said in ("one", "two"):
+        await podium.ask(AGENT, said, timeout=60)
+    forked = await podium.fork(AGENT, "bob", at=1)
+    assert (forked.agent, forked.source.agent, forked.turn) == ("notes/bob", AGENT, 1)
+    with pytest.raises(RequestConflict) as caught:
+        await podium.fork(AGENT, "bob")
+    assert caught.value.code == "agent_exists"
+    rewound = await podium.rewind(AGENT, 1, only=["state"])
+    assert (rewound.before, rewound.to, rewound.turn, rewound.only) == (2, 1, 3, ("state",))
+    assert (await podium.state(AGENT)).state["count"] == 1
+    await podium.passivate(AGENT)
+    assert (await podium.agent(AGENT)).status == "asleep"
+    checked = await podium.verify(AGENT)
+    assert (checked.ok, checked.problem) == (True, None)
+    with pytest.raises(RequestConflict) as in_use:
+        await podium.delete(AGENT)
+    assert in_use.value.code == "agent_in_use"
+    assert (await podium.delete(AGENT, detach=True)).detached == ("notes/bob",)
+    assert [found.agent async for found in podium.agents()] == ["notes/bob"]
+
+
+async def test_files_are_read_written_listed_and_deleted(podium: AsyncPodium) -> None:
+    await podium.ask(AGENT, "one", timeout=60)
+    files = podium.files(AGENT)
+    assert await files.read("notes.txt") == b"one\n"
+    data = bytes(range(256)) * 4096
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(data), 100_000):
+            yield data[start : start + 100_000]
+
+    changed = await files.upload("dir/new file?#.bin", pieces())
+    assert (changed.turn, changed.size, changed.iteration) == (2, len(data), 1)
+    assert b"".join([piece async for piece in files.chunks("dir/new file?#.bin")]) == data
+    assert (await files.upload("notes.txt", b"mine")).iteration == 2
+    assert await files.read("notes.txt", iteration=1) == await files.read("notes.txt", turn=1) == b"one\n"
+    assert [version.size for version in await files.history("notes.txt")] == [4, 4]
+    assert {(entry.name, entry.type) for entry in await files.list()} == {("notes.txt", "file"), ("dir", "directory")}
+    assert [entry.name for entry in await files.list("dir")] == ["new file?#.bin"]
+    await files.delete("notes.txt")
+    with pytest.raises(ResourceNotFound) as caught:
+        await files.read("notes.txt")
+    assert caught.value.code == "unknown_file"
+    for wrong in (files.read("dir"), files.list("dir/new file?#.bin")):
+        with pytest.raises(InvalidRequest):
+            await wrong
+    for path in ("../x", "/etc/passwd", "", "a/../../b"):
+        with pytest.raises(InvalidRequest) as invalid:
+            await files.read(path)
+        assert invalid.value.code == "invalid_path"
+
+
+async def test_a_state_is_followed_by_the_patches_of_its_turns(podium: AsyncPodium) -> None:
+    await podium.ask(AGENT, "one", timeout=60)
+    states = podium.follow_state(AGENT)
+    seen = [await anext(states)]
+    for said in ("two", "three"):
+        await podium.ask(AGENT, said, timeout=60)
+        seen.append(await asyncio.wait_for(anext(states), 60))
+    await podium.rewind(AGENT, 1, only=["state"])
+    seen.append(await asyncio.wait_for(anext(states), 60))
+    await states.aclose()
+    assert [(state.turn, state.state["count"]) for state in seen] == [(1, 1), (2, 2), (3, 3), (4, 1)]
+    assert seen[-1] == await podium.state(AGENT)
+
+
+# -- the local backend alone -------------------------------------------------------------------------------------------
+
+
+async def test_a_home_without_a_service_is_read_and_says_what_messages_need(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    async with fleet_of(home) as fleet:
+        await (await fleet.harness(AGENT)).send({"text": "hi"})
+    async with AsyncPodium(home=home.path) as podium:
+        assert (await podium.state(AGENT)).state["count"] == 1
+        with pytest.raises(ServerFailed, match="no service runs on the home") as caught:
+            await podium.send(AGENT, "hi")
+        assert (caught.value.code, caught.value.status) == ("service_unavailable", 503)
+
+
+async def test_a_directory_that_is_no_home_and_a_client_that_is_never_used(tmp_path: Path) -> None:
+    async with AsyncPodium(home=tmp_path) as podium:
+        with pytest.raises(ServerFailed, match="is not a podium home") as caught:
+            await podium.agent(AGENT)
+        assert caught.value.code == "home_error"
+    async with AsyncPodium(home=tmp_path):
+        pass
+    with pytest.raises(InvalidRequest, match="not both"):
+        AsyncPodium(home=tmp_path, url="http://127.0.0.1:8700")
+
+
+def test_results_have_the_keys_of_the_wire() -> None:
+    same_names = {
+        "Agent": "AgentObject",
+        "State": "StateObject",
+        "ForkPoint": "ForkPointObject",
+        "DifferenceSide": "DiffSide",
+        "TranscriptDifference": "DiffTranscript",
+        "Message": "MessageObject",
+        "MessageError": "ErrorObject",
+        "InboxMessage": "InboxMessageObject",
+        "Event": "EventObject",
+        "Artifact": "ArtifactObject",
+    }
+    for name in results.__all__:
+        kind: Any = getattr(results, name)
+        if name in {"Result", "read_result"}:
+            continue
+        wire = getattr(objects, same_names.get(name, name))
+        keys = {field.alias or key for key, field in kind.model_fields.items()}
+        assert keys == set(wire.__annotations__), name
+        assert issubclass(kind, results.Result)
+
+
+def test_errors_have_one_root() -> None:
+    assert all(issubclass(kind, ClientError) for kind in (InvalidRequest, MessageFailed, ServerFailed))
