@@ -31,6 +31,7 @@ from coordinator.cli.commands import (
     reload,
     rewind,
     run,
+    send,
     state,
     up,
     verify,
@@ -52,6 +53,8 @@ app = new_app(
 COMMANDS: Final[dict[str, Callable[..., Any]]] = {
     "new": new.new,
     "run": run.run,
+    "send": send.send,
+    "chat": send.chat,
     "up": up.up,
     "down": down.down,
     "reload": reload.reload,

@@ -16,8 +16,10 @@ import pytest
 import uvicorn
 
 from chronicle.clock import ManualClock
+from chronicle.ids import IdSource
 from coordinator.access.caller import OpenAccess
 from coordinator.client import (
+    Answer,
     AsyncPodium,
     ClientError,
     InvalidRequest,
@@ -36,9 +38,11 @@ from coordinator.operations import objects
 from coordinator.operations.agents import HomeAgents
 from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Troubled
 from tests.unit.coordinator.gateway.served_home import HarnessFleet
-from tests.waiting import until
+from tests.waiting import DEADLINE_S, INTERVAL_S, until
 
 AGENT = "notes/alice"
+STREAMING = ["local"]
+"""The backends whose streams are tested here; `test_http_streams` has those of HTTP."""
 
 
 @asynccontextmanager
@@ -69,27 +73,43 @@ async def fleet(tmp_path: Path) -> AsyncIterator[HarnessFleet]:
         yield found
 
 
-@pytest.fixture(params=["local", "http"])
-async def podium(request: pytest.FixtureRequest, tmp_path: Path, fleet: HarnessFleet) -> AsyncIterator[AsyncPodium]:
-    home = Home(tmp_path / "home").open()
-    if request.param == "http":
+@asynccontextmanager
+async def client_of(home: Home, fleet: HarnessFleet, *, over_http: bool) -> AsyncIterator[AsyncPodium]:
+    if over_http:
         async with gateway(home, fleet) as url, AsyncPodium(url=url, reconnect_s=5) as client:
             yield client
     else:
         async with AsyncPodium(home=home.path) as client:
             client._backend = LocalBackend(home.path, 5, link=fleet)  # its service is the harnesses
             yield client
-            await client._backend.close()
 
 
-def text(number: int, said: str) -> str:
-    return f"{number}: {said}"
+@pytest.fixture(params=["local", "http"])
+async def podium(request: pytest.FixtureRequest, tmp_path: Path, fleet: HarnessFleet) -> AsyncIterator[AsyncPodium]:
+    async with client_of(Home(tmp_path / "home").open(), fleet, over_http=request.param == "http") as client:
+        yield client
+
+
+@pytest.fixture(params=STREAMING)
+async def streaming(request: pytest.FixtureRequest, tmp_path: Path, fleet: HarnessFleet) -> AsyncIterator[AsyncPodium]:
+    async with client_of(Home(tmp_path / "home").open(), fleet, over_http=request.param == "http") as client:
+        yield client
+
+
+async def handled(podium: AsyncPodium, agent: str, message: str | dict[str, Any]) -> Answer:
+    """Send a message and wait for its answer, without a stream."""
+    receipt = await podium.send(agent, message)
+    async with asyncio.timeout(DEADLINE_S):
+        while (answer := (await podium.message(agent, receipt.message_id)).answer) is None:
+            await asyncio.sleep(INTERVAL_S)
+    return answer
 
 
 # -- messages ----------------------------------------------------------------------------------------------------------
 
 
-async def test_an_answer_has_what_the_agent_said_and_set(podium: AsyncPodium) -> None:
+async def test_an_answer_has_what_the_agent_said_and_set(streaming: AsyncPodium) -> None:
+    podium = streaming
     answer = await podium.ask(AGENT, {"text": "hi", "artifact": "<p>"}, timeout=60)
     assert (answer.agent, answer.turn, answer.text, answer.data) == (AGENT, 1, "1: hi", {"count": 1})
     assert [reply.text for reply in answer.replies] == ["1: hi"]
@@ -99,7 +119,8 @@ async def test_an_answer_has_what_the_agent_said_and_set(podium: AsyncPodium) ->
     assert [found.artifact_id for found in await podium.artifacts(AGENT)] == [artifact.artifact_id]
 
 
-async def test_the_frames_of_a_run_begin_with_its_receipt_and_end_with_its_outcome(podium: AsyncPodium) -> None:
+async def test_the_frames_of_a_run_begin_with_its_receipt_and_end_with_its_outcome(streaming: AsyncPodium) -> None:
+    podium = streaming
     async with await podium.stream(AGENT, "hi") as run:
         frames = [frame async for frame in run.events()]
         types = [frame["type"] for frame in frames]
@@ -115,7 +136,8 @@ async def test_the_frames_of_a_run_begin_with_its_receipt_and_end_with_its_outco
     assert [frame async for frame in after.events()] == []
 
 
-async def test_a_run_that_was_cut_at_any_frame_goes_on_there(podium: AsyncPodium) -> None:
+async def test_a_run_that_was_cut_at_any_frame_goes_on_there(streaming: AsyncPodium) -> None:
+    podium = streaming
     run = await podium.stream(AGENT, "hello")
     whole, positions = [], []
     async for frame in run.events():
@@ -140,13 +162,13 @@ async def test_a_repetition_gets_the_same_receipt_and_another_message_is_refused
 
 
 async def test_an_unknown_type_names_the_known_ones(podium: AsyncPodium) -> None:
-    for sending in (podium.send("nothing/a", "hi"), podium.stream("nothing/a", "hi")):
-        with pytest.raises(ResourceNotFound, match="notes") as caught:
-            await sending
-        assert (caught.value.code, caught.value.kind) == ("unknown_agent_type", "UnknownAgentType")
+    with pytest.raises(ResourceNotFound, match="notes") as caught:
+        await podium.send("nothing/a", "hi")
+    assert (caught.value.code, caught.value.kind) == ("unknown_agent_type", "UnknownAgentType")
 
 
-async def test_a_failed_message_raises_and_waits_parked(podium: AsyncPodium) -> None:
+async def test_a_failed_message_raises_and_waits_parked(streaming: AsyncPodium) -> None:
+    podium = streaming
     with pytest.raises(MessageFailed, match="RuntimeError: no hi") as caught:
         await podium.ask("troubled/a", "hi", timeout=60)
     failed = caught.value
@@ -163,7 +185,8 @@ async def test_a_failed_message_raises_and_waits_parked(podium: AsyncPodium) -> 
         await podium.retry("troubled/a", "msg_none")
 
 
-async def test_a_running_message_is_cancelled(podium: AsyncPodium) -> None:
+async def test_a_running_message_is_cancelled(streaming: AsyncPodium) -> None:
+    podium = streaming
     Slow.begun, Slow.go_on = asyncio.Event(), asyncio.Event()
     run = await podium.stream("slow/a", "hi")
     await asyncio.wait_for(Slow.begun.wait(), 60)
@@ -186,12 +209,9 @@ async def test_a_full_inbox_and_a_message_that_is_no_json(podium: AsyncPodium, f
 
 
 async def test_agents_are_listed_over_pages_and_by_type(podium: AsyncPodium, fleet: HarnessFleet) -> None:
+    ids, now_ms = IdSource(), fleet.clock.now_ms()
     for number in range(105):
-        name = f"notes/{number:03}"
-        now = fleet.clock.now_ms()
-        from chronicle.ids import IdSource
-
-        fleet.store.ensure_session(name, IdSource().session(now), IdSource().branch(now), now)
+        fleet.store.ensure_session(f"notes/{number:03}", ids.session(now_ms), ids.branch(now_ms), now_ms)
     await podium.send("slow/x y?%#", "hi")
     assert [found.key async for found in podium.agents(agent_type="notes")] == [f"{n:03}" for n in range(105)]
     assert [found.agent async for found in podium.agents(agent_type="slow")] == ["slow/x y?%#"]
@@ -206,8 +226,8 @@ async def test_agents_are_listed_over_pages_and_by_type(podium: AsyncPodium, fle
 
 
 async def test_state_events_and_differences(podium: AsyncPodium) -> None:
-    await podium.ask(AGENT, "one", timeout=60)
-    await podium.ask(AGENT, "two", timeout=60)
+    await handled(podium, AGENT, "one")
+    await handled(podium, AGENT, "two")
     assert (await podium.state(AGENT)).state["count"] == 2
     first = await podium.state(AGENT, at=1)
     assert (first.state["count"], first.turn) == (1, 1)
@@ -226,7 +246,7 @@ async def test_state_events_and_differences(podium: AsyncPodium) -> None:
 
 async def test_fork_rewind_passivate_verify_and_delete(podium: AsyncPodium) -> None:
     for said in ("one", "two"):
-        await podium.ask(AGENT, said, timeout=60)
+        await handled(podium, AGENT, said)
     forked = await podium.fork(AGENT, "bob", at=1)
     assert (forked.agent, forked.source.agent, forked.turn) == ("notes/bob", AGENT, 1)
     with pytest.raises(RequestConflict) as caught:
@@ -247,7 +267,7 @@ async def test_fork_rewind_passivate_verify_and_delete(podium: AsyncPodium) -> N
 
 
 async def test_files_are_read_written_listed_and_deleted(podium: AsyncPodium) -> None:
-    await podium.ask(AGENT, "one", timeout=60)
+    await handled(podium, AGENT, "one")
     files = podium.files(AGENT)
     assert await files.read("notes.txt") == b"one\n"
     data = bytes(range(256)) * 4096
@@ -277,7 +297,8 @@ async def test_files_are_read_written_listed_and_deleted(podium: AsyncPodium) ->
         assert invalid.value.code == "invalid_path"
 
 
-async def test_a_state_is_followed_by_the_patches_of_its_turns(podium: AsyncPodium) -> None:
+async def test_a_state_is_followed_by_the_patches_of_its_turns(streaming: AsyncPodium) -> None:
+    podium = streaming
     await podium.ask(AGENT, "one", timeout=60)
     states = podium.follow_state(AGENT)
     seen = [await anext(states)]
