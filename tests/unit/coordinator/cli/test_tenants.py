@@ -60,7 +60,7 @@ def test_forks_diffs_and_rewinds_stay_in_the_tenant(podium: Podium) -> None:
     assert podium.json("fork", f"{THEIRS}@1", "b")["agent"] == "acme:counter/b"
     podium("state", "counter/b", code=ExitCode.UNKNOWN_AGENT)
     assert podium.json("diff", THEIRS, "acme:counter/b")["common_version"] == 4
-    podium("rewind", f"{THEIRS}@1")
+    podium("rewind", THEIRS, "1")
     assert podium.json("state", THEIRS)["state"] == {"count": 1}
     assert podium.json("state", "counter/a")["state"] == {"count": 2}
 
