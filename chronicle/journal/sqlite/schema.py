@@ -146,11 +146,14 @@ def version_of(db: sqlite3.Connection, path: Path) -> int:
     The caller holds the writer lock or is in a transaction, so that the values it reads are consistent.
 
     Raises:
-        Corrupt: the file is another program's database.
+        Corrupt: the file is another program's database, or its schema is damaged.
     """
     (version,) = db.execute("PRAGMA user_version").fetchone()
     (application,) = db.execute("PRAGMA application_id").fetchone()
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    try:
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except UnicodeDecodeError as error:  # in the message of SQLite, which quotes the schema
+        raise Corrupt(f"{path} is damaged: its schema is not text", str(path)) from error
     if application != APPLICATION_ID and (tables or application or version):
         raise Corrupt(f"{path} is a SQLite database, but not a journal; give another path")
     return int(version)

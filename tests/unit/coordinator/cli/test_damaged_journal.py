@@ -102,7 +102,7 @@ def contents(journal: Path) -> dict[str, Any] | None:
         with closing(sqlite3.connect(f"file:{journal}?mode=ro&immutable=1", uri=True)) as db:
             db.text_factory = bytes
             return {table: db.execute(f"SELECT * FROM {table} ORDER BY 1").fetchall() for table in TABLES}
-    except sqlite3.Error:
+    except (sqlite3.Error, UnicodeDecodeError):  # the latter for a message of SQLite that quotes a damaged schema
         return None
 
 
