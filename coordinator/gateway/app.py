@@ -15,6 +15,7 @@ from coordinator.gateway.routes import artifacts, document, files, health, histo
 
 if TYPE_CHECKING:
     from coordinator.access.administration import KeyAdministration
+    from coordinator.access.audit import Audit
     from coordinator.access.caller import Access
     from coordinator.operations.agents import HomeAgents
 
@@ -37,6 +38,7 @@ def create_app(
     streams: Any = None,
     *,
     keys_of_home: KeyAdministration | None = None,
+    audit: Audit | None = None,
     body_bytes: int = 8 * 1024 * 1024,
     upload_bytes: int = 1024 * 1024 * 1024,
 ) -> FastAPI:
@@ -47,6 +49,7 @@ def create_app(
         access: authenticates callers.
         streams: the streams of messages and events; the caller closes them.
         keys_of_home: administers keys; ``None`` where none are used.
+        audit: the record of administrators' actions; ``None`` for none.
         body_bytes: the longest body, but of an uploaded file.
         upload_bytes: the largest file that can be uploaded.
     """
@@ -64,6 +67,7 @@ def create_app(
     app.state.access = access
     app.state.streams = streams
     app.state.keys = keys_of_home
+    app.state.audit = audit
     app.state.upload_bytes = upload_bytes
     add_handlers(app)
     for router in _ROUTERS:

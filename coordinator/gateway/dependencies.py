@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Path, Query
 from starlette.requests import Request
 
+from coordinator.access.audit import Audit
 from coordinator.access.caller import Access, Caller, Scope
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.cursors import MOST_ITEMS
 from podium.address import MAX_KEY_LENGTH, Address
 from podium.errors import UnknownAgent
 
-__all__ = ["Agents", "Called", "Cursor", "Limit", "MessageId", "Reading", "Turn", "Writing"]
+__all__ = ["AUDITED", "Agents", "Called", "Cursor", "Limit", "MessageId", "Reading", "Turn", "Writing"]
 
 
 def _agents(request: Request) -> HomeAgents:
@@ -79,3 +81,28 @@ Reading: TypeAlias = Annotated[Address, Depends(_reading)]
 
 Writing: TypeAlias = Annotated[Address, Depends(_writing)]
 """The agent of the path, to which the caller may send, and whose files and turns it may change."""
+
+
+async def _audited(request: Request, caller: Called) -> AsyncIterator[None]:
+    audit: Audit | None = request.app.state.audit
+    named = request.path_params
+    outcome = "ok"
+    try:
+        yield
+    except BaseException as error:
+        outcome = type(error).__name__
+        raise
+    finally:
+        if audit is not None:
+            audit.note(
+                caller.key_id,
+                f"{request.method} {request.scope['route'].name}",
+                tenant=caller.tenant,
+                agent=f"{named['type']}/{named['key']}" if "key" in named else None,
+                outcome=outcome,
+                client=request.client.host if request.client is not None else None,
+            )
+
+
+AUDITED = Depends(_audited)
+"""For the ``dependencies`` of a route: records each call of it in the audit record, with its outcome."""

@@ -132,6 +132,7 @@ class Gateway:
                     self.access.access,
                     streams,
                     keys_of_home=self.access.administration,
+                    audit=self.access.audit,
                     body_bytes=self.rules.body_bytes,
                     upload_bytes=self.rules.upload_bytes,
                 )

@@ -7,7 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from coordinator.access.caller import Scope
-from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Writing
+from coordinator.gateway.dependencies import AUDITED, Agents, Called, Cursor, Limit, Reading, Writing
 from coordinator.gateway.documents import statuses
 from coordinator.operations.objects import AgentObject, AgentPage, Deleted, Passivated, Verification
 
@@ -39,7 +39,7 @@ async def get_agent(agents: Agents, address: Reading) -> AgentObject:
     return await agents.agent(address)
 
 
-@agent.delete("", responses=statuses(404, 409, 507))
+@agent.delete("", responses=statuses(404, 409, 507), dependencies=[AUDITED])
 async def delete_agent(
     agents: Agents,
     address: Writing,

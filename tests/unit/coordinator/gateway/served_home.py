@@ -234,8 +234,9 @@ async def served_home(
     fleet = HarnessFleet(home, clock, *classes)
     agents = HomeAgents(home, fleet, clock)
     access = KeyAccess(keys, clock) if keys is not None else OpenAccess()
-    administration = KeyAdministration(keys, Audit(home.logs, clock), clock) if keys is not None else None
-    app = create_app(agents, access, None, keys_of_home=administration, **limits)
+    audit = Audit(home.logs, clock)
+    administration = KeyAdministration(keys, audit, clock) if keys is not None else None
+    app = create_app(agents, access, None, keys_of_home=administration, audit=audit, **limits)
     leaving = asyncio.Event()
     transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)
     try:

@@ -171,6 +171,21 @@ async def test_what_is_done_with_keys_is_recorded_without_their_texts(
         assert not any(secret.encode() in content for content in everything)
 
 
+async def test_deleting_an_agent_is_recorded(home: ServedHome, keys: KeyStore, tmp_path: Path) -> None:
+    await home.send("notes/alice", "hi")
+    await home.fleet.sleep("notes/alice")
+    writer, reader = with_key(keys, Scope.WRITE), with_key(keys, Scope.READ)
+    for headers, status in ((reader, 403), (writer, 200), (writer, 404)):
+        assert (await home.http.delete("/v1/agents/notes/alice", headers=headers)).status_code == status
+    lines = [json.loads(line) for line in (tmp_path / "home" / "logs" / "audit.log").read_text().splitlines()]
+    assert [(line["what"], line["agent"], line["outcome"]) for line in lines] == [
+        ("DELETE delete_agent", "notes/alice", "NotPermitted"),
+        ("DELETE delete_agent", "notes/alice", "ok"),
+        ("DELETE delete_agent", "notes/alice", "UnknownAgent"),
+    ]
+    assert {line["who"] for line in lines} == {key.key_id for key in keys.listed()}
+
+
 async def test_without_keys_there_are_none_to_administer(tmp_path: Path) -> None:
     async with served_home(tmp_path / "home", Notes) as home:
         assert (await home.error("GET", "/v1/keys", 404))["code"] == "no_keys"
