@@ -6,15 +6,16 @@ that is awake. A call whose caller is cancelled may have happened; each write is
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.clock import SystemClock
-from chronicle.errors import NotFound
 from chronicle.ids import IdSource
 from coordinator.operations import artifacts, branches, files, history, listing, messages
 from coordinator.operations.answers import AnswerBuilder
 from coordinator.operations.stores import HomeStores
 from coordinator.operations.uploads import received
+from coordinator.service.client import ServiceError
 from podium.address import DEFAULT_TENANT
 from podium.artifacts.artifacts import open_artifact
 from podium.errors import AgentAwake
@@ -162,14 +163,17 @@ class HomeAgents:
         Raises:
             MessageNotAnswered: it failed, was parked or was cancelled.
             NotFound: the agent never got it.
-            ServiceError: the connection broke; the message is handled nevertheless, and can be waited for again.
+            ServiceError: the service cannot be reached again after a loss. The message stays in the inbox.
         """
-        builder = AnswerBuilder(address.name, message_id)
-        fleet = await self._link.client()
-        async for frame in fleet.follow(str(address), message_id):
-            if (answer := builder.add(frame)) is not None:
-                return answer
-        raise NotFound(f"the stream of message {message_id} ended without an answer")
+        while True:
+            fleet = await self._link.client()
+            builder = AnswerBuilder(address.name, message_id)
+            with suppress(
+                ServiceError
+            ):  # the connection broke: the service follows the message again from its beginning
+                async for frame in fleet.follow(str(address), message_id):
+                    if (answer := builder.add(frame)) is not None:
+                        return answer
 
     async def message(self, address: Address, message_id: str) -> objects.MessageObject:
         """Return a message with its status, and its answer or its error; see `messages.message_object`."""

@@ -7,9 +7,11 @@ failure, none that is not documented, no body or header that does not fit its sc
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -58,29 +60,24 @@ def _number(value):
 
 
 @schemathesis.hook
-def map_path_parameters(context, path_parameters):
-    """Name agents that there are, mostly; leave keys that are no keys to the unit tests."""
-    if path_parameters and "key" in path_parameters:
-        path_parameters["key"] = KEYS[_number(path_parameters["key"]) % len(KEYS)]
-        if _number(path_parameters["type"]) % 4:
-            path_parameters["type"] = "notes"
-    if path_parameters and "path" in path_parameters and _number(path_parameters["path"]) % 2:
-        path_parameters["path"] = "notes.txt"
-    return path_parameters
-
-
-@schemathesis.hook
 def before_call(context, case, **kwargs):
-    """Leave out cursors of requests that are to be accepted: a list gives them out, and refuses others."""
-    if case.meta.generation.mode.is_positive and case.query:
+    """Of requests that are to be accepted: name agents that there are, mostly, and give no cursors.
+
+    A list gives cursors out, and refuses others. What is no key is left to the unit tests.
+    """
+    if not case.meta.generation.mode.is_positive:
+        return
+    if case.query:
         case.query.pop("cursor", None)
-
-
-@schemathesis.hook
-def map_body(context, body):
-    if isinstance(body, dict) and isinstance(body.get("key"), str):
-        body["key"] = "fork-" + str(_number(body["key"]) % 50)
-    return body
+    found = case.path_parameters or {}
+    if "key" in found:
+        found["key"] = KEYS[_number(found["key"]) % len(KEYS)]
+        if _number(found["type"]) % 4:
+            found["type"] = "notes"
+    if "path" in found and _number(found["path"]) % 2:
+        found["path"] = "notes.txt"
+    if isinstance(case.body, dict) and isinstance(case.body.get("key"), str):
+        case.body["key"] = "fork-" + str(_number(case.body["key"]) % 50)
 '''
 
 CONFIG = """
@@ -92,11 +89,10 @@ positive_data_acceptance.expected-statuses = ["2xx", 304, 206, 404, 409, 416]
 """
 
 
-@pytest.fixture
-def served(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The URL of a gateway with two agents."""
-    project = tmp_path / "project"
-    project.mkdir()
+    project = tmp_path_factory.mktemp("project")
     (project / "notes_agent.py").write_text(AGENT)
     (project / "podium.toml").write_text('agents = ["notes_agent.py:Notes"]\n')
     with fresh_home({}) as podium:
@@ -110,6 +106,50 @@ def served(tmp_path: Path) -> Iterator[str]:
             yield url
         finally:
             podium("down")
+
+
+def test_an_upload_and_a_rewind_of_an_agent_that_is_awake(served: str) -> None:
+    agent = f"{served}/v1/agents/notes/awake"
+    with httpx.Client(timeout=TIMEOUT_S) as http:
+
+        def send() -> None:
+            sent = http.post(f"{agent}/messages", json={"message": {"text": "hello"}})
+            assert sent.status_code == 200, sent.text
+
+        send()
+        assert http.get(agent).json()["status"] == "awake"
+        uploaded = http.put(f"{agent}/files/in/data.csv", content=b"1,2\n").json()
+        assert (uploaded["turn"], uploaded["iteration"]) == (2, 1)
+        send()
+        assert http.get(f"{agent}/files/in/data.csv?turn=3").text == "1,2\n"
+        assert http.get(f"{agent}/files/notes.txt").text == "2"
+        rewound = http.post(f"{agent}/rewind", json={"turn": 1}).json()
+        assert (rewound["from"], rewound["turn"]) == (3, 4)
+        assert http.get(f"{agent}/files/in/data.csv").status_code == 404
+        assert http.get(f"{agent}/state").json()["state"] == {"count": 1}
+        send()
+        assert http.get(f"{agent}/files/notes.txt").text == "2"
+        said = http.get(f"{agent}/events", params={"type": "user_message"}).json()["items"]
+        assert [event["visible"] for event in said] == [True, False, True]
+        assert http.post(f"{agent}/verify", json={}).json()["ok"]
+
+
+def test_a_body_that_is_cut_off_commits_nothing(served: str) -> None:
+    parts = urlsplit(served)
+    assert parts.hostname is not None
+    before = httpx.get(f"{served}/v1/agents/notes/b").json()
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=TIMEOUT_S) as connection:
+        connection.sendall(
+            b"PUT /v1/agents/notes/b/files/cut HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nbegun"
+        )
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=TIMEOUT_S) as connection:
+        connection.sendall(
+            b"POST /v1/agents/notes/b/messages HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            b'Content-Length: 1000\r\n\r\n{"message":'
+        )
+    assert httpx.get(f"{served}/v1/agents/notes/b/files/cut").status_code == 404
+    after = httpx.get(f"{served}/v1/agents/notes/b").json()
+    assert {**after, "status": None} == {**before, "status": None}
 
 
 def test_a_gateway_answers_as_its_document_says(served: str, tmp_path: Path) -> None:

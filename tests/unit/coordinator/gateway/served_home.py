@@ -24,7 +24,7 @@ from coordinator.access.key_access import KeyAccess
 from coordinator.gateway.app import create_app
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
-from coordinator.service.client import AdmittedMessage, ServiceRefused
+from coordinator.service.client import AdmittedMessage, ServiceError, ServiceRefused
 from podium.address import Address
 from podium.agent import BaseAgent
 from podium.agent.base import agent_type_of
@@ -69,6 +69,8 @@ class HarnessFleet:
         self._classes = {agent_type_of(kind): kind for kind in classes}
         self._harnesses: dict[str, AgentHarness] = {}
         self.inbox_limit = 1000
+        self.losses = 0
+        """How often the connection breaks while a message is followed."""
         self._handling: set[asyncio.Task[int]] = set()
 
     async def client(self) -> Any:
@@ -115,6 +117,9 @@ class HarnessFleet:
 
     async def follow(self, agent: str, message_id: str) -> AsyncIterator[Frame]:
         activation = (await self.harness(agent)).activation
+        if self.losses:
+            self.losses -= 1
+            raise ServiceError("the connection broke")
         with refusals(), activation.streams.subscribe(message_id) as subscription:
             settled = await activation.settled(MessageId(message_id))
             if settled:

@@ -201,6 +201,12 @@ async def test_unknown_types_agents_and_messages(home: ServedHome) -> None:
             assert (await home.error("POST", f"{path}/{action}", 404))["code"] == "not_found"
 
 
+async def test_a_lost_connection_to_the_service_is_made_again(home: ServedHome) -> None:
+    home.fleet.losses = 2
+    assert (await post(home, "/notes/a/messages", HELLO))["text"] == "1: hello"
+    assert home.fleet.losses == 0
+
+
 async def test_a_full_inbox_says_when_to_come_again(home: ServedHome) -> None:
     home.fleet.inbox_limit = 1
     await post(home, "/slow/a/messages", HELLO, 202, Prefer="respond-async")
