@@ -11,12 +11,13 @@ from coordinator.gateway.body_limit import BodyLimit
 from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.routes import agents as agent_routes
-from coordinator.gateway.routes import artifacts, document, files, health, history, keys, messages
+from coordinator.gateway.routes import artifacts, document, files, health, history, keys, messages, project
 
 if TYPE_CHECKING:
     from coordinator.access.administration import KeyAdministration
     from coordinator.access.audit import Audit
     from coordinator.access.caller import Access
+    from coordinator.gateway.routes.project import Reload
     from coordinator.operations.agents import HomeAgents
 
 __all__ = ["create_app"]
@@ -29,6 +30,7 @@ _ROUTERS: Final = (
     files.router,
     artifacts.router,
     keys.router,
+    project.router,
 )
 
 
@@ -39,6 +41,7 @@ def create_app(
     *,
     keys_of_home: KeyAdministration | None = None,
     audit: Audit | None = None,
+    reload: Reload | None = None,
     body_bytes: int = 8 * 1024 * 1024,
     upload_bytes: int = 1024 * 1024 * 1024,
 ) -> FastAPI:
@@ -50,6 +53,7 @@ def create_app(
         streams: the streams of messages and events; the caller closes them.
         keys_of_home: administers keys; ``None`` where none are used.
         audit: the record of administrators' actions; ``None`` for none.
+        reload: reads the project again; ``None`` without a project.
         body_bytes: the longest body, but of an uploaded file.
         upload_bytes: the largest file that can be uploaded.
     """
@@ -68,6 +72,7 @@ def create_app(
     app.state.streams = streams
     app.state.keys = keys_of_home
     app.state.audit = audit
+    app.state.reload = reload
     app.state.upload_bytes = upload_bytes
     add_handlers(app)
     for router in _ROUTERS:

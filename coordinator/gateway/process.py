@@ -25,6 +25,9 @@ from coordinator.gateway.listener import url_of
 from coordinator.gateway.record import GatewayRecord, write_record
 from coordinator.gateway.serving import server_config
 from coordinator.operations.agents import HomeAgents
+from coordinator.registry.project import load_project
+from coordinator.registry.reloading import reload_project
+from coordinator.registry.resolve import resolve
 from coordinator.service.link import ServiceLink
 from coordinator.streams.message_streams import MessageStreams
 from podium.errors import PodiumError
@@ -32,12 +35,14 @@ from podium.errors import PodiumError
 if TYPE_CHECKING:
     import socket
     from collections.abc import Callable, Iterator
+    from pathlib import Path
     from types import TracebackType
 
     from coordinator.gateway.home_access import HomeAccess
     from coordinator.gateway.rules import Rules
     from coordinator.home import Home
     from coordinator.registry.registry import Registry
+    from coordinator.registry.reloading import Reloaded
     from coordinator.service.client import ServiceClient
 
 __all__ = ["Gateway"]
@@ -56,8 +61,7 @@ class Gateway:
     Args:
         home: an existing home, whose gateway lock this process holds.
         listener: the listening socket; closed at the end.
-        resolve: returns the agent classes to register, as the project has them now; it may take seconds, and runs in a
-            thread.
+        project_file: the project, whose agent classes are registered.
         follow_edits: have each message handled by the code and configuration as they are at its admission.
         access: authenticates callers; the caller closes it.
         rules: what the gateway accepts.
@@ -68,7 +72,7 @@ class Gateway:
 
     home: Home
     listener: socket.socket
-    resolve: Callable[[], Registry]
+    project_file: Path
     follow_edits: bool
     access: HomeAccess
     rules: Rules
@@ -88,11 +92,11 @@ class Gateway:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop, stopping)
         async with (
-            _Classes(self.resolve, follow_edits=self.follow_edits) as classes,
+            _Classes(self.project_file, follow_edits=self.follow_edits) as classes,
             ServiceLink(self.home, start=True, on_progress=self.on_progress) as link,
         ):
             if await self._start(link, classes, stopping):
-                await self._serve(link, stopping)
+                await self._serve(link, classes, stopping)
             else:
                 await self._end_service(link)
 
@@ -123,7 +127,7 @@ class Gateway:
                 task.cancel()
             await asyncio.gather(connecting, stopped, return_exceptions=True)
 
-    async def _serve(self, link: ServiceLink, stopping: asyncio.Event) -> None:
+    async def _serve(self, link: ServiceLink, classes: _Classes, stopping: asyncio.Event) -> None:
         agents = HomeAgents(self.home, link)
         try:
             async with MessageStreams(link.client) as streams, asyncio.TaskGroup() as tasks:
@@ -133,6 +137,7 @@ class Gateway:
                     streams,
                     keys_of_home=self.access.administration,
                     audit=self.access.audit,
+                    reload=lambda: classes.reload(link),
                     body_bytes=self.rules.body_bytes,
                     upload_bytes=self.rules.upload_bytes,
                 )
@@ -171,12 +176,12 @@ class _Classes:
     """The agent classes of the project, registered with each service that is connected.
 
     Args:
-        resolve: returns them as the project has them now; it takes seconds.
+        file: the project file.
         follow_edits: see `ServiceClient.register`.
     """
 
-    def __init__(self, resolve: Callable[[], Registry], *, follow_edits: bool) -> None:
-        self._resolve = resolve
+    def __init__(self, file: Path, *, follow_edits: bool) -> None:
+        self._file = file
         self._follow_edits = follow_edits
         self._first = self._read()
         self._last: Registry | None = None
@@ -212,6 +217,15 @@ class _Classes:
 
     def _read(self) -> asyncio.Task[Registry]:
         return asyncio.get_running_loop().create_task(asyncio.to_thread(self._resolve), name="resolve-agents")
+
+    def _resolve(self) -> Registry:
+        return resolve(load_project(self._file))
+
+    async def reload(self, link: ServiceLink) -> Reloaded:
+        """Read the project again for the service; raises as `reload_project`."""
+        done = await reload_project(await link.client(), self._file)
+        self._last = done.registry
+        return done
 
     async def _update(self, client: ServiceClient) -> None:
         try:

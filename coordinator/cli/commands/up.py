@@ -160,8 +160,6 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
     from coordinator.gateway.process import Gateway  # noqa: PLC0415
     from coordinator.gateway.record import gateway_lock  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
-    from coordinator.registry.project import load_project  # noqa: PLC0415
-    from coordinator.registry.resolve import resolve  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings()
@@ -190,7 +188,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
         gateway = Gateway(
             home=home,
             listener=listener,
-            resolve=lambda: resolve(load_project(project.file)),
+            project_file=project.file,
             follow_edits=reload,
             access=access,
             rules=rules,

@@ -22,6 +22,7 @@ from coordinator.access.audit import Audit
 from coordinator.access.caller import OpenAccess
 from coordinator.access.key_access import KeyAccess
 from coordinator.gateway.app import create_app
+from coordinator.gateway.routes.project import Reload
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import AdmittedMessage, ServiceError, ServiceRefused
@@ -231,7 +232,7 @@ def leaving_client(app: Any, leaving: asyncio.Event) -> Any:
 
 @asynccontextmanager
 async def served_home(
-    path: Path, *classes: type[BaseAgent], keys: KeyStore | None = None, **limits: int
+    path: Path, *classes: type[BaseAgent], keys: KeyStore | None = None, reload: Reload | None = None, **limits: int
 ) -> AsyncIterator[ServedHome]:
     """Serve a new home with agents of some classes; with keys, callers need one of them."""
     home = Home(path).create()
@@ -241,7 +242,7 @@ async def served_home(
     access = KeyAccess(keys, clock) if keys is not None else OpenAccess()
     audit = Audit(home.logs, clock)
     administration = KeyAdministration(keys, audit, clock) if keys is not None else None
-    app = create_app(agents, access, None, keys_of_home=administration, audit=audit, **limits)
+    app = create_app(agents, access, None, keys_of_home=administration, audit=audit, reload=reload, **limits)
     leaving = asyncio.Event()
     transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)
     try:
