@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chronicle.errors import NotFound
 from chronicle.journal.records import NewMessage, Receipt
 from podium.agent_record import find_session
 from podium.messages.admission import admit_message
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.turn.stream import Frame
 
-__all__ = ["Admission", "Admitted"]
+__all__ = ["Admission", "Admitted", "position_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,3 +145,13 @@ class Admission:
         receipt = Receipt(session.session_id, message_id, message.position, repeated=True)
         before = self._store.waiting_before(message_id)
         return Admitted(receipt, BusyPolicy.ENQUEUE, before, message.attempts, self._store, self._blobs, session)
+
+
+def position_of(store: JournalStore, address: Address) -> tuple[int | None, bool]:
+    """Return an agent's last turn, ``None`` if it never started, and whether messages wait in its inbox."""
+    try:
+        session = store.session(address.name, address.tenant)
+    except NotFound:
+        return None, False
+    head, waits = store.head(session.main_branch_id), store.pending(session.session_id, limit=1)
+    return head.turn if head.seq else None, bool(waits)

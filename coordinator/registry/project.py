@@ -223,10 +223,10 @@ class _Reader:
         return path
 
     def _settings(self, table: dict[str, Any]) -> dict[str, str]:
-        from coordinator.registry.project_settings import check_setting  # noqa: PLC0415  its library is slow to import
-
         variables: dict[str, str] = {}
         for name, value in self._subtable(table, "settings", "[settings]").items():
+            from coordinator.registry.project_settings import check_setting  # noqa: PLC0415  its library is slow to import
+
             problem = check_setting(name, value)
             if problem is not None:
                 raise self._error(f"settings.{name}", problem)

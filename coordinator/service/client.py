@@ -256,6 +256,11 @@ class ServiceClient:
         answer = await self._ask({"op": "change_file", "agent": agent, "path": path, "content": stored})
         return FileChanged(**answer)
 
+    async def position(self, agent: str) -> tuple[int | None, bool]:
+        """Return an agent's last turn, ``None`` if it never started, and whether messages wait in its inbox."""
+        answer = await self._ask({"op": "position", "agent": agent})
+        return answer["turn"], answer["waits"]
+
     async def ps(self) -> list[dict[str, Any]]:
         """Return the running hosts."""
         result: list[dict[str, Any]] = (await self._ask({"op": "ps"}))["hosts"]

@@ -56,6 +56,9 @@ that agents inherit (`coordinator.process_environment`);
     answers ``{"pid", "protocol", "pinned", "clients", "delivering", "registry": [{"agent_type", "file", "class",
     "problem"}]}``; ``problem`` is why the class cannot be loaded, or null;
     ``delivering`` is the number of messages whose streams are open;
+``position {"agent"}``
+    answers ``{"turn", "waits"}``: the agent's last turn, null if it never started, and whether messages wait in its
+    inbox;
 ``ps {}``; ``ping {}``, a liveness probe.
 
 Unless stated otherwise ``agent`` is an address. A line that is not a request, or is too long, ends the connection.

@@ -17,7 +17,7 @@ from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.ids import IdSource, MessageId
 from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import StoredQuotas
-from coordinator.client_messages import Admission
+from coordinator.client_messages import Admission, position_of
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.registry.registry import Registry
 from coordinator.service.agent_types import AgentTypes
@@ -187,6 +187,9 @@ class ServiceServer:
                 return {}
             case "ps":
                 return {"hosts": await self._router.running()}
+            case "position":
+                turn, waits = await asyncio.to_thread(position_of, self._store, address_in(request))
+                return {"turn": turn, "waits": waits}
             case "cancel":
                 await self._cancel(address_in(request), MessageId(str(request.get("message_id"))))
                 return {}

@@ -25,7 +25,7 @@ from coordinator.home import Home
 from coordinator.service.client import ServiceError
 from coordinator.service.link import ServiceLink
 from podium.address import Address
-from tests.waiting import until, wait_until
+from tests.waiting import INTERVAL_S, until, wait_until
 
 from .conftest import TIMEOUT_S, Podium, command, fresh_home, processes_of, runs
 
@@ -300,12 +300,13 @@ async def test_the_gateway_starts_a_killed_service_again_and_no_message_is_lost_
             lambda: served.home.service_alive() and [p for p in processes_of(served.podium, DAEMON) if p != before]
         )
         client = await link.client()
+        while not (await client.status())["pinned"]:  # after it has registered the agent classes
+            await asyncio.sleep(INTERVAL_S)
         for key, message_id in ids.items():
             frames = [frame async for frame in client.follow(f"patient/{key}", message_id)]
             assert (frames[-1]["type"], frames[-1]["message_id"]) == ("turn_end", message_id)
-        status = await client.status()
-        assert status["pinned"]
-        assert [agent["agent_type"] for agent in status["registry"]] == ["patient", "troubled"]
+        registry = (await client.status())["registry"]
+        assert [agent["agent_type"] for agent in registry] == ["patient", "troubled"]
     for key in "abc":
         assert served.handled(f"patient/{key}") == [f"wait for {gate}", "one", "two"]
     assert get(started["url"], "/readyz") == 200

@@ -10,7 +10,7 @@ import typer
 from chronicle.cli.app import app as chronicle_app
 from chronicle.cli.exits import EXITS as CHRONICLE_EXITS
 from coordinator.cli.exits import EXITS as PODIUM_EXITS
-from coordinator.cli.main import app as podium_app
+from coordinator.cli.main import app_of
 from tools.reference.markdown import code, document, from_docstring, table
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def page() -> str:
         "Command reference",
         "Every command with its arguments and options. [The command line](../cli.md) and [chronicle](../chronicle.md) "
         "explain them, and say what they print.",
-        *_program("podium", podium_app, PODIUM_EXITS),
+        *_program("podium", app_of(), PODIUM_EXITS),
         *_program("chronicle", chronicle_app, CHRONICLE_EXITS),
     )
 

@@ -85,13 +85,15 @@ async def _talk(
     from coordinator.cli.line_input import Prompt, chosen_input  # noqa: PLC0415
     from coordinator.service.connecting import connect  # noqa: PLC0415
 
-    position = _position(home, address)  # An unreadable journal is reported before Ray starts.
+    if not home.service_alive():  # which has opened it
+        _check_journal(home)
     with Progress() as progress:
         async with connect(home, on_progress=progress.show, on_notice=warn) as client:
             progress.clear()
             if client.surroundings is not None:
                 _compare(client.surroundings, agent)
-            say(f"{address}, {position}")
+            turn, waits = await client.position(str(address))
+            say(f"{address}, {_described(address, turn, waits=waits)}")
             log = home.agent_log(address)
             chat = Chat(client, agent, address.key, json=json, when_busy=when_busy, log=log)
             if texts is not None:
@@ -115,17 +117,12 @@ def _compare(service: ProcessEnvironment, agent: AgentRef) -> None:
         )
 
 
-def _position(home: Home, address: Address) -> str:
-    """Describe the agent's last turn, and whether messages wait: they are handled before those of this command."""
-    from chronicle.errors import NotFound  # noqa: PLC0415
-
-    store = home.journal()
-    try:
-        session = store.session(address.name, address.tenant)
-        head, waits = store.head(session.main_branch_id), store.pending(session.session_id, limit=1)
-    except NotFound:
-        return "new"
-    finally:
-        store.close()
-    position = f"at turn {head.turn}" if head.seq else "new"
+def _described(address: Address, turn: int | None, *, waits: bool) -> str:
+    """Describe an agent's last turn, and whether messages wait: they are handled before those of this command."""
+    position = "new" if turn is None else f"at turn {turn}"
     return f"{position}; messages wait in its inbox: podium inbox {address}" if waits else position
+
+
+def _check_journal(home: Home) -> None:
+    """Report a journal that cannot be opened before Ray starts."""
+    home.journal().close()

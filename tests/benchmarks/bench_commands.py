@@ -1,0 +1,106 @@
+"""How long a user waits for a command: processes from their start to their end.
+
+Rows: ``podium --help``; ``podium ps`` on a home of 100 agents; ``podium run -m`` on a service that is up, the agent
+awake. Each is the median of several runs, beside a Python that only imports the library of the command line, which is
+the least that any command takes.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tests.unit.coordinator.cli.cli_home import HomeMaker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+SPEC = f"{Path(__file__).parent / 'agents.py'}:Tally"
+PODIUM = str(Path(sys.executable).parent / "podium")
+RUNS = 15
+AGENTS = 100
+TURNS = 5
+DEADLINE_S = 120
+
+
+def run() -> list[dict[str, Any]]:
+    """Measure the commands, alternating with the floor."""
+    with tempfile.TemporaryDirectory(prefix="podium-bench-") as folder:
+        many, served = Path(folder, "many"), Path(folder, "served")
+        _make_agents(many)
+        with _awake(served):
+            _command_s([PODIUM, "run", SPEC, "--home", str(served), "-m", "count"])  # its class is inspected once
+            rows = [
+                _row("podium --help", "<= 0.25", [PODIUM, "--help"]),
+                _row(f"podium ps, {AGENTS} agents", "<= 0.5", [PODIUM, "ps", "--home", str(many)]),
+                _row(
+                    "podium run -m, service up, agent awake",
+                    "<= 0.5",
+                    [PODIUM, "run", SPEC, "--home", str(served), "-m", "count"],
+                ),
+            ]
+    return rows
+
+
+def _row(name: str, target: str, command: list[str]) -> dict[str, Any]:
+    took, least = [], []
+    for _ in range(RUNS):
+        took.append(_command_s(command))
+        least.append(_command_s([sys.executable, "-c", "import typer._adapters"]))
+    floor_s = statistics.median(least)
+    return {
+        "name": f"{name} (median of {RUNS})",
+        "value": statistics.median(took),
+        "unit": "s",
+        "target": target,
+        "floor": f"Python with typer: {floor_s:.2f} s",
+    }
+
+
+def _command_s(command: list[str]) -> float:
+    began_s = time.perf_counter()
+    subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S)
+    return time.perf_counter() - began_s
+
+
+def _make_agents(home: Path) -> None:
+    maker = HomeMaker(home)
+    for number in range(AGENTS):
+        agent = maker.agent(f"counter/{number:03}")
+        for turn in range(TURNS):
+            agent.turn(f"turn {turn}")
+        agent.sleep()
+    maker.close()
+
+
+@contextmanager
+def _awake(home: Path) -> Iterator[None]:
+    """Keep a service up by a chat, whose agent is awake."""
+    chat = subprocess.Popen(
+        [PODIUM, "run", SPEC, "--home", str(home), "--json"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert chat.stdin is not None
+    assert chat.stdout is not None
+    with chat:
+        chat.stdin.write("count\n")
+        chat.stdin.flush()
+        _read_until(chat.stdout.readline, '"turn_end"')
+        yield
+        chat.stdin.close()
+        chat.wait(DEADLINE_S)
+
+
+def _read_until(readline: Callable[[], str], text: str) -> None:
+    while text not in (line := readline()):
+        if not line:
+            raise RuntimeError("the chat ended")
