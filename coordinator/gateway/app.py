@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from fastapi import FastAPI
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coordinator.access.caller import Access
     from coordinator.gateway.routes.project import Reload
     from coordinator.operations.agents import HomeAgents
+    from coordinator.streams.home_streams import HomeStreams
 
 __all__ = ["create_app"]
 
@@ -37,7 +38,7 @@ _ROUTERS: Final = (
 def create_app(
     agents: HomeAgents,
     access: Access,
-    streams: Any = None,
+    streams: HomeStreams,
     *,
     keys_of_home: KeyAdministration | None = None,
     audit: Audit | None = None,

@@ -12,10 +12,11 @@ from coordinator.access.audit import Audit
 from coordinator.access.caller import Access, Caller, Scope
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.cursors import MOST_ITEMS
+from coordinator.streams.home_streams import HomeStreams
 from podium.address import MAX_KEY_LENGTH, Address
 from podium.errors import UnknownAgent
 
-__all__ = ["AUDITED", "Agents", "Called", "Cursor", "Limit", "MessageId", "Reading", "Turn", "Writing"]
+__all__ = ["AUDITED", "Agents", "Called", "Cursor", "Limit", "MessageId", "Reading", "Streams", "Turn", "Writing"]
 
 
 def _agents(request: Request) -> HomeAgents:
@@ -75,6 +76,14 @@ def _permitted(caller: Caller, scope: Scope, agent_type: str, key: str) -> Addre
     caller.require(scope, named)
     return named
 
+
+def _streams(request: Request) -> HomeStreams:
+    streams: HomeStreams = request.app.state.streams
+    return streams
+
+
+Streams: TypeAlias = Annotated[HomeStreams, Depends(_streams)]
+"""The streams of messages and events."""
 
 Reading: TypeAlias = Annotated[Address, Depends(_reading)]
 """The agent of the path, which the caller may read."""

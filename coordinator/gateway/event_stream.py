@@ -21,10 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = ["EventReader", "EventStreamResponse", "StreamedEvent"]
 
-_LOOK_S: Final = 7.5
-"""Interval of looks at a stream: in silence a comment is sent after one or two of them, 15 s at most."""
 _MOST_STALLED_LOOKS: Final = 8
-"""Looks after which a client that takes nothing is cut off: one minute. It costs little, but its message may not."""
+"""Looks after which a client that takes nothing is cut off. It costs little, but what its message said may not."""
 _HEADERS: Final = {
     "Cache-Control": "no-cache, no-transform",
     "X-Accel-Buffering": "no",  # nginx would collect the events
@@ -63,6 +61,7 @@ class EventStreamResponse(Response):
     Args:
         opening: opens the stream; it is closed with the response.
         on_abandoned: called if the client disconnects before the end of the stream.
+        look_s: interval of looks at the stream: in silence a comment is sent after one or two of them.
     """
 
     media_type = "text/event-stream"
@@ -71,9 +70,12 @@ class EventStreamResponse(Response):
         self,
         opening: AbstractContextManager[EventReader],
         on_abandoned: Callable[[], Awaitable[None]] | None = None,
+        *,
+        look_s: float = 7.5,
     ) -> None:
         self._opening = opening
         self._on_abandoned = on_abandoned
+        self._look_s = look_s
         self._sending_looks: int | None = None
         """Looks at the write that is in progress; `None` if none is."""
         self._sent = True
@@ -105,7 +107,7 @@ class EventStreamResponse(Response):
         """Notice that the client disconnects; keep a silent connection alive, and cut off a client that stalls."""
         while not self._gone:
             try:
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(self._look_s):
                     self._gone = (await receive())["type"] == "http.disconnect"
             except TimeoutError:
                 if self._sending_looks is not None:

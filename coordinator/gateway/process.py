@@ -29,7 +29,7 @@ from coordinator.registry.project import load_project
 from coordinator.registry.reloading import reload_project
 from coordinator.registry.resolve import resolve
 from coordinator.service.link import ServiceLink
-from coordinator.streams.message_streams import MessageStreams
+from coordinator.streams.home_streams import HomeStreams
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
@@ -129,19 +129,20 @@ class Gateway:
 
     async def _serve(self, link: ServiceLink, classes: _Classes, stopping: asyncio.Event) -> None:
         agents = HomeAgents(self.home, link)
+        streams = HomeStreams(link.client, agents)
+        app = create_app(
+            agents,
+            self.access.access,
+            streams,
+            keys_of_home=self.access.administration,
+            audit=self.access.audit,
+            reload=lambda: classes.reload(link),
+            body_bytes=self.rules.body_bytes,
+            upload_bytes=self.rules.upload_bytes,
+        )
+        server = _Server(server_config(app, self.rules, SystemClock()))
         try:
-            async with MessageStreams(link.client) as streams, asyncio.TaskGroup() as tasks:
-                app = create_app(
-                    agents,
-                    self.access.access,
-                    streams,
-                    keys_of_home=self.access.administration,
-                    audit=self.access.audit,
-                    reload=lambda: classes.reload(link),
-                    body_bytes=self.rules.body_bytes,
-                    upload_bytes=self.rules.upload_bytes,
-                )
-                server = _Server(server_config(app, self.rules, SystemClock()))
+            async with streams, asyncio.TaskGroup() as tasks:
                 serving = tasks.create_task(server.serve(sockets=[self.listener]), name="http")
                 started = tasks.create_task(server.is_serving.wait(), name="http-start")
                 await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)

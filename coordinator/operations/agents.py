@@ -175,6 +175,14 @@ class HomeAgents:
                     if (answer := builder.add(frame)) is not None:
                         return answer
 
+    async def receipt(self, address: Address, message_id: str) -> objects.Receipt:
+        """Return the receipt of an admitted message, with the messages that are ahead of it now.
+
+        Raises:
+            UnknownAgent, NotFound: the agent never got it, or its record was pruned.
+        """
+        return await self._stores.read(lambda store, _: messages.receipt(store, address, message_id))
+
     async def message(self, address: Address, message_id: str) -> objects.MessageObject:
         """Return a message with its status, and its answer or its error; see `messages.message_object`."""
         return await self._stores.read(lambda store, blobs: messages.message_object(store, blobs, address, message_id))
@@ -217,6 +225,14 @@ class HomeAgents:
         return await self.message(address, message_id)
 
     # -- history --------------------------------------------------------------------------------------------------
+
+    async def version(self, address: Address) -> int:
+        """Return the seq of an agent's last event.
+
+        Raises:
+            UnknownAgent: there is no such agent.
+        """
+        return await self._stores.read(lambda store, _: history.version(store, address))
 
     async def state(self, address: Address, turn: int | None = None) -> objects.StateObject:
         """Return an agent's committed state at the end of a turn, the last one if ``None``.

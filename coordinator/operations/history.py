@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from podium.agent_record import AgentRecord
     from podium.history.compare import Comparison
 
-__all__ = ["difference", "difference_object", "event_page", "state_object"]
+__all__ = ["difference", "difference_object", "event_page", "state_object", "version"]
+
+
+def version(store: JournalStore, address: Address) -> int:
+    """Return the seq of an agent's last event.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+    """
+    return store.head(find_session(store, address).main_branch_id).seq
 
 
 def state_object(store: JournalStore, blobs: BlobReader, address: Address, turn: int | None) -> StateObject:

@@ -19,11 +19,30 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
-    from coordinator.operations.objects import Answer, ErrorObject, InboxMessageObject, InboxPage, MessageObject
+    from coordinator.operations.objects import (
+        Answer,
+        ErrorObject,
+        InboxMessageObject,
+        InboxPage,
+        MessageObject,
+        Receipt,
+    )
     from podium.address import Address
     from podium.messages.inbox import InboxEntry
 
-__all__ = ["drop", "inbox_object", "inbox_page", "message_object", "retry", "retry_all"]
+__all__ = ["drop", "inbox_object", "inbox_page", "message_object", "receipt", "retry", "retry_all"]
+
+
+def receipt(store: JournalStore, address: Address, message_id: str) -> Receipt:
+    """Return the receipt of a message, with the messages that are ahead of it now.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        NotFound: the agent never got the message, or its record was pruned.
+    """
+    message = message_of(store, find_session(store, address), MessageId(message_id))
+    before = store.waiting_before(message.message_id)
+    return {"message_id": message_id, "agent": address.name, "position": message.position, "before": before}
 
 
 def message_object(store: JournalStore, blobs: BlobReader, address: Address, message_id: str) -> MessageObject:

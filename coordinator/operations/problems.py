@@ -22,6 +22,7 @@ from coordinator.access.caller import (
 )
 from coordinator.operations import errors as operations
 from coordinator.service.client import ServiceError, ServiceRefused
+from coordinator.streams.position import InvalidPosition
 from podium import errors as podium
 from podium.state import errors as state
 
@@ -98,6 +99,7 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     quotas.QuotaExceeded: Problem(403, "quota_exceeded"),
     quotas.MessageQuotaExceeded: Problem(429, "quota_exceeded", 10),
     TooManyRequests: Problem(429, "too_many_requests", 1),
+    InvalidPosition: Problem(400, "invalid_last_event_id"),
     # the service
     ServiceError: Problem(503, "service_unavailable", 1),
     ServiceRefused: Problem(502, "refused"),

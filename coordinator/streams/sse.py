@@ -16,10 +16,11 @@ if TYPE_CHECKING:
 
 __all__ = ["KEEP_ALIVE", "OPENING", "encode_event"]
 
-OPENING: Final = b"retry: 1000\n\n"
-"""The begin of each stream: clients that lose it wait one second before they connect again."""
-KEEP_ALIVE: Final = b": keep-alive\n\n"
-"""A comment, which clients drop; sent when nothing else was for a while, lest a proxy ends the connection."""
+OPENING: Final = b"retry: 1000\n"
+"""The begin of each stream, and of its first event: clients that lose it wait one second before they connect again."""
+KEEP_ALIVE: Final = b": keep-alive\n"
+"""A comment, sent when nothing else was for a while, lest a proxy ends the connection. It is a part of the next event:
+a blank line after it is an event without data for some clients, httpx-sse among them."""
 
 
 def encode_event(value: Mapping[str, object], event_id: str | None) -> bytes:

@@ -30,7 +30,7 @@ def page() -> str:
 
 def _openapi() -> dict[str, Any]:
     unused: Any = None  # a route would need them, its description does not
-    return create_app(unused, unused).openapi()
+    return create_app(unused, unused, unused).openapi()
 
 
 def _path(path: str, methods: dict[str, Any]) -> Iterator[str]:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from starlette.responses import Response
 
 from coordinator.access.caller import Scope
 from coordinator.gateway.bodies import MOST_TURN, ForkBody, RewindBody
-from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Writing
+from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Streams, Writing
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, event_tail
 from coordinator.operations.objects import Difference, EventPage, Forked, Rewound, StateObject
 from podium.address import Address
 
@@ -30,18 +32,26 @@ async def get_state(
     return await agents.state(address, at)
 
 
-@router.get("/events", responses=statuses(404))
+@router.get("/events", response_model=EventPage, responses={200: STREAM[200], **statuses(404)})
 async def list_events(
     agents: Agents,
+    streams: Streams,
     address: Reading,
+    asks_for_stream: AsksForStream,
+    last_event_id: LastEventId,
     after: Annotated[int, Query(ge=0, le=MOST_TURN, description="Only events after this seq.")] = 0,
     types: Annotated[
         list[str] | None, Query(alias="type", max_length=32, description="Only events of this type; can be repeated.")
     ] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
-) -> EventPage:
-    """List events, oldest first, with those that a rewind has hidden (`visible`)."""
+) -> EventPage | Response:
+    """List events, oldest first, with those that a rewind has hidden (`visible`).
+
+    With `Accept: text/event-stream` they are streamed, and further ones as they are recorded; the id is the seq.
+    """
+    if asks_for_stream:
+        return await event_tail(streams, address, after, types or (), last_event_id)
     return await agents.events(address, after_seq=after, types=types or (), limit=limit, cursor=cursor)
 
 

@@ -9,9 +9,10 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from coordinator.gateway.bodies import MessageBody
-from coordinator.gateway.dependencies import Agents, Cursor, Limit, MessageId, Reading, Writing
+from coordinator.gateway.dependencies import Agents, Cursor, Limit, MessageId, Reading, Streams, Writing
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, resumed_stream, sent_stream
 from coordinator.operations.objects import Answer, InboxPage, MessageObject, Receipt
 
 __all__ = ["router"]
@@ -35,17 +36,23 @@ Prefer = Annotated[
 @router.post(
     "/messages",
     response_model=Answer,
-    responses={202: {"model": Receipt, "description": "Accepted, durably."}, **statuses(404, 409, 413, 502, 507)},
+    responses={
+        200: STREAM[200],
+        202: {"model": Receipt, "description": "Accepted, durably."},
+        **statuses(404, 409, 413, 502, 507),
+    },
 )
 async def send_message(
     request: Request,
     agents: Agents,
+    streams: Streams,
     address: Writing,
     body: MessageBody,
+    asks_for_stream: AsksForStream,
     idempotency_key: IdempotencyKey = None,
     prefer: Prefer = None,
 ) -> Answer | Response:
-    """Send a message, and wait for the answer.
+    """Send a message, and wait for the answer, or stream it: with `Accept: text/event-stream`.
 
     A client that leaves cancels nothing, unless it asked for that: the message is handled, and its answer can be had
     from `/messages/{message_id}`, or by a repetition with the same `Idempotency-Key`.
@@ -53,6 +60,8 @@ async def send_message(
     receipt = await agents.send(address, body.message, idempotency_key=idempotency_key, when_busy=body.when_busy)
     if _responds_async(prefer):
         return JSONResponse(receipt, 202, {"Preference-Applied": "respond-async"})
+    if asks_for_stream:
+        return sent_stream(streams, agents, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
     message_id = receipt["message_id"]
     try:
         return await while_connected(request, agents.answer(address, message_id))
@@ -62,9 +71,22 @@ async def send_message(
         return Response(status_code=204)  # nobody reads it
 
 
-@router.get("/messages/{message_id}", responses=statuses(404))
-async def get_message(agents: Agents, address: Reading, message_id: MessageId) -> MessageObject:
-    """Return a message with its status, and its answer or its error."""
+@router.get("/messages/{message_id}", response_model=MessageObject, responses={**STREAM, **statuses(404)})
+async def get_message(
+    agents: Agents,
+    streams: Streams,
+    address: Reading,
+    message_id: MessageId,
+    asks_for_stream: AsksForStream,
+    last_event_id: LastEventId,
+) -> MessageObject | Response:
+    """Return a message with its status, and its answer or its error.
+
+    With `Accept: text/event-stream` it is streamed: from the beginning, or after the `Last-Event-ID`, while its turn
+    runs and afterwards.
+    """
+    if asks_for_stream:
+        return await resumed_stream(streams, agents, address, message_id, last_event_id)
     return await agents.message(address, message_id)
 
 

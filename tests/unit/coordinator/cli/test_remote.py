@@ -24,6 +24,7 @@ from coordinator.gateway.app import create_app
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import ServiceError
+from coordinator.streams.home_streams import HomeStreams
 from coordinator.testing import ScriptedResponse, ScriptedServer
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
 from tests.waiting import wait_until
@@ -54,9 +55,11 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
 @pytest.fixture
 def url(made: HomeMaker) -> Iterator[str]:
     """The URL of a gateway over the home, in a thread of its own."""
-    agents = HomeAgents(Home(made.path).open(), NoService())
+    service = NoService()
+    agents = HomeAgents(Home(made.path).open(), service)
+    app = create_app(agents, OpenAccess(), HomeStreams(service.client, agents))
     listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(create_app(agents, OpenAccess()), log_level="warning", lifespan="off", log_config=None)
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", log_config=None)
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
     thread.start()

@@ -26,6 +26,7 @@ from coordinator.gateway.routes.project import Reload
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import AdmittedMessage, ServiceError, ServiceRefused
+from coordinator.streams.home_streams import HomeStreams
 from podium.address import Address
 from podium.agent import BaseAgent
 from podium.agent.base import agent_type_of
@@ -34,11 +35,12 @@ from podium.errors import PodiumError, UnknownAgentType
 from podium.history.branching import rewind_agent
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
+from podium.turn.journal_frames import retry_frames
 from podium.turn.upload import FileChanged, change_file
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
     from pathlib import Path
 
     from chronicle.blobs.port import BlobStore
@@ -116,15 +118,17 @@ class HarnessFleet:
         task.add_done_callback(self._handling.discard)
         return AdmittedMessage(receipt.message_id, receipt.position, before, receipt.repeated)
 
-    async def follow(self, agent: str, message_id: str) -> AsyncIterator[Frame]:
+    async def follow(self, agent: str, message_id: str) -> AsyncGenerator[Frame, None]:
         activation = (await self.harness(agent)).activation
         if self.losses:
             self.losses -= 1
             raise ServiceError("the connection broke")
         with refusals(), activation.streams.subscribe(message_id) as subscription:
             settled = await activation.settled(MessageId(message_id))
+            message = self.store.message(MessageId(message_id))
+            head = self.store.head(self.store.session(agent).main_branch_id)
             if settled:
-                for frame in settled:
+                for frame in [*retry_frames(self.store, self.blobs, head, message), *settled]:
                     yield frame
                 return
             async for batch in subscription.batches():
@@ -242,11 +246,12 @@ async def served_home(
     access = KeyAccess(keys, clock) if keys is not None else OpenAccess()
     audit = Audit(home.logs, clock)
     administration = KeyAdministration(keys, audit, clock) if keys is not None else None
-    app = create_app(agents, access, None, keys_of_home=administration, audit=audit, reload=reload, **limits)
+    streams = HomeStreams(fleet.client, agents)
+    app = create_app(agents, access, streams, keys_of_home=administration, audit=audit, reload=reload, **limits)
     leaving = asyncio.Event()
     transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)
     try:
-        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        async with streams, httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
             yield ServedHome(http, fleet, agents, app, leaving)
     finally:
         await asyncio.shield(fleet.close())

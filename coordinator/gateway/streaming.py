@@ -1,0 +1,131 @@
+"""Streams as routes answer them: who asks for one, from which position, and the response."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+from fastapi import Depends, Header, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from chronicle.errors import ChronicleError
+from coordinator.gateway.event_stream import EventStreamResponse
+from coordinator.streams.event_tail import parse_seq
+from coordinator.streams.position import Position
+from podium.errors import PodiumError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from coordinator.operations.agents import HomeAgents
+    from coordinator.operations.objects import Receipt
+    from coordinator.streams.home_streams import HomeStreams
+    from podium.address import Address
+
+__all__ = ["STREAM", "AsksForStream", "LastEventId", "event_tail", "resumed_stream", "sent_stream"]
+
+_MEDIA_TYPE: Final = "text/event-stream"
+STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {"content": {_MEDIA_TYPE: {"schema": {"type": "string"}}}},
+    204: {"description": "The stream has ended: the client has all of it."},
+}
+"""The further answers of a route that streams if the client accepts `text/event-stream`."""
+
+_log = logging.getLogger(__name__)
+
+
+def _asks_for_stream(request: Request) -> bool:
+    """Whether a client accepts a stream, and names it: ``*/*`` gets JSON."""
+    for accepted in request.headers.getlist("accept"):
+        for media_range in accepted.split(","):
+            kind, *parameters = (part.strip().lower() for part in media_range.split(";"))
+            if kind == _MEDIA_TYPE and not any(_refuses(parameter) for parameter in parameters):
+                return True
+    return False
+
+
+def _refuses(parameter: str) -> bool:
+    name, _, value = parameter.partition("=")
+    return name == "q" and value.rstrip("0") in {"", "0."}
+
+
+def _last_event_id(
+    header: Annotated[
+        str | None,
+        Header(alias="Last-Event-ID", max_length=4096, description="Of a stream: it goes on after this event."),
+    ] = None,
+    query: Annotated[
+        str | None,
+        Query(
+            alias="last_event_id",
+            max_length=4096,
+            description="The same, for clients that cannot set headers; a header takes precedence.",
+        ),
+    ] = None,
+) -> str | None:
+    return header or query or None
+
+
+AsksForStream: TypeAlias = Annotated[bool, Depends(_asks_for_stream)]
+"""Whether the client accepts `text/event-stream`."""
+LastEventId: TypeAlias = Annotated[str | None, Depends(_last_event_id)]
+"""The id of the last event that the client has."""
+
+
+def sent_stream(
+    streams: HomeStreams, agents: HomeAgents, address: Address, receipt: Receipt, *, cancel_on_disconnect: bool
+) -> Response:
+    """Return the stream of a message that was just admitted.
+
+    Args:
+        cancel_on_disconnect: whether a client that leaves before the end cancels the message.
+    """
+    opening = streams.messages.open(address, receipt["message_id"], accepted=_accepted(receipt))
+    abandoned = _cancelling(agents, address, receipt["message_id"]) if cancel_on_disconnect else None
+    return EventStreamResponse(opening, abandoned)
+
+
+async def resumed_stream(
+    streams: HomeStreams, agents: HomeAgents, address: Address, message_id: str, last_event_id: str | None
+) -> Response:
+    """Return the stream of a message, from the beginning or after a position; 204 if the client has all of it.
+
+    Raises:
+        InvalidPosition: the id is not one of this stream.
+        UnknownAgent, NotFound: the agent never got the message, or its record was pruned.
+    """
+    position = Position.parse(last_event_id, message_id) if last_event_id is not None else None
+    receipt = await agents.receipt(address, message_id)
+    if position is not None and position.is_end:
+        return Response(status_code=204)
+    return EventStreamResponse(streams.messages.open(address, message_id, position, _accepted(receipt)))
+
+
+async def event_tail(
+    streams: HomeStreams, address: Address, after_seq: int, types: Sequence[str], last_event_id: str | None
+) -> Response:
+    """Return the tail of an agent's recorded events.
+
+    Raises:
+        InvalidPosition: the id is not one of this stream, or the agent has no such event.
+        UnknownAgent: there is no such agent.
+    """
+    after = parse_seq(last_event_id) if last_event_id is not None else after_seq
+    await streams.events.check(address, after)
+    return EventStreamResponse(streams.events.open(address, after, types))
+
+
+def _accepted(receipt: Receipt) -> dict[str, Any]:
+    keys = {"position": receipt["position"], "before": receipt["before"]}
+    return {"type": "accepted", "message_id": receipt["message_id"], **keys}
+
+
+def _cancelling(agents: HomeAgents, address: Address, message_id: str) -> Callable[[], Awaitable[None]]:
+    async def cancel() -> None:
+        try:
+            await agents.cancel(address, message_id)
+        except (PodiumError, ChronicleError) as error:  # it has just ended; nobody is there to be told
+            _log.info("%s was abandoned, and is not cancelled: %s", message_id, error)
+
+    return cancel
