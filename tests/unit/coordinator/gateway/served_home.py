@@ -31,6 +31,7 @@ from podium.address import Address
 from podium.agent import BaseAgent
 from podium.agent.base import agent_type_of
 from podium.agent_record import find_session
+from podium.agent_record import find_session
 from podium.errors import PodiumError, UnknownAgentType
 from podium.history.branching import rewind_agent
 from podium.testing import AgentHarness
@@ -126,7 +127,7 @@ class HarnessFleet:
         with refusals(), activation.streams.subscribe(message_id) as subscription:
             settled = await activation.settled(MessageId(message_id))
             message = self.store.message(MessageId(message_id))
-            head = self.store.head(self.store.session(agent).main_branch_id)
+            head = self.store.head(find_session(self.store, Address.parse(agent)).main_branch_id)
             if settled:
                 for frame in [*retry_frames(self.store, self.blobs, head, message), *settled]:
                     yield frame
