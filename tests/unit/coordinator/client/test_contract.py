@@ -36,6 +36,7 @@ from coordinator.gateway.app import create_app
 from coordinator.home import Home
 from coordinator.operations import objects
 from coordinator.operations.agents import HomeAgents
+from coordinator.streams.home_streams import HomeStreams
 from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Troubled
 from tests.unit.coordinator.gateway.served_home import HarnessFleet
 from tests.waiting import DEADLINE_S, INTERVAL_S, until
@@ -48,9 +49,10 @@ STREAMING = ["local"]
 @asynccontextmanager
 async def gateway(home: Home, fleet: HarnessFleet) -> AsyncIterator[str]:
     agents = HomeAgents(home, fleet, fleet.clock)
-    config = uvicorn.Config(create_app(agents, OpenAccess()), port=0, log_level="warning", lifespan="off")
-    server = uvicorn.Server(config)
-    async with asyncio.TaskGroup() as tasks:
+    streams = HomeStreams(fleet.client, agents)
+    app = create_app(agents, OpenAccess(), streams)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning", lifespan="off"))
+    async with streams, asyncio.TaskGroup() as tasks:
         tasks.create_task(server.serve())
         await until(lambda: server.started)
         yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"

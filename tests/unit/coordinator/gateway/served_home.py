@@ -31,7 +31,6 @@ from podium.address import Address
 from podium.agent import BaseAgent
 from podium.agent.base import agent_type_of
 from podium.agent_record import find_session
-from podium.agent_record import find_session
 from podium.errors import PodiumError, UnknownAgentType
 from podium.history.branching import rewind_agent
 from podium.testing import AgentHarness
