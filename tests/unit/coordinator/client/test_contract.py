@@ -42,8 +42,8 @@ from tests.unit.coordinator.gateway.served_home import HarnessFleet
 from tests.waiting import DEADLINE_S, INTERVAL_S, until
 
 AGENT = "notes/alice"
-STREAMING = ["local"]
-"""The backends whose streams are tested here; `test_http_streams` has those of HTTP."""
+STREAMING = ["local", "http"]
+"""The backends whose streams are tested."""
 
 
 @asynccontextmanager
