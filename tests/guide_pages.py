@@ -10,8 +10,9 @@ A page runs in a directory and a process of its own. It may have these fenced bl
     Directly below such statements: what they printed, and if they raised, the end of the traceback, from the name of
     the error on. Statements that print or raise need one. What is logged goes to stderr, and is not compared.
 ``console``
-    Commands, one behind each ``$ ``, and what they print to stdout and stderr. The steps that podium shows while its
-    service starts (a spinner on a terminal) are left out. A command that fails must be followed by ``$ echo $?``.
+    Commands, one behind each ``$ ``, and what they print to stdout and stderr. What follows on the page runs in the
+    directory in which they end. The steps that podium shows while its service starts (a spinner on a terminal) are left
+    out. A command that fails must be followed by ``$ echo $?``.
 
 In what is shown, ``...`` stands for any text, and all white space is alike, so that long lines can be broken.
 
@@ -45,7 +46,7 @@ LIMIT_S = 540
 """For a page, so that a hang is told as such before the limit of the test ends it."""
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w/]+\.py)\n")
-_WITH_SERVICE = frozenset({"README.md", "docs/guide/imports.md", "docs/guide/projects.md"})
+_WITH_SERVICE = frozenset({"README.md", "docs/tutorial.md", "docs/guide/imports.md", "docs/guide/projects.md"})
 _ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 
@@ -118,8 +119,9 @@ def read_page(path: Path) -> Page:
 
 
 def pages() -> list[Page]:
-    """Return README and the guide, those that have blocks."""
-    found = [read_page(path) for path in [ROOT / "README.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]]
+    """Return README, the tutorial and the guide, those that have blocks."""
+    paths = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+    found = [read_page(path) for path in paths]
     return [page for page in found if page.blocks]
 
 
@@ -206,10 +208,11 @@ async def _run_statements(block: Block, namespace: dict[str, Any]) -> str:
 
 
 def _run_commands(block: Block) -> list[Step]:
-    """Run the commands of a block in one shell."""
+    """Run the commands of a block in one shell; this process follows it to its last directory."""
     parts = re.split(r"^\$ ", block.code, flags=re.MULTILINE)[1:]
     commands = [part.partition("\n")[0] for part in parts]
     script = "".join(f"{command}\n__=$?; printf '\\0%s\\0' $__; (exit $__)\n" for command in commands)
+    script += "pwd\n"
     finished = subprocess.run(
         ["/bin/bash", "-c", script],
         stdin=subprocess.DEVNULL,
@@ -219,6 +222,7 @@ def _run_commands(block: Block) -> list[Step]:
         check=False,
     )
     fields = finished.stdout.split("\0")
+    os.chdir(fields[-1].rstrip("\n"))
     steps, line = [], block.line
     for part, output, status in zip(parts, fields[::2], fields[1::2], strict=False):
         command, _, shown = part.partition("\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,6 +26,8 @@ def directory() -> Iterator[Path]:
         yield made
     finally:
         for home in (made / ".podium", *made.glob("*/.podium")):
+            if home.is_dir():  # a page that failed may have left its gateway
+                subprocess.run([sys.executable, "-m", "coordinator.cli", "down", "--home", home], check=False)
             wait_for_end(home)
         shutil.rmtree(made)
 
