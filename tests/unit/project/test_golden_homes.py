@@ -37,7 +37,7 @@ def test_there_are_golden_homes() -> None:
 
 @pytest.mark.parametrize("agent", ["ann", "ben"])
 def test_events_are_the_same(files: Path, agent: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert podium(["log", f"filer/{agent}", "--json", "--home", str(files / "home")]) == ExitCode.OK
+    assert podium(["log", f"filer/{agent}", "--all", "--json", "--home", str(files / "home")]) == ExitCode.OK
     assert lines(capsys) == expected(files, f"log.{agent}.jsonl")
 
 
