@@ -74,7 +74,7 @@ async def test_a_run_yields_the_frames_of_one_request() -> None:
         assert len(request.headers["idempotency-key"]) == 32
 
 
-# S0.3
+# S0.3, S4.32
 async def test_an_answer_is_read_once_after_the_end_of_the_stream() -> None:
     script = [scripted_sse_response(*STREAM), ScriptedResponse.json(RECORD)]
     async with ScriptedServer(script) as server, client(server) as podium:
@@ -256,7 +256,7 @@ async def test_a_readable_stream_gives_the_frames_as_server_sent_events() -> Non
     assert all(event.type == "message" for event in events)
 
 
-# S4.34: any cut at any byte
+# S4.33, S4.34: any cut at any byte
 @settings(max_examples=20)
 @given(cuts=st.lists(st.integers(0, 900), max_size=3))
 async def test_a_stream_cut_at_any_bytes_gives_every_frame_once(cuts: list[int]) -> None:
