@@ -133,7 +133,7 @@ def test_up_serves_until_down_and_only_once(served: Served) -> None:
     assert served.service == service, "the service ended with its last client, though it is pinned"
     assert served.podium.json("down") == {"gateway": True, "service": True}
     assert_nothing_runs(served)
-    assert not runs(first["pid"])
+    wait_until(lambda: not runs(first["pid"]), "the gateway's process")
     assert served.podium.json("down") == {"gateway": False, "service": False}
     assert served.handled("patient/a") == ["hi"]
 
