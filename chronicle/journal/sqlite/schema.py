@@ -193,7 +193,8 @@ def prepare(
         db.execute(f"PRAGMA user_version = {target}")
         db.execute("COMMIT")
     except BaseException:
-        db.execute("ROLLBACK")
+        if db.in_transaction:  # SQLite rolls back by itself on a full disk
+            db.execute("ROLLBACK")
         raise
 
 

@@ -77,6 +77,20 @@ def test_opening_to_write_migrates_it(path: Path) -> None:
         assert contents(store)[1:3] == before[:2]
 
 
+def test_a_full_disk_during_the_migration_is_named_and_changes_nothing(path: Path) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as db:
+        before = list(db.iterdump())
+        (pages,) = db.execute("PRAGMA page_count").fetchone()
+        db.execute(f"PRAGMA max_page_count = {pages}")
+        with pytest.raises(sqlite3.OperationalError, match="full"):
+            schema.prepare(db, path)
+        assert not db.in_transaction
+        assert list(db.iterdump()) == before
+        db.execute("PRAGMA max_page_count = 100000")
+        schema.prepare(db, path)
+    assert version_of(path) == schema.VERSION
+
+
 def test_it_has_the_declarations_of_a_new_journal(path: Path, tmp_path: Path) -> None:
     SqliteJournalStore(path).close()
     SqliteJournalStore(tmp_path / "new.db").close()
