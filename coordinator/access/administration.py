@@ -110,7 +110,7 @@ class KeyAdministration:
     async def create_token(
         self, caller: Caller, client: str | None, agent: Address, scopes: Sequence[Scope], expires_in_s: int
     ) -> TokenObject:
-        """Create a token for one agent of the caller's tenant, which need not exist yet.
+        """Create a token for one agent of the caller's tenant, which need not exist yet. It ends with the caller's key.
 
         Raises:
             NotPermitted: the caller may not administer keys, or the agent is of another tenant.
@@ -125,7 +125,7 @@ class KeyAdministration:
                     f"a token has the scopes read or write, and lives for 1 to {LONGEST_TOKEN_S} seconds"
                 )
             expires_ms = now_ms + expires_in_s * 1000
-            _, text = await asyncio.to_thread(
+            token, text = await asyncio.to_thread(
                 self._keys.create,
                 str(agent),
                 caller.tenant,
@@ -136,7 +136,7 @@ class KeyAdministration:
                 made_by=caller.key_id,
             )
         permitted = [scope for scope in ("read", "write") if Scope(scope) in with_implied(scopes)]
-        return {"token": text, "agent": agent.name, "scopes": permitted, "expires_at": expires_ms}  # type: ignore[typeddict-item]
+        return {"token": text, "agent": agent.name, "scopes": permitted, "expires_at": token.expires_ms}  # type: ignore[typeddict-item]
 
     def _require(self, caller: Caller, tenant: str) -> None:
         caller.require(Scope.ADMIN)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import Corrupt, NotFound, StorageRefused, UnsupportedFormat
-from coordinator.access.caller import Scope
+from coordinator.access.caller import Scope, UnknownKey
 from coordinator.access.keys import KEY_PREFIX, SHOWN, TOKEN_PREFIX, Key, digest_of, home_tag, new_text
 from coordinator.access.quotas import Quota
 from podium.address import Address
@@ -76,7 +77,7 @@ class KeyStore:
         self._guard = threading.Lock()
         self._own_changes = 0
         with self._translated():
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))  # SQLite keeps the mode
+            self._make_private()
             self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
             try:
                 self._set_up()
@@ -102,10 +103,13 @@ class KeyStore:
         agent: Address | None = None,
         made_by: str | None = None,
     ) -> tuple[Key, str]:
-        """Create a key, or with ``agent`` a token for that agent.
+        """Create a key, or with ``agent`` a token for that agent, which expires with the key that makes it.
 
         Returns:
             what is recorded, and the text, which cannot be had again.
+
+        Raises:
+            UnknownKey: the key ``made_by`` was revoked.
         """
         prefix, kind = (KEY_PREFIX, "key_") if agent is None else (TOKEN_PREFIX, "tok_")
         text = new_text(prefix, self.tag)
@@ -122,6 +126,8 @@ class KeyStore:
         )
         with self._writing() as db:
             db.execute("DELETE FROM key WHERE agent IS NOT NULL AND expires_ms <= ?", (now_ms,))
+            if made_by is not None:
+                key = _within(key, db.execute("SELECT expires_ms FROM key WHERE key_id = ?", (made_by,)).fetchone())
             db.execute(
                 f"INSERT INTO key ({_COLUMNS}, digest) VALUES ({', '.join('?' * 11)})", (*_row(key), digest_of(text))
             )
@@ -214,6 +220,14 @@ class KeyStore:
             raise NotFound(f"there is no key {key_id!r}; podium keys list shows the ids")
         return _key(row)
 
+    def _make_private(self) -> None:
+        """Create an empty file for this user only, unless it exists; SQLite's own files get its mode.
+
+        An existing file is not opened: closing it would release the locks of this process's other connections to it.
+        """
+        with suppress(FileExistsError):
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+
     def _set_up(self) -> None:
         db = self._db
         db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
@@ -234,7 +248,7 @@ class KeyStore:
                 db.execute(f"PRAGMA user_version = {_FORMAT}")
             db.execute("COMMIT")
         except BaseException:
-            db.execute("ROLLBACK")
+            _roll_back(db)
             raise
 
     @contextmanager
@@ -250,7 +264,7 @@ class KeyStore:
                 yield db
                 db.execute("COMMIT")
             except BaseException:
-                db.execute("ROLLBACK")
+                _roll_back(db)
                 raise
             self._own_changes += 1
 
@@ -264,6 +278,25 @@ class KeyStore:
             raise StorageRefused(f"{self._path} cannot be used: {error}") from error
         except OSError as error:
             raise StorageRefused(f"{self._path} cannot be written: {error.strerror}") from error
+
+
+def _within(key: Key, maker: tuple[int | None] | None) -> Key:
+    """Return a new key, if it is a token with the expiry of its maker at the latest.
+
+    Args:
+        maker: the row of the key that makes it; ``None`` if it was revoked since it was authenticated.
+    """
+    if maker is None:
+        raise UnknownKey("the key that makes this one was revoked")
+    (ends_ms,) = maker
+    if key.agent is None or ends_ms is None or (key.expires_ms is not None and key.expires_ms <= ends_ms):
+        return key
+    return replace(key, expires_ms=ends_ms)
+
+
+def _roll_back(db: sqlite3.Connection) -> None:
+    if db.in_transaction:  # SQLite rolls back by itself on a full disk
+        db.execute("ROLLBACK")
 
 
 def _row(key: Key) -> tuple[Any, ...]:

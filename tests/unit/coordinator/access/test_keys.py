@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import sqlite3
 import stat
+import subprocess
+import sys
 from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chronicle.clock import ManualClock
-from chronicle.errors import Corrupt, InvalidInput, NotFound, UnsupportedFormat
+from chronicle.errors import Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.ids import IdSource
+from coordinator.access import key_store
 from coordinator.access.audit import Audit
 from coordinator.access.caller import (
     ANYONE,
@@ -103,6 +106,49 @@ def test_revoking_and_rotating(keys: KeyStore) -> None:
             refused("key_none", None)
     assert keys.revoke(other.key_id, "zeta") == other
     assert keys.find(other_text) is None
+
+
+def test_a_token_expires_with_its_key(keys: KeyStore) -> None:
+    agent = Address("a", "b")
+    for ends, wanted, given in ((10, 5, 5), (10, 50, 10), (10, None, 10), (None, 50, 50), (None, None, None)):
+        maker, _ = keys.create("n", "default", [Scope.ADMIN], 1, expires_ms=ends)
+        token, text = keys.create("t", "default", [Scope.READ], 1, expires_ms=wanted, agent=agent, made_by=maker.key_id)
+        assert (token.expires_ms, keys.find(text)) == (given, token)
+        key, _ = keys.create("k", "default", [Scope.READ], 1, expires_ms=wanted, made_by=maker.key_id)
+        assert key.expires_ms == wanted
+
+
+def test_a_revoked_key_makes_no_other_one(keys: KeyStore) -> None:
+    maker, _ = keys.create("n", "default", [Scope.ADMIN], 1)
+    keys.revoke(maker.key_id)
+    for agent in (None, Address("a", "b")):
+        with pytest.raises(UnknownKey, match="was revoked"):
+            keys.create("k", "default", [Scope.ADMIN], 2, agent=agent, made_by=maker.key_id)
+    assert keys.listed() == []
+
+
+def test_opening_the_file_again_leaves_the_locks_of_this_process(
+    keys: KeyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A close of any descriptor of a file releases all POSIX locks that the process has on it (fcntl(2))."""
+    monkeypatch.setattr(key_store, "_BUSY_TIMEOUT_MS", 1)
+    write = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
+    with keys._writing():
+        with pytest.raises(StorageRefused, match="locked"):
+            KeyStore(tmp_path, "home1", IDS)
+        other = subprocess.run(
+            [sys.executable, "-c", write, str(tmp_path / "access.db")], capture_output=True, text=True, check=False
+        )
+    assert "database is locked" in other.stderr
+
+
+def test_a_full_disk_is_named(keys: KeyStore) -> None:
+    (pages,) = keys._db.execute("PRAGMA page_count").fetchone()
+    keys._db.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(StorageRefused, match="full"):
+        keys.create("n" * 100_000, "default", [Scope.READ], 1)
+    keys._db.execute("PRAGMA max_page_count = 100000")
+    assert keys.create("n", "default", [Scope.READ], 2)[0] in keys.listed()
 
 
 def test_expired_tokens_are_removed(keys: KeyStore) -> None:
