@@ -59,16 +59,23 @@ class HostTable:
         """Assign a host to an agent."""
         self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.ASSIGNED, address=address)
 
-    def activated(self, host_id: str, epoch: int, turn: int, config: str | None = None) -> None:
+    def activating(self, host_id: str, config: str) -> None:
+        """Record that a host begins to activate its agent with a configuration, canonical JSON.
+
+        It has no effect on a removed host.
+        """
+        if host_id in self._hosts:
+            self._hosts[host_id] = replace(self._hosts[host_id], config=config)
+
+    def activated(self, host_id: str, epoch: int, turn: int) -> None:
         """Record that a host has activated its agent, which creates a route; no effect on a removed host.
 
         Args:
             epoch: epoch of the agent's lease.
             turn: turns committed at the activation.
-            config: the agent's configuration, canonical JSON.
         """
         if host_id in self._hosts:
-            self._hosts[host_id] = replace(self._hosts[host_id], epoch=epoch, turn=turn, config=config)
+            self._hosts[host_id] = replace(self._hosts[host_id], epoch=epoch, turn=turn)
 
     def restamp(self, code: Code, before: str, now: str) -> None:
         """Replace a code's stamp in all hosts with the old one: the new one covers more files, none of them changed."""

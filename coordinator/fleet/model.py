@@ -86,7 +86,7 @@ class Host:
     turn: int = 0
     """Turns committed when it activated its agent."""
     config: str | None = None
-    """The agent's configuration, canonical JSON; ``None`` before the activation, or if not known."""
+    """The agent's configuration, canonical JSON; ``None`` before its activation begins, or if not known."""
 
 
 @dataclass(frozen=True, slots=True)

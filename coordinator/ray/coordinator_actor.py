@@ -73,8 +73,8 @@ class CoordinatorActor:
         """Register a code, and retire the agent's host if it runs another code, or has another configuration.
 
         Edited files make a code another one. The host ends after its running turn. A host that is activating the agent
-        starts on the inbox before there is a route to the host. So if that host runs another code, this waits for the
-        end of the activation, for half of the wake timeout.
+        starts on the inbox before there is a route to the host. So if that host runs another code, or has another
+        configuration, this waits for the end of the activation, for half of the wake timeout.
 
         Returns:
             the route to the retired host, which begins no other message; ``None`` if none was retired.
@@ -86,11 +86,12 @@ class CoordinatorActor:
     async def _retire_outdated(self, address: Address, code: Code) -> Route | None:
         stamps = self._state.codes.stamps
         host, request = self._state.hosts.of(address), self._state.requests.get(address)
+        config = self._state.config_of(address.agent_type)
         if host is not None and request is not None and host.loaded is not None:
-            if await asyncio.to_thread(host.loaded.is_of, code, stamps):
+            if host.config in (None, config) and await asyncio.to_thread(host.loaded.is_of, code, stamps):
                 return None
             await asyncio.wait({request.route}, timeout=self._config.wake_timeout_s / 2)
-        route, config = self._state.hosts.route(address), self._state.config_of(address.agent_type)
+        route = self._state.hosts.route(address)
         if route is None or await asyncio.to_thread(route.runs, code, config, stamps):
             return None
         _log.info("code_changed", agent_id=str(address), host_id=route.host_id)

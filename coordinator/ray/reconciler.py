@@ -185,7 +185,6 @@ class Reconciler:
         lease: Lease | None = None
         unclean = False
         loaded = hosts[host_id].loaded
-        known, config = self._state.known, self._state.config_of(address.agent_type)
         try:
             handle = find_actor(host_id)
             if handle is None:
@@ -194,6 +193,8 @@ class Reconciler:
             withdrawn = await self._withdrawals.withdrawn(address)
             async with asyncio.timeout(self._config.wake_timeout_s):
                 death = hosts.death_of(address)
+                known, config = self._state.known, self._state.config_of(address.agent_type)
+                hosts.activating(host_id, config)
                 project = ProjectView(config, known.types_to_tell)
                 turn = await handle.activate.remote(address, lease, unclean, death, withdrawn, project)
         except Exception as error:  # noqa: BLE001  it becomes the answer of the wake request
@@ -204,7 +205,7 @@ class Reconciler:
             await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
             return
         hosts.note_death(address, None)
-        hosts.activated(host_id, lease.epoch, turn, config)
+        hosts.activated(host_id, lease.epoch, turn)
         if self._state.known is not known:  # registered meanwhile
             self._pool.tell_types(host_id, self._state.known.types_to_tell)
         self._state.progressed()

@@ -14,6 +14,8 @@ from coordinator.fleet.code_stamp import CodeStamps
 from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Route
 from coordinator.fleet.state import FleetState
 from coordinator.ray.coordinator_actor import CoordinatorActor
+from coordinator.registry.known_agents import KnownAgents
+from coordinator.registry.registry import RegisteredAgent, Registry
 from podium.address import Address
 
 if TYPE_CHECKING:
@@ -74,6 +76,28 @@ async def test_a_host_that_is_just_being_given_an_agent_is_judged(
     coordinator._state.hosts.activated("host_1", 1, 0)
     coordinator._state.requests.fulfil(ALICE, request, route)
     assert await asyncio.wait_for(retiring, DEADLINE_S) == route
+
+
+async def test_a_host_that_activates_an_agent_with_an_earlier_configuration_is_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "agent.py"
+    file.write_text("first = 1\n")
+    code = Code(str(file), "Agent", "hello")
+    loaded = Loaded(code, (str(file),), CodeStamps().of([str(file)]))
+    coordinator = coordinator_of(Host("host_1", code, loaded.stamp, HostStatus.ASSIGNED, ALICE, loaded), monkeypatch)
+    state = coordinator._state
+    request = state.requests.add(ALICE, code)
+    state.hosts.activating("host_1", state.config_of("hello"))
+    assert await asyncio.wait_for(coordinator.prepare(ALICE, code), DEADLINE_S) is None
+    state.known = KnownAgents(Registry([RegisteredAgent("hello", str(file), "Agent", {"model": "large"})]))
+    reloading = asyncio.create_task(coordinator.reload())
+    for _ in range(3):
+        await asyncio.to_thread(lambda: None)
+    state.hosts.activated("host_1", 1, 0)
+    route = Route("host_1", 1, 0, loaded, "{}")
+    state.requests.fulfil(ALICE, request, route)
+    assert await asyncio.wait_for(reloading, DEADLINE_S) == [(ALICE, route)]
 
 
 async def test_an_agent_that_waits_for_a_host_is_not_waited_for(
