@@ -7,11 +7,12 @@ import contextlib
 import json
 import logging
 import os
-from contextlib import aclosing, asynccontextmanager
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
+from chronicle.blobs.gc.collector import GRACE_S
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.ids import IdSource, MessageId
@@ -25,7 +26,7 @@ from coordinator.service.deliveries import Deliveries
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.service.requests import address_in, content_in, message_in, parse_request, switch_in, timeout_in
 from podium.agent_record import find_session
-from podium.errors import PodiumError
+from podium.errors import AgentAwake, PodiumError
 from podium.events import PARTS
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.messages.inbox import is_open, message_of
@@ -44,6 +45,10 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
 
 __all__ = ["ServiceServer"]
+
+_UPLOAD_WAIT_S: Final = GRACE_S / 2
+"""Timeout of the running turn's end before a file is changed: the content is in the blob store already, and must be
+committed within the grace period of garbage collection."""
 
 _log = logging.getLogger(__name__)
 
@@ -278,7 +283,16 @@ class ServiceServer:
     async def _change_file(self, request: dict[str, Any]) -> dict[str, Any]:
         address, content = address_in(request), content_in(request)
         path = upload_path(str(request.get("path")))
-        async with self._router.asleep(address):
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(_UPLOAD_WAIT_S) as waiting:
+                    await stack.enter_async_context(self._router.asleep(address))
+            except TimeoutError:
+                if not waiting.expired():
+                    raise
+                raise AgentAwake(
+                    f"the running turn of {address} did not end within {_UPLOAD_WAIT_S:g} s; try again later"
+                ) from None
             now_ms = self._clock.now_ms()
             changed = await asyncio.to_thread(
                 change_file, self._store, self._blobs, address, path, content, self._ids, now_ms
