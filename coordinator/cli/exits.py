@@ -110,7 +110,7 @@ EXITS: Final = ExitTable(
         chronicle.InboxFull: ExitCode.CONFLICT,
         BrokenPipeError: ExitCode.BROKEN_PIPE,
         "coordinator.gateway.listener.PortTaken": ExitCode.PORT_TAKEN,
-        "coordinator.gateway.record.GatewayRuns": ExitCode.GATEWAY_RUNS,
+        "coordinator.gateway_record.GatewayRuns": ExitCode.GATEWAY_RUNS,
         "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,  # its module imports asyncio
         "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,
         "coordinator.client.errors.InvalidRequest": ExitCode.USAGE,  # their module is for remote homes only

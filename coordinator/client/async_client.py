@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
+from chronicle.errors import ChronicleError
 from coordinator.client.errors import AnswerTimeout, BadAnswer, InvalidRequest
 from coordinator.client.files import AsyncFiles
 from coordinator.client.results import (
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from coordinator.client.backend import Backend, Frames, Wire
     from coordinator.client.results import Result
+    from coordinator.settings import Settings
 
 __all__ = ["AsyncPodium"]
 
@@ -52,7 +54,8 @@ class AsyncPodium:
 
     Args:
         url: the gateway's, such as ``http://127.0.0.1:8700``; by default ``$PODIUM_URL``.
-        key: the API key; by default ``$PODIUM_KEY``.
+        key: the API key; by default ``$PODIUM_KEY``, else the local key if ``url`` is that of this user's gateway of
+            ``$PODIUM_HOME``, ``.podium`` or the project. Empty for none.
         home: the directory of a home on this machine, instead of a gateway; by default, without a URL, ``$PODIUM_HOME``
             or ``.podium``. Messages need its service, which ``podium up`` keeps.
         reconnect_s: time without a connection at which a stream, or a repeated request, fails with `Unreachable`; by
@@ -361,7 +364,21 @@ def _backend(url: str | None, key: str | None, home: Path | str | None, reconnec
         return LocalBackend(Path(home) if home is not None else settings.home, reconnect_s)
     from coordinator.client.http_backend import HttpBackend  # noqa: PLC0415
 
-    return HttpBackend(url, settings.key.get_secret_value() if key is None else key, reconnect_s)
+    return HttpBackend(url, _default_key(url, settings) if key is None else key, reconnect_s)
+
+
+def _default_key(url: str, settings: Settings) -> str:
+    """Return the key of the environment, else that of a gateway of this user; empty if there is none."""
+    from coordinator.client.local_gateway import key_for_local_gateway  # noqa: PLC0415  not every client needs it
+    from coordinator.registry.project import home_of_project  # noqa: PLC0415
+
+    given = settings.key.get_secret_value()
+    if given:
+        return given
+    homes = [settings.home]
+    with suppress(ChronicleError):  # a project file that cannot be read is not this client's concern
+        homes += [home for home in (home_of_project(),) if home is not None]
+    return key_for_local_gateway(url, homes)
 
 
 def _address(agent: str) -> Address:

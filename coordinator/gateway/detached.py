@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from coordinator.gateway.record import read_record
+from coordinator.gateway_record import read_record
 from coordinator.host.process_marks import environment_without_mark
 from coordinator.service.client import ServiceError
 from coordinator.service.connecting import stage_of
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from coordinator.gateway.record import GatewayRecord
+    from coordinator.gateway_record import GatewayRecord
     from coordinator.home import Home
 
 __all__ = ["Detached", "is_ready", "start_detached"]

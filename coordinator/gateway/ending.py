@@ -8,7 +8,7 @@ import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coordinator.gateway.record import gateway_runs, read_record
+from coordinator.gateway_record import gateway_runs, read_record
 from coordinator.service.client import ServiceError
 from coordinator.service.connecting import START_TIMEOUT_S, attach, wait_ended
 from coordinator.settings import read_settings

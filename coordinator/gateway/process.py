@@ -22,8 +22,8 @@ from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError
 from coordinator.gateway.app import create_app
 from coordinator.gateway.listener import url_of
-from coordinator.gateway.record import GatewayRecord, write_record
 from coordinator.gateway.serving import server_config
+from coordinator.gateway_record import GatewayRecord, write_record
 from coordinator.operations.agents import HomeAgents
 from coordinator.registry.project import load_project
 from coordinator.registry.reloading import reload_project

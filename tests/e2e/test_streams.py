@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from coordinator.client.sse_parser import SseParser
-from coordinator.gateway.record import gateway_runs
+from coordinator.gateway_record import gateway_runs
 from coordinator.home import Home
 from tests.unit.coordinator.streams.stories import Reader
 from tests.waiting import DEADLINE_S, INTERVAL_S, until, wait_until

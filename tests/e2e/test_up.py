@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from coordinator.gateway.record import gateway_runs, read_record
+from coordinator.gateway_record import gateway_runs, read_record
 from coordinator.home import Home
 from coordinator.service.client import ServiceError
 from coordinator.service.link import ServiceLink

@@ -121,7 +121,7 @@ def _run(home: Path, url: str, api_key: str, talk: Callable[[AsyncPodium], Corou
     from coordinator.client.async_client import AsyncPodium  # noqa: PLC0415
 
     async def run() -> int:
-        async with AsyncPodium(url=url, key=api_key) if url else AsyncPodium(home=home) as podium:
+        async with AsyncPodium(url=url, key=api_key or None) if url else AsyncPodium(home=home) as podium:
             return await talk(podium)
 
     return asyncio.run(run())

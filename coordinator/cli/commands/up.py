@@ -158,7 +158,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
     from coordinator.gateway.home_access import HomeAccess  # noqa: PLC0415
     from coordinator.gateway.listener import is_loopback, listen, url_of  # noqa: PLC0415
     from coordinator.gateway.process import Gateway  # noqa: PLC0415
-    from coordinator.gateway.record import gateway_lock  # noqa: PLC0415
+    from coordinator.gateway_record import gateway_lock  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
 

@@ -30,7 +30,7 @@ class Gateway:
 
     Attributes:
         url: the gateway's.
-        key: the API key; empty for none.
+        key: the API key; empty for the client's default.
     """
 
     url: str
@@ -56,7 +56,7 @@ def ask(gateway: Gateway, doing: str, call: Callable[[AsyncPodium], Coroutine[An
     """
 
     async def asking() -> _T:
-        async with AsyncPodium(url=gateway.url, key=gateway.key) as podium:
+        async with AsyncPodium(url=gateway.url, key=gateway.key or None) as podium:
             return await _with_progress(doing, call(podium))
 
     return asyncio.run(asking())
