@@ -6,9 +6,10 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chronicle.errors import NotFound
+from chronicle.errors import InboxFull, NotFound
 from chronicle.journal.records import NewMessage, Receipt
 from podium.agent_record import find_session
+from podium.errors import PodiumError
 from podium.messages.admission import admit_message
 from podium.messages.inbox import message_of
 from podium.turn.busy import BusyPolicy
@@ -108,7 +109,7 @@ class Admission:
     def admit(self, address: Address, body: bytes, idempotency_key: str | None, when_busy: BusyPolicy) -> Admitted:
         """Append a message durably to its agent's inbox; the agent need not exist yet.
 
-        A repeated idempotency key with the same body returns the first receipt, whatever the policy.
+        A repeated idempotency key with the same body returns the first receipt, whatever the policy and the quota.
 
         Args:
             body: canonical JSON.
@@ -119,19 +120,36 @@ class Admission:
             IdempotencyConflict: the key was used with another body.
             QuotaExceeded: the agent's tenant has as much as it may have.
         """
-        if self._check is not None:
-            self._check(address)
         now_ms = self._clock.now_ms()
-        session = self._store.ensure_session(
-            address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant
-        )
         message = NewMessage(
             message_id=self._ids.message(now_ms), body=body, admitted_ms=now_ms, idempotency_key=idempotency_key
         )
-        receipt = admit_message(self._store, session, message, when_busy, self._inbox_limit)
+        try:
+            if self._check is not None:
+                self._check(address)
+        except PodiumError:
+            first = self._first(address, message)
+            if first is None:
+                raise
+            session, receipt = first
+        else:
+            session = self._store.ensure_session(
+                address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant
+            )
+            receipt = admit_message(self._store, session, message, when_busy, self._inbox_limit)
         before = self._store.waiting_before(receipt.message_id)
         attempts = self._store.message(receipt.message_id).attempts if receipt.repeated else 0
         return Admitted(receipt, when_busy, before, attempts, self._store, self._blobs, session)
+
+    def _first(self, address: Address, message: NewMessage) -> tuple[Session, Receipt] | None:
+        """Return the receipt of the message that a message repeats, with its session; ``None`` if it is a new one."""
+        if message.idempotency_key is None:
+            return None
+        try:
+            session = self._store.session(address.name, address.tenant)
+            return session, self._store.admit(session.session_id, message, limit=0)  # so a new one is refused
+        except (NotFound, InboxFull):
+            return None
 
     def find(self, address: Address, message_id: MessageId) -> Admitted:
         """Return a message that was admitted earlier. It preempts nothing: its policy was for its admission.

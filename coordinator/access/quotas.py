@@ -1,8 +1,8 @@
-"""Quotas of tenants: what is allowed, and what is refused at admission.
+"""Quotas of tenants: what is allowed, and what is refused.
 
 A quota limits what callers make a tenant's agents do. It is checked where the messages of clients are admitted, which
-one process of a home does. Messages between agents and reminders are neither counted nor refused: they wake agents
-beyond `Quota.awake_agents`, and create agents beyond `Quota.agents`.
+one process of a home does, and before forks and uploads. Messages between agents and reminders are neither counted nor
+refused: they wake agents beyond `Quota.awake_agents`, and create agents beyond `Quota.agents`.
 """
 
 from __future__ import annotations
@@ -113,6 +113,42 @@ class Quotas:
             self._check_bytes(address.tenant, quota, used, now_s)
             used.messages.append(now_s)
             used.let_in[address] = now_s
+
+    def check_fork(self, address: Address) -> None:
+        """Let a fork be made.
+
+        Args:
+            address: of the new agent.
+
+        Raises:
+            QuotaExceeded: its tenant would have too many agents, or has too many bytes.
+        """
+        quota = self._limits().get(address.tenant)
+        if quota is None:
+            return
+        with self._guard:
+            used = self._tenants[address.tenant]
+            self._check_agents(address, quota, used)
+            self._check_bytes(address.tenant, quota, used, self._clock.monotonic_s())
+
+    def check_upload(self, address: Address, size_bytes: int) -> None:
+        """Let a file be uploaded, and count it.
+
+        Raises:
+            QuotaExceeded: the agent's tenant has too many bytes, or would have with the file.
+        """
+        quota = self._limits().get(address.tenant)
+        if quota is None or quota.bytes is None:
+            return
+        with self._guard:
+            used = self._tenants[address.tenant]
+            self._check_bytes(address.tenant, quota, used, self._clock.monotonic_s())
+            if used.bytes + size_bytes > quota.bytes:
+                raise QuotaExceeded(
+                    f"the files of the tenant {address.tenant} have {used.bytes} bytes, and may have {quota.bytes}: a "
+                    f"file of {size_bytes} bytes is too large"
+                )
+            used.bytes += size_bytes
 
     def _check_messages(self, tenant: str, quota: Quota, used: _Tenant, now_s: float) -> None:
         while used.messages and now_s - used.messages[0] >= _MINUTE_S:

@@ -13,10 +13,11 @@ from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from coordinator.operations import artifacts, branches, files, history, listing, messages
 from coordinator.operations.answers import AnswerBuilder
+from coordinator.operations.quota_checks import QuotaChecks
 from coordinator.operations.stores import HomeStores
 from coordinator.operations.uploads import received
 from coordinator.service.client import ServiceError
-from podium.address import DEFAULT_TENANT
+from podium.address import DEFAULT_TENANT, Address
 from podium.artifacts.artifacts import open_artifact
 from podium.errors import AgentAwake
 from podium.history.branching import plan_rewind, rewind_agent
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from coordinator.operations import objects
     from coordinator.operations.files import FileContent
     from coordinator.operations.fleet import FleetLink
-    from podium.address import Address
     from podium.artifacts.artifacts import Artifact
     from podium.events import Part
     from podium.turn.upload import FileChanged
@@ -62,9 +62,11 @@ class HomeAgents:
         self._link = link
         self._clock = clock or SystemClock()
         self._ids = IdSource()
+        self._quotas = QuotaChecks(self._stores, self._clock)
 
     def close(self) -> None:
         """Close the stores; the link belongs to the caller."""
+        self._quotas.close()
         self._stores.close()
 
     async def check_ready(self) -> None:
@@ -268,7 +270,13 @@ class HomeAgents:
         return await self._stores.read(lambda store, blobs: history.difference(store, blobs, before, after))
 
     async def fork(self, address: Address, key: str, turn: int | None = None) -> objects.Forked:
-        """Make an agent of the same type that continues another one; see `branches.fork`."""
+        """Make an agent of the same type that continues another one; see `branches.fork`.
+
+        Raises:
+            QuotaExceeded: the tenant has as many agents, or bytes, as it may have.
+        """
+        target = Address(address.agent_type, key, address.tenant)
+        await self._quotas.check(lambda quotas: quotas.check_fork(target))
         now_ms = self._clock.now_ms()
         forked, _ = await self._stores.write(
             lambda store, _: branches.fork(store, address, turn, key, self._ids, now_ms)
@@ -332,10 +340,13 @@ class HomeAgents:
             NotAFile: something else than a file is at the path, or above it.
             InvalidInput: no file can have that path.
             UploadTooLarge: the content is longer than ``most_bytes``.
+            QuotaExceeded: the tenant would have more bytes than it may have.
         """
         path = upload_path(path)
         await self.agent(address)
-        async with received(content, most_bytes) as file:
+        await self._quotas.check(lambda quotas: quotas.check_upload(address, 0))
+        async with received(content, most_bytes) as (file, size_bytes):
+            await self._quotas.check(lambda quotas: quotas.check_upload(address, size_bytes))
             stored = await self._stores.write(lambda _, blobs: store_content(blobs, file))
         changed = await self._changed(address, path, stored)
         return _changed_object(address, path, changed, stored)

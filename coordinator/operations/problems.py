@@ -102,7 +102,7 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     InvalidPosition: Problem(400, "invalid_last_event_id"),
     # the service
     ServiceError: Problem(503, "service_unavailable", 1),
-    ServiceRefused: Problem(502, "refused"),
+    ServiceRefused: Problem(500, "refused"),  # of a class that is not named here: a bug of the service
     # chronicle
     chronicle.NotFound: Problem(404, "not_found"),
     chronicle.InvalidInput: Problem(400, "invalid_input"),
@@ -146,6 +146,8 @@ def more_of(error: BaseException) -> dict[str, Any]:
 
 
 def _named(kind: str) -> Problem | None:
+    if kind == TimeoutError.__name__:
+        return Problem(504, "timeout")
     for module in (podium, chronicle, operations, quotas, state):
         if kind in module.__all__:
             return _of_class(getattr(module, kind))

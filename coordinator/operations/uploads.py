@@ -20,8 +20,8 @@ _IN_MEMORY_BYTES: Final = 1024 * 1024
 
 
 @asynccontextmanager
-async def received(content: AsyncIterable[bytes], most_bytes: int) -> AsyncIterator[BinaryIO]:
-    """Receive all of a content; the context has it as a file, at its beginning.
+async def received(content: AsyncIterable[bytes], most_bytes: int) -> AsyncIterator[tuple[BinaryIO, int]]:
+    """Receive all of a content; the context has it as a file, at its beginning, and its size in bytes.
 
     Raises:
         UploadTooLarge: it is longer than ``most_bytes``.
@@ -34,4 +34,4 @@ async def received(content: AsyncIterable[bytes], most_bytes: int) -> AsyncItera
                 raise UploadTooLarge(f"a file of more than {most_bytes} bytes cannot be uploaded")
             await asyncio.to_thread(file.write, piece)
         file.seek(0)
-        yield cast("BinaryIO", file)
+        yield cast("BinaryIO", file), size

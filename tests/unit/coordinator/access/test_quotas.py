@@ -9,6 +9,7 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
+from chronicle.errors import IdempotencyConflict
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.access.quotas import MessageQuotaExceeded, Quota, QuotaExceeded, Quotas
@@ -47,11 +48,12 @@ class Home:
         self.blobs = MemoryBlobStore()
         self.clock = ManualClock()
         self.quotas = {"acme": Quota(**quota)}
-        check = Quotas(lambda: self.quotas, self.store, self.blobs, self.clock).check
-        self._admission = Admission(self.store, self.blobs, IDS, self.clock, 1000, check)
+        self.checks = Quotas(lambda: self.quotas, self.store, self.blobs, self.clock)
+        self._admission = Admission(self.store, self.blobs, IDS, self.clock, 1000, self.checks.check)
 
-    def send(self, key: str, tenant: str = "acme") -> None:
-        self._admission.admit(Address("writing", key, tenant), b"{}", None, BusyPolicy.ENQUEUE)
+    def send(self, key: str, tenant: str = "acme", idempotency_key: str | None = None, body: bytes = b"{}") -> str:
+        address = Address("writing", key, tenant)
+        return self._admission.admit(address, body, idempotency_key, BusyPolicy.ENQUEUE).message_id
 
     def wake(self, key: str) -> None:
         session = self.store.session(f"writing/{key}", "acme")
@@ -125,6 +127,47 @@ async def test_bytes_of_files() -> None:
         await agent.send({"size": 10})
     home.clock.advance(60.0)
     home.send("new")
+
+
+def test_a_repetition_is_no_further_message() -> None:
+    home = Home(messages_per_minute=1)
+    first = home.send("a", idempotency_key="once")
+    assert home.send("a", idempotency_key="once") == first
+    with pytest.raises(IdempotencyConflict):
+        home.send("a", idempotency_key="once", body=b'{"other":1}')
+    for agent, key in (("a", "again"), ("a", None), ("b", "once")):
+        with pytest.raises(MessageQuotaExceeded):
+            home.send(agent, idempotency_key=key)
+    assert home.count() == 1
+
+
+def test_forks_count_as_agents() -> None:
+    home = Home(agents=1)
+    fork = Address("writing", "fork", "acme")
+    home.checks.check_fork(fork)
+    home.send("a")
+    with pytest.raises(QuotaExceeded, match="may have 1 agents"):
+        home.checks.check_fork(fork)
+    home.checks.check_fork(Address("writing", "fork"))
+    home.checks.check_fork(Address("writing", "a", "acme"))
+
+
+def test_uploads_count_as_bytes() -> None:
+    home = Home(bytes=1000)
+    address = Address("writing", "a", "acme")
+    with pytest.raises(QuotaExceeded, match="have 0 bytes, and may have 1000: a file of 1001 bytes is too large"):
+        home.checks.check_upload(address, 1001)
+    home.checks.check_upload(address, 600)
+    with pytest.raises(QuotaExceeded, match="have 600 bytes"):
+        home.checks.check_upload(address, 600)
+    home.checks.check_upload(address, 400)
+    with pytest.raises(QuotaExceeded, match="have 1000 bytes, and may have 1000"):
+        home.checks.check_upload(address, 0)
+    with pytest.raises(QuotaExceeded, match="have 1000 bytes, and may have 1000"):
+        home.checks.check_fork(address)
+    home.checks.check_upload(Address("writing", "a"), 5000)
+    home.clock.advance(60.0)
+    home.checks.check_upload(address, 1000)  # what was counted is not in any agent's files
 
 
 def test_a_quota_of_nothing_and_none_at_all() -> None:

@@ -1,0 +1,56 @@
+"""The quotas of tenants, for forks and uploads; those of messages are checked by the service, which admits them."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+from coordinator.access.quotas import Quotas
+from coordinator.access.stored_quotas import StoredQuotas
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from chronicle.clock import Clock
+    from coordinator.operations.stores import HomeStores
+
+__all__ = ["QuotaChecks"]
+
+
+class QuotaChecks:
+    """Checks quotas in threads. Nothing is opened before the first check.
+
+    Args:
+        stores: of the home; the caller closes them.
+        clock: the time.
+    """
+
+    def __init__(self, stores: HomeStores, clock: Clock) -> None:
+        self._stores = stores
+        self._clock = clock
+        self._guard = threading.Lock()
+        self._limits: StoredQuotas | None = None
+        self._quotas: Quotas | None = None
+
+    async def check(self, call: Callable[[Quotas], None]) -> None:
+        """Call one of the checks of `Quotas`.
+
+        Raises:
+            QuotaExceeded: it refuses.
+            Unavailable, StorageRefused: a store could not be read.
+        """
+        await self._stores.read(lambda *_: call(self._opened()))
+
+    def close(self) -> None:
+        """Close what was opened."""
+        with self._guard:
+            if self._limits is not None:
+                self._limits.close()
+
+    def _opened(self) -> Quotas:
+        with self._guard:
+            if self._quotas is None:
+                home = self._stores.home
+                self._limits = StoredQuotas(home.path, home.id)
+                self._quotas = Quotas(self._limits, self._stores.journal, self._stores.blobs, self._clock)
+            return self._quotas

@@ -1,0 +1,103 @@
+"""What the service refuses, as a gateway before it answers: from the service's socket to the status."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import httpx
+
+from coordinator.access.caller import OpenAccess
+from coordinator.access.quotas import Quota
+from coordinator.access.stored_quotas import store_quotas
+from coordinator.gateway.app import create_app
+from coordinator.operations.agents import HomeAgents
+from coordinator.streams.home_streams import HomeStreams
+from tests.unit.coordinator.service.served import HELLO, Agents, client_of, serving
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import pytest
+
+    from coordinator.home import Home
+    from coordinator.service.client import ServiceClient
+
+
+class Link:
+    """A connection that is there."""
+
+    def __init__(self, client: ServiceClient) -> None:
+        self._client = client
+
+    async def client(self) -> ServiceClient:
+        return self._client
+
+
+@asynccontextmanager
+async def gateway(home: Home, router: Agents) -> AsyncIterator[httpx.AsyncClient]:
+    async with serving(home, router), client_of(home) as service:
+        await service.register(HELLO)
+        link = Link(service)
+        agents = HomeAgents(home, link)
+        streams = HomeStreams(link.client, agents)
+        transport = httpx.ASGITransport(create_app(agents, OpenAccess(), streams), raise_app_exceptions=False)
+        try:
+            async with streams, httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+                yield http
+        finally:
+            agents.close()
+
+
+async def post(http: httpx.AsyncClient, key: str, name: str = "") -> httpx.Response:
+    headers = {"Prefer": "respond-async", **({"Idempotency-Key": name} if name else {})}
+    return await http.post(f"/v1/agents/hello/{key}/messages", json={"message": {"text": "hi"}}, headers=headers)
+
+
+def refused(answer: httpx.Response, status: int) -> dict[str, Any]:
+    assert answer.status_code == status, answer.text
+    error: dict[str, Any] = answer.json()["error"]
+    return error
+
+
+async def test_a_quota_of_messages(home: Home) -> None:
+    store_quotas(home.path, home.id, {"default": Quota(messages_per_minute=1)})
+    async with gateway(home, Agents()) as http:
+        first = await post(http, "a", "once")
+        assert first.status_code == 202, first.text
+        answer = await post(http, "a")
+        error = refused(answer, 429)
+        assert (error["type"], error["code"]) == ("rate_limit_error", "quota_exceeded")
+        assert "1 messages a minute" in error["message"]
+        assert int(answer.headers["Retry-After"]) > 0
+        again = await post(http, "a", "once")
+        assert (again.status_code, again.json()["message_id"]) == (202, first.json()["message_id"])
+        store_quotas(home.path, home.id, {})
+        assert (await post(http, "a")).status_code == 202
+
+
+async def test_quotas_of_agents_and_bytes(home: Home) -> None:
+    store_quotas(home.path, home.id, {"default": Quota(agents=1)})
+    async with gateway(home, Agents()) as http:
+        assert (await post(http, "a")).status_code == 202
+        forking = await http.post("/v1/agents/hello/a/fork", json={"key": "b"})
+        for answer in (await post(http, "b"), forking):
+            error = refused(answer, 403)
+            assert (error["type"], error["code"]) == ("permission_error", "quota_exceeded")
+        store_quotas(home.path, home.id, {"default": Quota(bytes=10)})
+        error = refused(await http.put("/v1/agents/hello/a/files/big", content=b"x" * 11), 403)
+        assert error["code"] == "quota_exceeded"
+
+
+async def test_a_bug_of_the_service_is_hidden(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(Agents):
+        async def cancel(self, *_: object) -> None:
+            raise KeyError("a secret of the service")
+
+    async with gateway(home, Broken()) as http:
+        message_id = (await post(http, "a")).json()["message_id"]
+        error = refused(await http.post(f"/v1/agents/hello/a/messages/{message_id}/cancel"), 500)
+    assert error["type"] == "api_error"
+    assert "secret" not in error["message"]
+    assert "a secret of the service" in caplog.text
+    caplog.clear()
