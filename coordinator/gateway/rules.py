@@ -94,7 +94,7 @@ def read_rules(
             ipaddress.ip_network(proxy, strict=False)
         except ValueError:
             raise InvalidInput(f"{proxy!r} is not an address or a network, such as 10.0.0.0/8") from None
-    named = {name.lower().rstrip(".") for name in (*allowed_hosts, host)} - {"0.0.0.0", "::", ""}  # noqa: S104
+    named = {_host_name(name) for name in (*allowed_hosts, host)} - {"0.0.0.0", "::", ""}  # noqa: S104
     return Rules(
         allowed_hosts=frozenset(named),
         origins=frozenset(origin.lower() for origin in origins),
@@ -106,6 +106,21 @@ def read_rules(
         body_bytes=body_bytes,
         upload_bytes=upload_bytes,
     )
+
+
+def _host_name(name: str) -> str:
+    """Return a host's name as `Rules.allowed_hosts` has it.
+
+    Raises:
+        InvalidInput: it has a scheme or a port.
+    """
+    text = name.lower().rstrip(".").removeprefix("[").removesuffix("]")
+    if "/" in text or ":" in text:
+        try:
+            ipaddress.IPv6Address(text)
+        except ValueError:
+            raise InvalidInput(f"{name!r} is not a host's name; write it without scheme and port") from None
+    return text
 
 
 def is_loopback_name(host: str) -> bool:

@@ -333,6 +333,7 @@ def ask(url: str, path: str, key: str | None = None, **headers: str) -> tuple[in
 def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(served: Served, tmp_path: Path) -> None:
     for arguments, says in (
         (("--no-auth", "--host", "0.0.0.0"), "--no-auth is for loopback only"),
+        (("--no-auth", "--allowed-host", "*"), "any web page could call the agents"),
         (("--host", "0.0.0.0"), "podium keys create NAME"),
         (("--tls-cert", str(tmp_path / "none.pem")), "both files"),
     ):

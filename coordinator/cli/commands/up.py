@@ -112,9 +112,14 @@ class _Reach:
         Raises:
             InvalidInput: an option cannot be used.
         """
+        from chronicle.errors import InvalidInput  # noqa: PLC0415
         from coordinator.gateway.rules import read_rules  # noqa: PLC0415
         from coordinator.settings import read_settings  # noqa: PLC0415
 
+        if self.no_auth and "*" in self.allowed_hosts:
+            raise InvalidInput(
+                "with --no-auth and --allowed-host * any web page could call the agents (DNS rebinding): name the hosts"
+            )
         settings = read_settings()
         return read_rules(
             host=self.host,

@@ -116,9 +116,15 @@ async def test_names_of_others_are_refused(host: str) -> None:
 
 
 async def test_other_names_can_be_allowed() -> None:
-    rules = read_rules(host="podium.example", allowed_hosts=["Agents.Example"])
+    rules = read_rules(host="podium.example", allowed_hosts=["Agents.Example", "[2001:DB8::1]"])
     async with client(rules) as http:
-        for host, status in (("podium.example:8700", 200), ("agents.example", 200), ("x.agents.example", 403)):
+        for host, status in (
+            ("podium.example:8700", 200),
+            ("agents.example", 200),
+            ("[2001:db8::1]:8700", 200),
+            ("[2001:db8::2]:8700", 403),
+            ("x.agents.example", 403),
+        ):
             assert (await http.get("/thing", headers={"Host": host})).status_code == status
     async with client(Rules(allowed_hosts=frozenset({"*"}))) as http:
         assert (await http.get("/thing", headers={"Host": "any.example"})).status_code == 200
@@ -370,6 +376,9 @@ async def test_addresses_of_trusted_proxies_only_are_believed() -> None:
         ({"origins": ["https://app.example/path"]}, "not an origin"),
         ({"origins": ["https://*.example"]}, "not an origin"),
         ({"trusted_proxies": ["proxy.example"]}, "not an address or a network"),
+        ({"allowed_hosts": ["agents.example:8700"]}, "without scheme and port"),
+        ({"allowed_hosts": ["[::1]:8700"]}, "without scheme and port"),
+        ({"allowed_hosts": ["https://agents.example"]}, "without scheme and port"),
     ],
 )
 def test_options_that_cannot_be_used(options: dict[str, Any], says: str) -> None:
