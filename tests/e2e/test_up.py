@@ -347,6 +347,16 @@ def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(served: Serve
     assert started.stderr.count(key) == 1
     assert ask(url, "/v1/agents")[1]["error"]["code"] == "missing_key"
     assert ask(url, "/v1/agents", key) == (200, {"items": [], "next_cursor": None})
+    listing = subprocess.run(
+        [*command(), "ps", "--url", url],  # as the owner of the home, with its local key
+        env={**served.podium.environment, "PODIUM_HOME": str(served.podium.home)},
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+    assert (listing.returncode, listing.stdout) == (0, ""), listing.stderr
+    assert "no agents" in listing.stderr
     assert ask(url, "/v1/agents", key, Host="evil.example")[1]["error"]["code"] == "host_not_allowed"
     made = served.podium.json("keys", "create", "ci", "--tenant", "acme")
     assert ask(url, "/v1/agents", made["key"])[0] == 200
