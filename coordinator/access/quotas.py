@@ -13,7 +13,9 @@ from collections import defaultdict, deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import NotFound
+import structlog
+
+from chronicle.errors import Corrupt, NotFound
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.quota import measure
 from podium.address import Address
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageQuotaExceeded", "Quota", "QuotaExceeded", "Quotas"]
 
+_log: Final = structlog.stdlib.get_logger("coordinator.access.quotas")
 _MINUTE_S: Final = 60.0
 _AWAKE_S: Final = 1.0
 """Seconds for which a count of awake agents is used again; those that were let in meanwhile are added."""
@@ -206,9 +209,12 @@ class Quotas:
     def _bytes_of(self, address: Address) -> int:
         try:
             tree = read_agent(self._store, self._blobs, address).tree
+            if tree is None:
+                return 0
+            usage = read_root(self._blobs, tree.oplog_id).usage
+            return (usage if usage is not None else measure(self._blobs, tree.tree_id)).bytes
         except UnknownAgent:  # it never started, or was deleted meanwhile
             return 0
-        if tree is None:
+        except (Corrupt, NotFound) as error:  # a damaged agent must not stop the others of its tenant
+            _log.warning("bytes_not_counted", agent_id=str(address), error=str(error))
             return 0
-        usage = read_root(self._blobs, tree.oplog_id).usage
-        return (usage if usage is not None else measure(self._blobs, tree.tree_id)).bytes

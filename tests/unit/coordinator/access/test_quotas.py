@@ -6,6 +6,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
@@ -168,6 +169,16 @@ def test_uploads_count_as_bytes() -> None:
     home.checks.check_upload(Address("writing", "a"), 5000)
     home.clock.advance(60.0)
     home.checks.check_upload(address, 1000)  # what was counted is not in any agent's files
+
+
+async def test_a_damaged_agent_does_not_stop_the_others_of_its_tenant() -> None:
+    home = Home(bytes=1000)
+    async with AgentHarness(Writing, "a", store=home.store, blobs=home.blobs, tenant="acme") as agent:
+        await agent.send({"size": 2000})
+    damaged = Quotas(lambda: home.quotas, home.store, MemoryBlobStore(), home.clock)  # its blobs are lost
+    with capture_logs() as logs:
+        damaged.check(Address("writing", "b", "acme"))
+    assert [(line["event"], line["agent_id"]) for line in logs] == [("bytes_not_counted", "acme:writing/a")]
 
 
 def test_a_quota_of_nothing_and_none_at_all() -> None:
