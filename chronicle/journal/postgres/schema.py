@@ -132,7 +132,9 @@ ALTER TABLE tombstone ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'de
 """,
 }
 """By older version: the statements that migrate to the next one. Each adds columns with constant defaults, which
-rewrites no rows. Processes of the older version that are connected go on with the defaults; they cannot open anew."""
+rewrites no rows. Processes of the older version that are connected go on with the defaults, but cannot make sessions,
+whose names are no longer unique by themselves, nor open anew: end them before another namespace is used, because they
+find sessions by name alone."""
 
 
 def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:

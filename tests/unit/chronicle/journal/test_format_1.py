@@ -108,12 +108,15 @@ def test_code_of_format_1_refuses_it(path: Path) -> None:
         schema.prepare(db, path, target=1)
 
 
-def test_statements_of_format_1_go_on_in_the_default_namespace(path: Path) -> None:
-    """A process of the older version that has the journal open while a newer one migrates it."""
+def test_a_process_of_format_1_goes_on_with_its_sessions_and_makes_no_new_ones(path: Path) -> None:
+    """It has the journal open while a newer version migrates it. Its statements are those of its code."""
+    new_session = (
+        "INSERT INTO session (session_id, name, main_branch_id, created_ms) VALUES ('ses_x', 'a/b', 'br_x', 1) "
+        "ON CONFLICT (name) DO NOTHING"
+    )
     with closing(sqlite3.connect(path, isolation_level=None)) as older, closing(SqliteJournalStore(path)) as store:
-        older.execute(
-            "INSERT INTO session (session_id, name, main_branch_id, created_ms) VALUES ('ses_x', 'a/b', 'br_x', 1)"
-        )
+        with pytest.raises(sqlite3.OperationalError, match="ON CONFLICT clause does not match"):
+            older.execute(new_session)
         older.execute("INSERT INTO outbox (message_id, target, body, created_ms) VALUES ('msg_x', 'a/b', x'7b7d', 1)")
-        assert store.session("a/b").namespace == DEFAULT_NAMESPACE
+        assert [session.name for session in store.sessions()] == ["filer/ann", "filer/ben"]
         assert [message.namespace for message in store.outbox()] == [DEFAULT_NAMESPACE]
