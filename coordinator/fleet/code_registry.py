@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.wake_retries import retry_delay_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -12,6 +14,18 @@ if TYPE_CHECKING:
     from coordinator.fleet.model import Code, Loaded
 
 __all__ = ["CodeRegistry"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Broken:
+    """Why a code could not be loaded."""
+
+    stamp: str
+    problem: str
+    failures: int
+    """In a row."""
+    retry_s: float | None
+    """When to try again if nothing was edited, on the monotonic clock; ``None`` for never."""
 
 
 class CodeRegistry:
@@ -24,8 +38,8 @@ class CodeRegistry:
         self._codes: dict[str, Code] = {}
         self._sources: dict[Code, frozenset[str]] = {}
         """The files that hosts have reported for each code."""
-        self._broken: dict[Code, tuple[str, str]] = {}
-        """The stamp of each code that could not be loaded, and the error."""
+        self._broken: dict[Code, _Broken] = {}
+        """The codes that could not be loaded."""
         self.stamps = CodeStamps()
 
     def register(self, code: Code) -> bool:
@@ -39,32 +53,36 @@ class CodeRegistry:
         """Return the code of an agent type."""
         return self._codes.get(agent_type)
 
-    def drop(self, code: Code, problem: str) -> None:
+    def drop(self, code: Code, problem: str, now_s: float | None = None) -> None:
         """Remove a code that cannot be loaded, until it is registered again.
 
         Args:
             problem: why; see `problems`.
+            now_s: the time, if the problem may pass: then the code is tried again after a while.
         """
         if self._codes.get(code.agent_type) == code:
             del self._codes[code.agent_type]
-            self._broken[code] = (self.stamp_of(code), problem)
+            failures = self._broken[code].failures + 1 if code in self._broken else 1
+            retry_s = now_s + retry_delay_s(failures) if now_s is not None else None
+            self._broken[code] = _Broken(self.stamp_of(code), problem, failures, retry_s)
 
     def loads(self, code: Code) -> None:
         """Record that a code was loaded: it has no problem any more."""
         self._broken.pop(code, None)
 
-    def edited(self) -> list[Code]:
-        """Return the codes that could not be loaded and whose known files have changed since: they may load now."""
+    def to_try_again(self, now_s: float) -> list[Code]:
+        """Return the codes that could not be loaded and may load now: their files have changed, or time has passed."""
         return [
             code
-            for code, (stamp, _) in self._broken.items()
-            if code.agent_type not in self._codes and self.stamp_of(code) != stamp
+            for code, broken in self._broken.items()
+            if code.agent_type not in self._codes
+            and ((broken.retry_s is not None and broken.retry_s <= now_s) or self.stamp_of(code) != broken.stamp)
         ]
 
     @property
     def problems(self) -> dict[str, str]:
         """Why codes cannot be loaded, by agent type; empty while all known codes load."""
-        return {code.agent_type: problem for code, (_, problem) in self._broken.items()}
+        return {code.agent_type: broken.problem for code, broken in self._broken.items()}
 
     def current_stamps(self, others: Iterable[Code]) -> dict[Code, str]:
         """Return the current stamps of the registered codes, and of others."""

@@ -256,6 +256,6 @@ class CoordinatorActor:
                 self._state.known = await asyncio.to_thread(kept_known_agents, self._config.known_agents)
                 await self._reconciler.recover()
                 self._begun = True
+                self._tasks.spawn(self._reconciler.run(), "coordinator-loop")  # also if the next lines fail
                 for agent_type in self._state.known.types:
                     await self._state.register(Code.of(self._state.known.get(agent_type)))
-                self._tasks.spawn(self._reconciler.run(), "coordinator-loop")

@@ -16,8 +16,10 @@ from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, Host, HostStatus, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
+from coordinator.fleet.wake_retries import WakeRetries, may_pass
 from coordinator.ray.cluster import cause_of, find_actor, lives
 from podium.address import Address
+from podium.agent_record import find_session
 from podium.errors import HostDied, InvalidAddress
 from podium.messages.courier import deliver_outbox
 
@@ -67,6 +69,7 @@ class Reconciler:
         self._withdrawals = withdrawals
         self._tasks = tasks
         self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
+        self._retries = WakeRetries(state.clock)
         self._stopping = False
 
     async def recover(self) -> None:
@@ -82,8 +85,9 @@ class Reconciler:
         while not self._stopping:
             state.changed.clear()
             try:
-                for code in state.codes.edited():
+                for code in state.codes.to_try_again(state.clock.monotonic_s()):
                     await state.register(code)
+                await self._retry_wakes()
                 await self._deliver_outbox()
                 for action in plan(state.observe(), self._config.warm_hosts, self._config.most_starting):
                     self._act(action)
@@ -93,6 +97,10 @@ class Reconciler:
                 async with asyncio.timeout(TICK_S):
                     await state.changed.wait()
 
+    async def _retry_wakes(self) -> None:
+        for address in self._retries.take_due():
+            await self._poke_or_retry(address)
+
     async def end_agents(self, timeout_s: float) -> None:
         """End all agents in order, then all hosts. No further host is started, and no agent is woken.
 
@@ -101,7 +109,7 @@ class Reconciler:
         self._stopping = True
         for host in await self._pool.stop_all(timeout_s):
             if host.address is not None and host.epoch is not None:
-                session = await asyncio.to_thread(self._state.store.session, str(host.address))
+                session = await asyncio.to_thread(find_session, self._state.store, host.address)
                 await self._release(session.session_id, host.epoch)
 
     async def poke(self, address: Address) -> bool:
@@ -117,17 +125,26 @@ class Reconciler:
             return False
         if await self._state.has_pending(address):
             self._state.requests.add(address, code)
+        else:
+            self._retries.forget(address)
         self._state.changed.set()
         return True
+
+    async def _poke_or_retry(self, address: Address) -> None:
+        """Poke an agent; later, if its inbox cannot be read now."""
+        try:
+            await self.poke(address)
+        except ChronicleError as error:
+            _log.warning("inbox_not_read", agent_id=str(address), error=str(error))
+            self._retries.failed(address)
 
     async def host_lost(self, host: Host, how: str | None) -> None:
         """Handle the end or death of a host: wake its agent again if it has pending messages."""
         address = host.address
         assert address is not None, "it was given to an agent"
         self._state.hosts.note_death(address, how)
-        code = self._state.codes.get(address.agent_type)
-        if await self._state.has_pending(address) and code is not None and not self._stopping:
-            self._state.requests.add(address, code)
+        if not self._stopping:
+            await self._poke_or_retry(address)
 
     # -- act ------------------------------------------------------------------------------------------------------
 
@@ -143,7 +160,7 @@ class Reconciler:
             _log.warning("outbox_not_delivered", error=str(error))
             return
         for address in receivers:
-            await self.poke(address)
+            await self._poke_or_retry(address)
 
     def _act(self, action: Action) -> None:
         hosts = self._state.hosts
@@ -169,7 +186,7 @@ class Reconciler:
                 state.changed.set()
             else:
                 state.requests.fail_all(code, error)
-                state.codes.drop(code, str(error))
+                state.codes.drop(code, str(error), state.clock.monotonic_s() if may_pass(error) else None)
             return
         state.codes.loads(code)
         learned = state.codes.learn_sources(loaded, stamp)
@@ -205,6 +222,7 @@ class Reconciler:
             await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
             return
         hosts.note_death(address, None)
+        self._retries.forget(address)
         hosts.activated(host_id, lease.epoch, turn)
         if self._state.known is not known:  # registered meanwhile
             self._pool.tell_types(host_id, self._state.known.types_to_tell)
@@ -240,6 +258,8 @@ class Reconciler:
                 self._state.changed.set()
                 return
         self._state.requests.fail(address, request, error)
+        if may_pass(error):
+            self._retries.failed(address)
 
     async def _recover_agent(self, session: Session) -> None:
         lease = await asyncio.to_thread(self._state.store.lease, session.session_id)

@@ -64,10 +64,29 @@ def test_the_files_of_a_code_are_learned_unless_they_changed_meanwhile(tmp_path:
     codes.drop(code, "it raised")
     assert codes.get("hello") is None
     assert codes.problems == {"hello": "it raised"}
-    assert codes.edited() == []
+    assert codes.to_try_again(1e9) == [], "it raises again, however long one waits"
     agent.write_text("import helper  # edited")
-    assert codes.edited() == [code]
+    assert codes.to_try_again(0) == [code]
     assert codes.register(code)
-    assert (codes.edited(), codes.problems) == ([], {"hello": "it raised"})
+    assert (codes.to_try_again(1e9), codes.problems) == ([], {"hello": "it raised"})
     codes.loads(code)
     assert codes.problems == {}
+
+
+def test_a_code_whose_hosts_died_is_tried_again_after_delays_that_grow(tmp_path: Path) -> None:
+    agent = tmp_path / "agent.py"
+    agent.write_text("")
+    code, codes, now_s, delays = Code(str(agent), "Hello", "hello"), CodeRegistry(), 100.0, []
+    for _ in range(6):
+        codes.register(code)
+        codes.drop(code, "its process died", now_s)
+        assert codes.to_try_again(now_s) == []
+        delay = next(each for each in range(1000) if codes.to_try_again(now_s + each))
+        delays.append(delay)
+        now_s += delay
+    assert delays == [15, 30, 60, 120, 300, 300]
+    codes.register(code)
+    assert codes.to_try_again(now_s) == [], "it is being tried"
+    codes.loads(code)
+    codes.drop(code, "its process died", now_s)
+    assert codes.to_try_again(now_s + 15) == [code]

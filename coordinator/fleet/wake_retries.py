@@ -1,0 +1,61 @@
+"""When to try again what failed for a reason that may pass: waking an agent, or starting hosts for a code.
+
+Nobody else would: an agent's messages are durable, and their senders may not come back. Pure but for the clock.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import Unavailable
+from podium.errors import HostDied
+
+if TYPE_CHECKING:
+    from chronicle.clock import Clock
+    from podium.address import Address
+
+__all__ = ["WakeRetries", "may_pass", "retry_delay_s"]
+
+_DELAYS_S: Final = (15.0, 30.0, 60.0, 120.0, 300.0)
+"""Delay by the number of failures in a row; the last one repeats. A retry costs the start of a host."""
+
+
+def may_pass(error: Exception) -> bool:
+    """Whether an error may be gone without a change of the agent's code or state."""
+    return isinstance(error, HostDied | TimeoutError | Unavailable)
+
+
+def retry_delay_s(failures: int) -> float:
+    """Return the delay after so many failures in a row."""
+    return _DELAYS_S[min(failures, len(_DELAYS_S)) - 1]
+
+
+class WakeRetries:
+    """The agents whose wake failed and is to be tried again.
+
+    Args:
+        clock: the source of time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._failures: dict[Address, int] = {}
+        self._due_s: dict[Address, float] = {}
+
+    def failed(self, address: Address) -> None:
+        """Have a wake tried again after a delay, which grows with each failure in a row."""
+        self._failures[address] = failures = self._failures.get(address, 0) + 1
+        self._due_s[address] = self._clock.monotonic_s() + retry_delay_s(failures)
+
+    def forget(self, address: Address) -> None:
+        """Forget an agent that was woken, or that has no messages."""
+        self._failures.pop(address, None)
+        self._due_s.pop(address, None)
+
+    def take_due(self) -> list[Address]:
+        """Return the agents to wake now; each once for each failure."""
+        now_s = self._clock.monotonic_s()
+        due = [address for address, due_s in self._due_s.items() if due_s <= now_s]
+        for address in due:
+            del self._due_s[address]
+        return due

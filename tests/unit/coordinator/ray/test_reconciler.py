@@ -1,0 +1,174 @@
+"""The coordinator's loop without Ray: what becomes of messages when their agents cannot be woken, or must end."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from chronicle.clock import ManualClock
+from chronicle.errors import Unavailable
+from chronicle.ids import IdSource
+from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import NewMessage
+from coordinator.fleet.background_tasks import BackgroundTasks
+from coordinator.fleet.model import Code, Host, HostStatus
+from coordinator.fleet.state import FleetState
+from coordinator.ray import reconciler as module
+from coordinator.ray.reconciler import Reconciler
+from podium.address import Address
+from podium.errors import HostDied, NotAnAgent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from chronicle.journal.records import Lease
+    from coordinator.fleet.cancellation import Withdrawals
+    from coordinator.ray.coordinator_config import CoordinatorConfig
+    from coordinator.ray.host_pool import HostPool
+
+ALICE, BOB = Address("hello", "alice"), Address("hello", "bob", "acme")
+
+
+class Pool:
+    """The hosts' processes: none can be started, and those that are stopped are late."""
+
+    def __init__(self) -> None:
+        self.late: list[Host] = []
+        self.failure: Exception = HostDied("it died")
+
+    def poke(self, _: Address) -> bool:
+        return False
+
+    async def check_node(self) -> None:
+        pass
+
+    async def end(self, host_id: str, *, died: bool = False) -> None:
+        pass
+
+    def take_end(self, _: str) -> None:
+        return None
+
+    async def start(self, host_id: str, _: Code) -> Any:
+        raise self.failure
+
+    async def stop_all(self, _: float) -> list[Host]:
+        return self.late
+
+
+class Fleet:
+    """A control loop whose steps a test calls, and one code that is registered."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        file = tmp_path / "hello.py"
+        file.write_text("")
+        self.code = Code(str(file), "Hello", "hello")
+        self.clock, self.ids, self.store, self.pool = ManualClock(), IdSource(), MemoryJournalStore(), Pool()
+        self.state = FleetState(self.store, self.clock, self.ids)
+        self.loop = Reconciler(
+            cast("CoordinatorConfig", SimpleNamespace(lease_ttl_s=10.0, wake_timeout_s=10.0, logs=tmp_path)),
+            self.state,
+            cast("HostPool", self.pool),
+            cast("Withdrawals", None),
+            BackgroundTasks(),
+        )
+        self.state.codes.register(self.code)
+
+    def admit(self, address: Address) -> None:
+        ids = self.ids
+        session = self.store.ensure_session(address.name, ids.session(0), ids.branch(0), 0, address.tenant)
+        self.store.admit(session.session_id, NewMessage(ids.message(0), b"{}", 0))
+
+    def lease(self, address: Address, holder: str) -> Lease:
+        session = self.store.session(address.name, address.tenant)
+        return self.store.acquire_lease(session.session_id, holder, self.clock.now_ms(), 10_000)
+
+    @property
+    def wanted(self) -> list[Address]:
+        return [address for address, _ in self.state.requests]
+
+    async def fail_wake(self, address: Address) -> Exception:
+        """Have an agent's wake fail for good: its hosts die."""
+        request = self.state.requests.add(address, self.code)
+        while not request.route.done():
+            self.state.hosts.add(Host("host_1", self.code, "", HostStatus.ASSIGNED, address))
+            await self.loop._wake("host_1", address, request)
+            self.state.hosts.remove("host_1")
+        error = request.route.exception()
+        assert isinstance(error, Exception)
+        return error
+
+
+@pytest.fixture
+def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
+    monkeypatch.setattr(module, "find_actor", lambda _: None)
+    return Fleet(tmp_path)
+
+
+async def test_the_leases_of_all_tenants_are_released_for_hosts_that_had_to_be_killed(fleet: Fleet) -> None:
+    for address in (ALICE, BOB):
+        fleet.admit(address)
+        epoch = fleet.lease(address, f"host_{address.key}").epoch
+        fleet.pool.late.append(Host(f"host_{address.key}", None, "", HostStatus.ASSIGNED, address=address, epoch=epoch))
+    fleet.pool.late.reverse()
+    await fleet.loop.end_agents(1.0)
+    for address in (ALICE, BOB):
+        session = fleet.store.session(address.name, address.tenant)
+        assert fleet.store.lease(session.session_id) is None, f"an attempt of {address} is counted"
+
+
+async def test_an_agent_with_messages_is_woken_again_later_after_its_hosts_died(fleet: Fleet) -> None:
+    fleet.admit(BOB)
+    delays = []
+    for _ in range(4):
+        assert isinstance(await fleet.fail_wake(BOB), HostDied)
+        seconds = 0
+        while not fleet.wanted:
+            fleet.clock.advance(1)
+            seconds += 1
+            await fleet.loop._retry_wakes()
+        assert fleet.wanted == [BOB]
+        delays.append(seconds)
+    assert delays == [15, 30, 60, 120]
+
+
+async def test_an_agent_whose_messages_are_gone_is_not_woken_again(fleet: Fleet) -> None:
+    fleet.admit(ALICE)
+    await fleet.fail_wake(ALICE)
+    session = fleet.store.session(ALICE.name)
+    fleet.store.delete_session(session.session_id, fleet.clock.now_ms())
+    fleet.clock.advance(1000)
+    await fleet.loop._retry_wakes()
+    fleet.clock.advance(1000)
+    await fleet.loop._retry_wakes()
+    assert fleet.wanted == []
+
+
+async def test_an_inbox_that_cannot_be_read_when_a_host_ends_is_read_later(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet.admit(ALICE)
+
+    def fail() -> Any:
+        raise Unavailable("the disk is busy")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet.store, "sessions_with_pending", fail)
+        await fleet.loop.host_lost(Host("host_1", None, "", HostStatus.ASSIGNED, ALICE, epoch=1), None)
+    assert fleet.wanted == []
+    fleet.clock.advance(15)
+    await fleet.loop._retry_wakes()
+    assert fleet.wanted == [ALICE]
+
+
+@pytest.mark.parametrize(
+    ("failure", "again"), [(HostDied("it died"), True), (TimeoutError(), True), (NotAnAgent("it is none"), False)]
+)
+async def test_a_code_whose_hosts_did_not_start_is_tried_again_if_that_may_help(
+    fleet: Fleet, failure: Exception, again: bool
+) -> None:
+    fleet.pool.failure = failure
+    await fleet.loop._start_host("host_1", fleet.code, "")
+    assert fleet.state.codes.get("hello") is None
+    assert fleet.state.codes.to_try_again(fleet.clock.monotonic_s() + 15) == ([fleet.code] if again else [])
