@@ -93,7 +93,7 @@ class Gateway:
             loop.add_signal_handler(number, self._stop, stopping)
         async with (
             _Classes(self.project_file, follow_edits=self.follow_edits) as classes,
-            ServiceLink(self.home, start=True, on_progress=self.on_progress) as link,
+            ServiceLink(self.home, start=True, registers=True, on_progress=self.on_progress) as link,
         ):
             if await self._start(link, classes, stopping):
                 await self._serve(link, classes, stopping)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.fleet.model import Code
 
@@ -15,18 +16,28 @@ if TYPE_CHECKING:
 __all__ = ["AgentTypes"]
 
 
+_REGISTRATION_S: Final = 60.0
+"""Timeout of the registration by the client that started the service: it connects at once, and has read its classes."""
+
+
 class AgentTypes:
     """The known types, and the code that handles the messages of each.
 
     Args:
         router: the way to the coordinator and to agents, which are told of changes.
+        awaits_registration: whether a client is about to register classes: until then, or for a limited time, messages
+            of unknown types wait instead of being refused.
     """
 
-    def __init__(self, router: Router) -> None:
+    def __init__(self, router: Router, *, awaits_registration: bool = False) -> None:
         self._router = router
         self._known = router.known
         self._changing = asyncio.Lock()
         self._follows_edits = False
+        self._complete = asyncio.Event()
+        """Set when no registration is awaited."""
+        if not awaits_registration:
+            self._complete.set()
 
     async def register(self, registry: Registry, *, reload: bool, follow_edits: bool | None) -> list[Address]:
         """Replace the registered classes; agents of these types with pending messages are woken.
@@ -46,6 +57,7 @@ class AgentTypes:
             self._known = known
             if follow_edits is not None:
                 self._follows_edits = follow_edits
+        self._complete.set()
         return await self._router.reload() if reload else []
 
     async def prepare(self, address: Address, agent: RegisteredAgent | None) -> Code:
@@ -59,7 +71,7 @@ class AgentTypes:
             UnknownAgentType: no class of the type is known.
         """
         if agent is None:
-            code = self.code_of(address.agent_type)
+            code = await self.code_of(address.agent_type)
             if self._follows_edits:
                 await self._router.prepare(address, code)
             return code
@@ -72,12 +84,17 @@ class AgentTypes:
         await self._router.prepare(address, code)
         return code
 
-    def code_of(self, agent_type: str) -> Code:
-        """Return the code of a type, that of a registered class first.
+    async def code_of(self, agent_type: str) -> Code:
+        """Return the code of a type, that of a registered class first; wait for a registration that is awaited.
 
         Raises:
             UnknownAgentType: no class of the type is known.
         """
+        if self._known.find(agent_type) is None and not self._complete.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_REGISTRATION_S):
+                    await self._complete.wait()
+            self._complete.set()
         return Code.of(self._known.get(agent_type))
 
     async def describe(self) -> list[dict[str, Any]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from coordinator.host.process_marks import environment_without_mark
 from coordinator.host.workspace_paths import WorkspacePaths
 from coordinator.service.client import ServiceClient, ServiceError
-from coordinator.service.protocol import EXIT_HELD, MAX_LINE, PROTOCOL
+from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, MAX_LINE, PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -81,11 +81,15 @@ async def attach(home: Home, timeout_s: float = START_TIMEOUT_S) -> AsyncIterato
 
 
 async def open_or_start(
-    home: Home, on_progress: Callable[[str], None], timeout_s: float = START_TIMEOUT_S
+    home: Home, on_progress: Callable[[str], None], timeout_s: float = START_TIMEOUT_S, *, registers: bool = False
 ) -> tuple[ServiceClient, subprocess.Popen[bytes] | None]:
     """Return a client of a home's service, which the caller closes, and the service's process if this call started it.
 
     Cancellation leaves a service that has been started; it ends by itself if no client connects.
+
+    Args:
+        registers: whether the caller registers agent classes next: a service that is started has messages of other
+            clients wait for it.
 
     Raises:
         ServiceError, HomeError: as `connect`.
@@ -99,7 +103,7 @@ async def open_or_start(
             if alone is None and (alone := home.start_alone()) is not None:
                 starting.enter_context(alone)
             if alone is not None:
-                process = await asyncio.to_thread(_start, home, process)
+                process = await asyncio.to_thread(_start, home, process, registers=registers)
             on_progress(f"{stage_of(home)} ({deadline.elapsed_s:.0f} s)")
             if deadline.passed:
                 raise ServiceError(
@@ -182,7 +186,7 @@ async def _attach(home: Home) -> ServiceClient | None:
     return client
 
 
-def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Popen[bytes]:
+def _start(home: Home, process: subprocess.Popen[bytes] | None, *, registers: bool) -> subprocess.Popen[bytes]:
     """Start the service, unless the process started earlier still runs.
 
     A service started while an earlier one is ending exits with `EXIT_HELD`.
@@ -203,9 +207,10 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None) -> subprocess.Po
 
         WorkspacePaths(read_settings().workspaces, home.id).check(home.path)
     log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    options = [AWAITS_REGISTRATION] if registers else []
     try:
         return subprocess.Popen(
-            [sys.executable, "-m", "coordinator.service.daemon", "--home", str(home.path)],
+            [sys.executable, "-m", "coordinator.service.daemon", "--home", str(home.path), *options],
             stdin=subprocess.DEVNULL,
             stdout=log_fd,
             stderr=log_fd,

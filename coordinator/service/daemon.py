@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coordinator.home import Home
-from coordinator.service.protocol import EXIT_HELD
+from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
@@ -41,7 +41,11 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(prog="python -m coordinator.service.daemon", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home directory")
-    home = Home(parser.parse_args().home).create()
+    parser.add_argument(
+        AWAITS_REGISTRATION, action="store_true", help="let messages of unknown types wait for the agent classes"
+    )
+    arguments = parser.parse_args()
+    home = Home(arguments.home).create()
     with home.service_lock() as held:
         if not held:
             return EXIT_HELD
@@ -57,13 +61,13 @@ def main() -> int:
             take_mark_off()  # this process may have been started by an agent's process
             settings = read_settings()
             with WorkspacePaths(settings.workspaces, home.id).claimed(home.path):
-                asyncio.run(_serve(home, settings))
+                asyncio.run(_serve(home, settings, awaits_registration=arguments.awaits_registration))
         finally:
             home.remove_run_dir()
     return 0
 
 
-async def _serve(home: Home, settings: Settings) -> None:
+async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -> None:
     from coordinator.process_environment import ProcessEnvironment  # noqa: PLC0415
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
@@ -76,7 +80,7 @@ async def _serve(home: Home, settings: Settings) -> None:
         _start_watchdog(settings.start_timeout_s + _WATCHDOG_MARGIN_S)
         await router.start(on_stage=lambda text: _publish_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
-        server = ServiceServer(home, settings, router, surroundings)
+        server = ServiceServer(home, settings, router, surroundings, awaits_registration=awaits_registration)
         _on_signals(server.end)  # again: Ray's start installs a handler that ends this process at once
         if stopping.is_set():
             server.end()

@@ -88,7 +88,7 @@ class Deliveries:
                 if frames:
                     yield frames
                     return
-                self.begin(address, self._types.code_of(address.agent_type), message)
+                self.begin(address, await self._types.code_of(address.agent_type), message)
             async for batch in subscription.batches():
                 yield batch
 

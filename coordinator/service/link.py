@@ -36,12 +36,22 @@ class ServiceLink:
     Args:
         home: the home.
         start: whether to start the service if none runs.
+        registers: whether a callback registers agent classes: messages that other clients send to a service that the
+            link has started wait for it.
         on_progress: called repeatedly while the service starts, with a short description of the current stage.
     """
 
-    def __init__(self, home: Home, *, start: bool, on_progress: Callable[[str], None] = lambda _: None) -> None:
+    def __init__(
+        self,
+        home: Home,
+        *,
+        start: bool,
+        registers: bool = False,
+        on_progress: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._home = home
         self._start = start
+        self._registers = registers
         self._on_progress = on_progress
         self._callbacks: list[Callable[[ServiceClient], Awaitable[None]]] = []
         self._client: ServiceClient | None = None
@@ -143,7 +153,7 @@ class ServiceLink:
             if client is None:
                 raise ServiceError(f"no service runs on the home {self._home.path}; podium up starts one")
             return client
-        client, process = await open_or_start(self._home, self._on_progress)
+        client, process = await open_or_start(self._home, self._on_progress, registers=self._registers)
         if process is not None:  # its exit status is collected when it ends, lest it stays as a zombie
             threading.Thread(target=process.wait, name="service-reaper", daemon=True).start()
         return client

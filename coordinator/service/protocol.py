@@ -93,12 +93,14 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["EXIT_HELD", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
+__all__ = ["AWAITS_REGISTRATION", "EXIT_HELD", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
 
 PROTOCOL: Final = 3
 """Version of this protocol; a client disconnects from a service with another version."""
 MAX_LINE: Final = 64 * 1024 * 1024
 """Longest line that either side reads, bytes."""
+AWAITS_REGISTRATION: Final = "--awaits-registration"
+"""Option of a service whose starter registers agent classes: until then, messages of unknown types wait."""
 EXIT_HELD: Final = 17
 """Exit code of a service whose home is held by another service."""
 TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})

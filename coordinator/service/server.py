@@ -61,10 +61,17 @@ class ServiceServer:
         settings: the settings of this process.
         router: a started router.
         surroundings: the environment that agents inherit; by default the current one of this process.
+        awaits_registration: whether the client that started the service is about to register agent classes.
     """
 
     def __init__(
-        self, home: Home, settings: Settings, router: Router, surroundings: ProcessEnvironment | None = None
+        self,
+        home: Home,
+        settings: Settings,
+        router: Router,
+        surroundings: ProcessEnvironment | None = None,
+        *,
+        awaits_registration: bool = False,
     ) -> None:
         self._home = home
         self._settings = settings
@@ -83,7 +90,7 @@ class ServiceServer:
             Quotas(self._quotas, self._store, self._blobs, self._clock).check,
         )
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
-        self._types = AgentTypes(router)
+        self._types = AgentTypes(router, awaits_registration=awaits_registration)
         self._deliveries = Deliveries(router, self._types)
         self._clients: set[_Client] = set()
         self._pinned = False

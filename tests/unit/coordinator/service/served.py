@@ -72,9 +72,9 @@ class Agents:
 
 
 @asynccontextmanager
-async def serving(home: Home, agents: Agents) -> AsyncIterator[ServiceServer]:
+async def serving(home: Home, agents: Agents, *, awaits_registration: bool = False) -> AsyncIterator[ServiceServer]:
     """Serve a home as its service does."""
-    server = ServiceServer(home, Settings(), cast("Router", agents))
+    server = ServiceServer(home, Settings(), cast("Router", agents), awaits_registration=awaits_registration)
     async with asyncio.timeout(DEADLINE_S), server.listening():
         yield server
 

@@ -14,6 +14,7 @@ from chronicle.ids import IdSource, MessageId
 from coordinator.fleet.model import Code
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.registry.registry import RegisteredAgent, Registry
+from coordinator.service import agent_types
 from coordinator.service.client import AgentRef, ServiceError, ServiceRefused
 from coordinator.service.protocol import PROTOCOL
 from podium.errors import HostDied
@@ -232,6 +233,41 @@ async def test_after_a_restart_a_follower_of_a_pending_message_makes_its_deliver
         await client.register(HELLO)
         after.say(message_id, START, delta("here"), END)
         assert text(await followed(client, message_id)) == "here"
+
+
+async def test_messages_of_unknown_types_wait_for_the_registration_of_the_client_that_started_the_service(
+    home: Home,
+) -> None:
+    async with serving(home, Agents()), client_of(home) as client:
+        await client.register(HELLO)
+        pending = (await client.admit("hello/a", {"text": "one"})).message_id
+    after = Agents()
+    async with serving(home, after, awaits_registration=True), client_of(home) as other, client_of(home) as starter:
+        following = asyncio.ensure_future(followed(other, pending))
+        admitting = asyncio.ensure_future(other.admit("hello/a", {"text": "two"}))
+        wrong = asyncio.ensure_future(other.admit("bye/a", {"text": "two"}))
+        assert (await other.status())["clients"] == 2
+        assert not after.delivered
+        await starter.register(HELLO)
+        after.say(pending, START, END)
+        assert types(await following) == ["turn_start", "turn_end"]
+        assert (await admitting).position == 2
+        with pytest.raises(ServiceRefused, match="the known types are hello"):
+            await wrong
+        with pytest.raises(ServiceRefused, match="the known types are hello"):
+            await other.admit("bye/a", {"text": "two"})
+
+
+async def test_a_registration_that_does_not_come_is_not_awaited_for_long(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_types, "_REGISTRATION_S", 0.05)
+    async with serving(home, Agents(), awaits_registration=True), client_of(home) as client:
+        with pytest.raises(ServiceRefused, match="no types are known"):
+            await client.admit("hello/a", {"text": "one"})
+        monkeypatch.setattr(agent_types, "_REGISTRATION_S", 3600)
+        with pytest.raises(ServiceRefused, match="no types are known"):
+            await client.admit("hello/a", {"text": "one"})
 
 
 async def test_a_slow_follower_delays_no_other_request_and_gets_merged_text(home: Home) -> None:

@@ -11,6 +11,7 @@ import pytest
 from coordinator.service import connecting, link
 from coordinator.service.client import ServiceClient, ServiceError, ServiceRefused
 from coordinator.service.link import ServiceLink
+from coordinator.service.protocol import AWAITS_REGISTRATION
 from tests.unit.coordinator.service.served import DEADLINE_S, HELLO, Agents, serving
 from tests.waiting import until
 
@@ -68,7 +69,7 @@ async def test_callers_share_one_attempt_and_the_callbacks_come_before_them(
         await client.register(HELLO)
         connected.append(client)
 
-    async with asyncio.timeout(DEADLINE_S), ServiceLink(home, start=True) as the_link:
+    async with asyncio.timeout(DEADLINE_S), ServiceLink(home, start=True, registers=True) as the_link:
         the_link.on_connect(prepare)
         waiting = [asyncio.ensure_future(the_link.client()) for _ in range(5)]
         await until(lambda: starts)
@@ -80,6 +81,7 @@ async def test_callers_share_one_attempt_and_the_callbacks_come_before_them(
             assert (await clients[0].status())["pinned"]
     assert len(starts) == 1
     assert starts[0][:3] == [sys.executable, "-m", "coordinator.service.daemon"]
+    assert AWAITS_REGISTRATION in starts[0], "messages of others are refused until then"
 
 
 async def test_a_lost_service_is_started_again_unasked_and_told_the_same(
