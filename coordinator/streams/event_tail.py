@@ -116,7 +116,7 @@ class EventTails:
             types: only events of these types; of all if empty.
         """
         watch = self._watches.get(address)
-        if watch is None:
+        if watch is None or watch.task.done():  # it ended, and its readers have not all left yet
             watch = self._watches[address] = _Watch(self._history, address)
             watch.task = self._tasks.create_task(watch.run(), name=f"watch {address}")
         reader = EventTailReader(self._history, address, watch, after_seq, types)
@@ -131,7 +131,8 @@ class EventTails:
             watch.readers.discard(reader)
             if not watch.readers:
                 watch.task.cancel()
-                self._watches.pop(address, None)
+                if self._watches.get(address) is watch:
+                    del self._watches[address]
 
 
 class _Watch:

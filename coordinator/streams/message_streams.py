@@ -37,6 +37,9 @@ _BATCH_BYTES: Final = 64 * 1024
 _RETRY_S: Final = 0.5
 """Pause between attempts to follow a message again."""
 
+_GONE: Final = frozenset({"NotFound", "UnknownAgent"})
+"""Errors of a message that is not in an inbox."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -332,8 +335,7 @@ class _Followed:
                         if frame["type"] in TERMINAL_FRAMES:
                             return
             except ServiceRefused as error:
-                refusal = {"type": error.kind, "message": str(error)}
-                self._take({"type": "error", "message_id": self._message_id, "error": refusal, "parked": False}, None)
+                self._take(_refusal(self._message_id, error), None)
                 return
             except ServiceError:
                 now_s = clock.time()
@@ -370,6 +372,13 @@ class _Followed:
 
 def _streamed(frame: Frame, position: str | None) -> StreamedFrame:
     return StreamedFrame(frame, position, encode_event(frame, position))
+
+
+def _refusal(message_id: str, error: ServiceRefused) -> Frame:
+    """Return the frame of a message that cannot be followed; it is pending unless it, or its agent, is gone."""
+    refusal = {"type": error.kind, "message": str(error)}
+    frame: Frame = {"type": "error", "message_id": message_id, "error": refusal, "parked": False}
+    return frame if error.kind in _GONE else {**frame, "pending": True}
 
 
 def _agent_start(address: Address, turn_start: Frame) -> Frame:

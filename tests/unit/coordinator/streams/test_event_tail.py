@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from chronicle.errors import Unavailable
 from coordinator.streams.event_tail import EventTails, TailedEvent, parse_seq
 from coordinator.streams.position import InvalidPosition
 from podium.address import Address
@@ -16,6 +17,7 @@ from podium.errors import UnknownAgent
 from tests.waiting import until
 
 AGENT = Address("type", "key")
+DEADLINE_S = 30
 
 
 class History:
@@ -101,6 +103,27 @@ async def test_an_agent_that_cannot_be_read_ends_its_tails(error: Exception, cap
             history.gone = error
             assert await reader.next() == []
     assert ("Traceback" in caplog.text) == isinstance(error, ZeroDivisionError)
+
+
+async def test_a_tail_that_is_opened_after_a_failure_works_though_readers_of_before_are_still_there() -> None:
+    history = History("note")
+    async with EventTails(history) as tails:
+        with ExitStack() as slow:
+            reader = slow.enter_context(tails.open(AGENT))
+            await seqs(reader, 1)
+            history.gone = Unavailable("the disk is busy")
+            assert await reader.next() == []
+            history.gone = None
+            with tails.open(AGENT) as later:
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await seqs(later, 1) == [1]
+                slow.close()
+                history.types += ["note"]
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await seqs(later, 2) == [2]
+            with tails.open(AGENT, 1) as last:
+                async with asyncio.timeout(DEADLINE_S):
+                    assert await seqs(last, 2) == [2]
 
 
 async def test_an_agent_made_anew_ends_the_tails_of_its_predecessor() -> None:

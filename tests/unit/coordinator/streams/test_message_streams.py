@@ -254,13 +254,14 @@ class Refusing:
         yield {}
 
 
-async def test_a_refusal_ends_the_stream_with_an_error() -> None:
-    service = Refusing(ServiceRefused("AgentLoadError", "the file is gone"))
+@pytest.mark.parametrize(("kind", "pending"), [("AgentLoadError", {"pending": True}), ("UnknownAgent", {})])
+async def test_a_refusal_ends_the_stream_with_an_error(kind: str, pending: dict[str, bool]) -> None:
+    service = Refusing(ServiceRefused(kind, "it is gone"))
     async with MessageStreams(service.connect) as streams:
         with streams.open(AGENT, MESSAGE) as reader:
             error, end = await rest_of(reader)
             assert reader.is_complete
-    assert error == frame("error", error={"type": "AgentLoadError", "message": "the file is gone"}, parked=False)
+    assert error == frame("error", error={"type": kind, "message": "it is gone"}, parked=False, **pending)
     assert end["outcome"] == "failed"
 
 
