@@ -3,7 +3,8 @@
 uvicorn (0.54, h11) limits the size of headers (64 KiB) and the idle time between two requests of a connection, but not
 the time in which the headers of a request must come, nor the number of connections of an address: a client that sends a
 byte a minute keeps its connection for hours. Here such a connection is answered 408 and closed, one too many 429, and
-what is not HTTP 400, each in the shape of all errors.
+what is not HTTP 400, each in the shape of all errors. A client that takes nothing of its answer is cut off:
+uvicorn waits for it without a limit, and closing the connection would wait as well.
 """
 
 from __future__ import annotations
@@ -78,6 +79,7 @@ class _Guarded(H11Protocol):
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self._header_timer: asyncio.TimerHandle | None = None
+        self._stall_timer: asyncio.TimerHandle | None = None
         self._address: str | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
@@ -90,6 +92,7 @@ class _Guarded(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop_watching()
+        self._writing_resumed()
         if self._address is not None:
             self.open.remove(self._address)
             self._address = None
@@ -106,8 +109,33 @@ class _Guarded(H11Protocol):
         if self.conn.trailing_data[0]:  # else uvicorn's own timer runs: the connection is idle
             self._watch()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self.limits.stall_timeout_s:
+            self._await_progress()
+
+    def resume_writing(self) -> None:
+        self._writing_resumed()
+        super().resume_writing()
+
     def send_400_response(self, msg: str) -> None:
         self._refuse(400, "invalid_http", "invalid_request_error", f"this is not HTTP: {msg.lower()}")
+
+    def _await_progress(self) -> None:
+        unsent = self.transport.get_write_buffer_size()
+        self._stall_timer = self.loop.call_later(self.limits.stall_timeout_s, self._look_at_progress, unsent)
+
+    def _look_at_progress(self, unsent: int) -> None:
+        """Cut the client off if it took nothing since the last look; nothing is written while writing is paused."""
+        if self.transport.get_write_buffer_size() >= unsent:
+            self.transport.abort()
+        else:
+            self._await_progress()
+
+    def _writing_resumed(self) -> None:
+        if self._stall_timer is not None:
+            self._stall_timer.cancel()
+            self._stall_timer = None
 
     def _watch(self) -> None:
         """Have the timer run while the headers of a request are awaited."""

@@ -51,6 +51,8 @@ class Rules:
     body_timeout_s: float = 30.0
     """For a request's body, and more for a long one: it must come with `body_bytes_per_s` at least."""
     body_bytes_per_s: int = 10_000
+    stall_timeout_s: float = 60.0
+    """For a client that takes nothing of its answer, so long that the buffers are full."""
 
     @property
     def burst(self) -> int:

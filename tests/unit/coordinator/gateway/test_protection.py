@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 from pydantic import BaseModel
 from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from chronicle.clock import ManualClock, SystemClock
 from chronicle.errors import InvalidInput
@@ -25,7 +26,7 @@ from coordinator.gateway.serving import server_config
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
 
 class Thing(BaseModel):
@@ -49,12 +50,29 @@ def application() -> FastAPI:
     async def go() -> str:
         return "gone"
 
+    @app.get("/endless")
+    async def endless() -> StreamingResponse:
+        return StreamingResponse(pieces_without_end())
+
     @app.put("/thing")
     async def put(request: Request) -> int:
         return len(await request.body())
 
     app.add_middleware(BodyLimit, body_bytes=1000, upload_bytes=200_000)
     return app
+
+
+ENDED: list[str] = []
+"""The endless answers that have ended."""
+
+
+async def pieces_without_end() -> AsyncGenerator[bytes]:
+    try:
+        while True:
+            yield b"x" * 65536
+            await asyncio.sleep(0)
+    finally:
+        ENDED.append("endless")
 
 
 def client(
@@ -296,6 +314,35 @@ async def test_a_long_body_that_comes_steadily_is_not_cut_off() -> None:
 
         async with httpx.AsyncClient(timeout=30) as http:
             assert (await http.put(f"http://127.0.0.1:{port}/thing", content=slowly())).json() == 100_000
+
+
+async def reading_endless(port: int) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+    writer.write(b"GET /endless HTTP/1.1\r\nHost: localhost\r\n\r\n")
+    await reader.readline()
+    return reader, writer
+
+
+async def test_a_client_that_takes_nothing_of_its_answer_is_cut_off() -> None:
+    ENDED.clear()
+    async with serving(Rules(stall_timeout_s=0.3)) as port:
+        _, writer = await reading_endless(port)
+        await until(lambda: ENDED, "the answer goes on")
+        writer.transport.abort()
+
+
+async def test_a_client_that_reads_slowly_is_not_cut_off() -> None:
+    ENDED.clear()
+    async with serving(Rules(stall_timeout_s=1.0)) as port:
+        reader, writer = await reading_endless(port)
+        loop = asyncio.get_running_loop()
+        end_s = loop.time() + 2.5
+        while loop.time() < end_s:
+            assert await reader.read(65536)
+            await asyncio.sleep(0.01)
+        assert not ENDED
+        writer.transport.abort()
+        await until(lambda: ENDED, "the answer goes on without its reader")
 
 
 async def test_a_body_over_the_limit() -> None:
