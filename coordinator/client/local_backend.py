@@ -98,7 +98,7 @@ class LocalBackend:
     async def submit(self, agent: Address, message: Mapping[str, Any], idempotency_key: str, when_busy: str) -> Frames:
         """Admit a message and yield its frames, ``accepted`` first."""
         receipt = await self.send(agent, message, idempotency_key, when_busy)
-        accepted = {"type": "accepted", **{key: receipt[key] for key in ("message_id", "position", "before")}}
+        accepted = _accepted(receipt)
         with _translated():
             async for each in self._frames(agent, receipt["message_id"], None, accepted):
                 yield each
@@ -107,13 +107,7 @@ class LocalBackend:
         """Yield the frames of a message after a position; from the beginning if that is empty."""
         with _translated():
             position = Position.parse(after, message_id) if after else None
-            message = await (await self._agents()).message(agent, message_id)
-            accepted = {
-                "type": "accepted",
-                "message_id": message_id,
-                "position": message["position"],
-                "before": 0,
-            }
+            accepted = _accepted(await (await self._agents()).receipt(agent, message_id))
             async for each in self._frames(agent, message_id, position, accepted):
                 yield each
 
@@ -300,6 +294,10 @@ def _translated() -> Iterator[None]:
             **more_of(error),
         }
         raise error_of_wire(problem.status, told, retry_after_s=problem.retry_after_s) from error
+
+
+def _accepted(receipt: Mapping[str, Any]) -> Wire:
+    return {"type": "accepted", **{key: receipt[key] for key in ("message_id", "position", "before")}}
 
 
 def _wire(value: Mapping[str, Any]) -> Wire:

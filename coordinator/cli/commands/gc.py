@@ -41,6 +41,7 @@ def gc(
     fork or a version of a file reaches is needed.
     """
     from chronicle.blobs.gc.collector import collect  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.gateway.record import gateway_runs  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
 
@@ -48,6 +49,8 @@ def gc(
     with ExitStack() as stack:
         if now and not dry_run and not stack.enter_context(place.service_lock()):
             raise AgentAwake("the service of this home is running; end its clients first, or leave --now away")
+        if now and not dry_run and gateway_runs(place):  # its service was killed: it writes uploads still
+            raise AgentAwake("the gateway of this home is running; end it by podium down, or leave --now away")
         if now and not dry_run:
             _trim(home, place.blobs_url)
         report = collect(

@@ -9,6 +9,7 @@ import pytest
 
 from coordinator.cli.changes import write_state
 from coordinator.cli.exits import ExitCode
+from coordinator.gateway.record import gateway_lock
 from coordinator.home import Home
 from podium.address import Address
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
@@ -270,6 +271,9 @@ def test_delete_and_gc(made: HomeMaker, podium: Podium) -> None:
     assert podium("cat", "counter/o", "out.txt") == "second\n"
     podium("state", "counter/a", code=ExitCode.UNKNOWN_AGENT)
     with Home(made.path).service_lock():
+        podium("gc", "--now", code=ExitCode.CONFLICT)
+        podium("gc")
+    with gateway_lock(Home(made.path)):  # whose service was killed
         podium("gc", "--now", code=ExitCode.CONFLICT)
         podium("gc")
 

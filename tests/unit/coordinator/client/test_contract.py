@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -196,6 +196,18 @@ async def test_a_running_message_is_cancelled(streaming: AsyncPodium) -> None:
     with pytest.raises(MessageCancelled) as caught:
         await run.answer()
     assert caught.value.message_id == run.message_id
+
+
+async def test_a_run_that_begins_with_a_waiting_message_tells_its_place(streaming: AsyncPodium) -> None:
+    podium = streaming
+    Slow.begun, Slow.go_on = asyncio.Event(), asyncio.Event()
+    await podium.send("slow/a", "one")
+    await asyncio.wait_for(Slow.begun.wait(), 60)
+    waiting = await podium.send("slow/a", "two")
+    async with aclosing(podium.resume("slow/a", waiting.message_id).events()) as frames:
+        accepted = await anext(frames)
+    assert (accepted["type"], accepted["position"], accepted["before"]) == ("accepted", 2, 1)
+    Slow.go_on.set()
 
 
 async def test_a_full_inbox_and_a_message_that_is_no_json(podium: AsyncPodium, fleet: HarnessFleet) -> None:
