@@ -41,7 +41,7 @@ def gc(
     fork or a version of a file reaches is needed.
     """
     from chronicle.blobs.gc.collector import collect  # noqa: PLC0415  slow to import, and --help needs none
-    from coordinator.gateway.record import gateway_runs  # noqa: PLC0415
+    from coordinator.gateway_record import gateway_runs  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
 

@@ -9,7 +9,7 @@ import pytest
 
 from coordinator.cli.changes import write_state
 from coordinator.cli.exits import ExitCode
-from coordinator.gateway.record import gateway_lock
+from coordinator.gateway_record import gateway_lock
 from coordinator.home import Home
 from podium.address import Address
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium

@@ -194,7 +194,7 @@ def test_a_service_is_started_without_the_mark_of_the_environment(
     home.logs.mkdir(exist_ok=True)
     monkeypatch.setenv("PODIUM_HOST", "home/host_a")
     monkeypatch.setattr(subprocess, "Popen", popen)
-    connecting._start(home, None)
+    connecting._start(home, None, registers=False)
     assert "PODIUM_HOST" not in given[0]
     assert given[0]["PATH"] == os.environ["PATH"]
 
