@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.cli_kit.terminal import json_text, one_line, say, shown, write, write_line
 from chronicle.cli_kit.times import ago, iso
 from coordinator.cli.terminal import table
+from podium.events import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = [
     "event_line",
     "gist",
+    "parts_text",
     "show_agents",
     "show_artifacts",
     "show_diff",
@@ -138,8 +140,7 @@ def gist(event_type: str, payload: Any) -> str:
         case "agent.forked", {"from": {"agent": source, "turn": turn}}:
             return f"continues {source} from turn {turn}"
         case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:
-            parts = " and ".join(only) if isinstance(only, list) else only or "state and files"
-            return f"{parts} as after turn {turn}: {json_text(patch)}"
+            return f"{parts_text([only] if isinstance(only, str) else only)} as after turn {turn}: {json_text(patch)}"
         case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
             hook = payload.get("hook")  # Not in events of older releases.
             where = "" if hook in (None, "on_message") else f"{hook}: "
@@ -246,3 +247,9 @@ def show_diff(found: Mapping[str, Any]) -> None:
                 write_line(f"{sign} turn {event['turn']} {who}: {one_line(gist(event['type'], event['payload']))}")
     if not (found["state"] or found["files"] or transcript["removed"] or transcript["added"]):
         say("nothing differs")
+
+
+def parts_text(only: Sequence[str] | None) -> str:
+    """Return the parts that a rewind restored, such as ``state, files and transcript``, which is all of them."""
+    *others, last = only or PARTS
+    return f"{', '.join(others)} and {last}" if others else last

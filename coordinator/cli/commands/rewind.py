@@ -20,6 +20,7 @@ from coordinator.cli.options import (
 )
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal
+from coordinator.cli.views import parts_text
 from podium.events import PARTS
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def rewind(
         say(f"{address} is already as after turn {turn}; nothing was changed")
     else:
         say(
-            f"{address} is at turn {made}, {' and '.join(only or ('state', 'files'))} as after turn {turn}; "
+            f"{address} is at turn {made}, {parts_text(only)} as after turn {turn}; "
             f"podium rewind {address} {plan.now.turn} undoes it"
         )
 

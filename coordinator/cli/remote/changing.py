@@ -10,7 +10,7 @@ from chronicle.cli_kit.confirmation import confirm
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.remote.connection import ask, moment_of
-from coordinator.cli.views import show_file_changes, show_patch
+from coordinator.cli.views import parts_text, show_file_changes, show_patch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -96,8 +96,10 @@ def rewind(gateway: Gateway, agent: str, turn: int, only: Sequence[str], *, dry_
     elif made is None:
         say(f"{agent} is already as after turn {turn}; nothing was changed")
     else:
-        parts = " and ".join(only or ("state", "files"))
-        say(f"{agent} is at turn {made}, {parts} as after turn {turn}; podium rewind {agent} {before} undoes it")
+        say(
+            f"{agent} is at turn {made}, {parts_text(only)} as after turn {turn}; "
+            f"podium rewind {agent} {before} undoes it"
+        )
 
 
 def passivate(gateway: Gateway, agent: str, *, json: bool) -> None:

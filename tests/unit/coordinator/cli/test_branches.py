@@ -97,11 +97,11 @@ def test_rewind(podium: Podium) -> None:
     assert podium("cat", "counter/a", "out.txt") == "second\n"
     assert podium("cat", "counter/a@3", "out.txt") == "third\n"
     assert podium("cat", "counter/a", "out.txt@4") == "second\n"
-    assert "state and files as after turn 2" in podium("log", "counter/a")
+    assert "state, files and transcript as after turn 2" in podium("log", "counter/a")
     podium("verify")
     podium("rewind", "counter/a", "3")
     assert podium.err == (
-        "counter/a is at turn 5, state and files as after turn 3; podium rewind counter/a 4 undoes it\n"
+        "counter/a is at turn 5, state, files and transcript as after turn 3; podium rewind counter/a 4 undoes it\n"
     )
     assert podium.json("state", "counter/a")["state"] == {"count": 3}
 
