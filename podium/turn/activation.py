@@ -383,7 +383,7 @@ class Activation:
             await self._runner.run("init", None, self._agent.on_init, self._class.turn_timeout_s, stream_of=message)
             await self._runner.begin_next_turn()
             self._initialised = True
-        changes = self._runner.config_changes
+        changes = self._runner.config.changes()
         if changes:
             await self._runner.run(
                 "config",

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -37,6 +36,7 @@ from podium.turn.hook_runner import AttemptFailed, HookRunner, describe
 from podium.turn.ledger import Ledger
 from podium.turn.ports import Environment, WorkspaceRequest
 from podium.turn.scope import TurnScope
+from podium.turn.seen_config import SeenConfig
 from podium.turn.snapshot_policy import SnapshotPolicy
 from podium.turn.steering import Steering
 from podium.turn.stream import turn_start
@@ -98,9 +98,9 @@ class TurnRunner:
         self._entity_type = self._class.State._entity_type or agent_type_of(self._class)  # noqa: SLF001
         self._schema_version = self._class.State._version  # noqa: SLF001
         self._steerable = self._class.on_steer is not BaseAgent.on_steer
-        self._observes_config = self._class.on_config_change is not BaseAgent.on_config_change
-        self._seen_config: JsonObject = {}
-        """The configuration that the agent has seen, by the journal."""
+        self.config = SeenConfig(
+            environment.config, observed=self._class.on_config_change is not BaseAgent.on_config_change
+        )
         self._snapshots = SnapshotPolicy(environment.most_replayed_turns)
         self._schema_patch: list[JsonObject] = []
         self._writing = asyncio.Lock()
@@ -147,15 +147,6 @@ class TurnRunner:
     def turn(self) -> int:
         """Turns committed so far."""
         return self.ledger.head.turn
-
-    @property
-    def config_changes(self) -> dict[str, tuple[Json, Json]]:
-        """What ``on_config_change`` has to be told, by key: the old and the new value; empty if it is not declared."""
-        seen, now = self._seen_config, self._env.config
-        if not self._observes_config or seen == now:
-            return {}
-        keys = sorted(seen.keys() | now.keys())
-        return {key: (deepcopy(seen.get(key)), deepcopy(now.get(key))) for key in keys if seen.get(key) != now.get(key)}
 
     # -- a turn that goes well ------------------------------------------------------------------------------------
 
@@ -292,14 +283,14 @@ class TurnRunner:
         changes, state = take(self.state, whole=self._snapshots.due)
         patch = [*self._schema_patch, *changes]
         tree = await env.run_blocking(self.workspace.seal)
-        config = self._config_to_record(cause)
+        config = self.config.to_record(cause)
         changed = patch or drafts or scope.outbox or (cause == "config" and config is not None)
         if not (message or changed) and tree == self.workspace.base:
             return patch
         await scope.keep_artifacts()
         snapshot = None
         if state is not None:
-            seen = self._seen_config if config is None else config
+            seen = self.config.seen if config is None else config
             snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree, seen)
         result = TurnResult(
             turn,
@@ -322,20 +313,11 @@ class TurnRunner:
         )
         self._schema_patch = []
         if config is not None:
-            self._seen_config = config
+            self.config.seen = config
         last = commit.events[-1]
         self._snapshots.committed(len(large[last.payload_ref] if last.payload_ref else last.payload or b""), snapshot)
         self._sealed = tree
         return patch
-
-    def _config_to_record(self, cause: Cause) -> JsonObject | None:
-        """Return the configuration if a turn of this cause has to record that the agent has seen it.
-
-        An agent that declares ``on_config_change`` has seen it when that hook has returned.
-        """
-        if self._seen_config == self._env.config or (self._observes_config and cause != "config"):
-            return None
-        return self._env.config
 
     # -- a turn that does not -------------------------------------------------------------------------------------
 
@@ -491,7 +473,7 @@ class TurnRunner:
             retire(self.state)
         self.state = from_json(self._class.State, record.state, record.schema_version)
         restrict_to_turns(self.state, str(self._address))
-        self._seen_config = record.config
+        self.config.seen = record.config
         self._schema_patch = migration_patch(record.state, self.state)
         self._snapshots.opened(record)
 
