@@ -3,8 +3,8 @@
 * Tests in ``tests/fuse`` are marked ``fuse``, those in ``tests/cluster`` and ``tests/e2e`` ``ray`` and ``fuse``.
 * With ``CI=true`` a skipped test is a failed one; otherwise skips are listed loudly at the end.
 * A FUSE mount below the run's temporary directory that a test leaves behind fails the test. So does a process left by
-  a test that may start some (folders ``fuse``, ``crash``, ``cluster``, ``e2e``); everything left at the end of the run
-  fails the run. What is found is ended. See `tests.leftovers`.
+  a test that may start some (folders ``fuse``, ``crash``, ``cluster``, ``e2e``, ``npm``); everything left at the end of
+  the run fails the run. What is found is ended. See `tests.leftovers`.
 * Under pytest-xdist a worker gets whole modules; the modules whose tests start Ray go to one worker, one after another.
 * A WARNING or worse logged by our packages fails the test, unless the test looks at the log itself (``caplog``).
 * In ``tests/crash`` and ``tests/stateful`` syncs by Python code do nothing: see `no_syncs`.
@@ -36,7 +36,7 @@ TESTS = Path(__file__).parent
 IN_CI = os.environ.get("CI") == "true"
 FOLDER_MARKS = {"fuse": ("fuse",), "cluster": ("ray", "fuse"), "e2e": ("ray", "fuse")}
 WITHOUT_SYNCS = frozenset({"crash", "stateful"})
-STARTS_PROCESSES = frozenset({"fuse", "crash", "cluster", "e2e"})
+STARTS_PROCESSES = frozenset({"fuse", "crash", "cluster", "e2e", "npm"})
 
 # Deadlines of hypothesis are timed assertions, which a busy machine breaks.
 hypothesis.settings.register_profile("default", deadline=None)
