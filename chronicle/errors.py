@@ -26,6 +26,7 @@
     │   └── UnusableFormat          no upgrade of the code reads it
     └── Unavailable                 the store or mount could not be reached; the outcome may be unknown
         ├── MountUnreachable        the process that serves a mount does not answer
+        ├── OlderVersionRuns        a process of an older version uses what this one has to migrate first
         └── StorageRefused          the operating system refused: disk full, I/O error, permissions
 
 A caller may retry ``Conflict`` after reading again, and ``Unavailable`` after looking up the outcome of its write; it
@@ -59,6 +60,7 @@ __all__ = [
     "NoCommit",
     "NotFound",
     "NotMounted",
+    "OlderVersionRuns",
     "OverQuota",
     "StaleEpoch",
     "StorageRefused",
@@ -265,6 +267,10 @@ class Unavailable(ChronicleError):
 
 class MountUnreachable(_OfMount, Unavailable):
     """The process that serves a mount does not answer."""
+
+
+class OlderVersionRuns(Unavailable):
+    """A process of an older version uses stored data that this version has to migrate first. Nothing was changed."""
 
 
 class StorageRefused(Unavailable):

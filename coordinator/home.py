@@ -74,6 +74,8 @@ class Home:
         """URL of the blob store; empty if it is inside the home, ``None`` before the format file is read."""
         self._identity: str | None = None
         """Device and inode, equal for all paths of the directory; cached, because the directory may be removed."""
+        self._is_service = False
+        """Whether the service lock is held by this object."""
 
     # -- making and checking --------------------------------------------------------------------------------------
 
@@ -224,7 +226,7 @@ class Home:
     # -- contents ------------------------------------------------------------------------------------------------
 
     def journal(self, *, create: bool = True, read_only: bool = False) -> SqliteJournalStore:
-        """Open the journal.
+        """Open the journal. One of an older format is migrated, but not under a running service of an older version.
 
         Args:
             create: create the journal if it does not exist.
@@ -233,11 +235,18 @@ class Home:
         Raises:
             HomeError: it does not exist, and ``create`` is false.
             Corrupt: it is missing or damaged.
+            OlderVersionRuns: it has an older format, and a service runs: one of this version migrates it at its start.
         """
         from chronicle.journal.sqlite import SqliteJournalStore  # noqa: PLC0415  not every command opens it
 
         try:
-            return SqliteJournalStore(self.path / "journal.db", create=create, read_only=read_only, watched=True)
+            return SqliteJournalStore(
+                self.path / "journal.db",
+                create=create,
+                read_only=read_only,
+                watched=True,
+                may_migrate=lambda: self._is_service or not self.service_alive(),
+            )
         except NotFound:
             raise HomeError(
                 f"no agent has run in the home {self.path} yet: podium run starts one; if one has, its journal.db is "
@@ -362,9 +371,11 @@ class Home:
             if not try_lock(file.fileno()):
                 yield False
                 return
+            self._is_service = True
             try:
                 yield True
             finally:
+                self._is_service = False
                 unlock(file.fileno())  # closing would leave it to a child forked meanwhile
 
     def start_alone(self) -> TextIO | None:

@@ -14,6 +14,7 @@ HINTS: Final = HintTable(
     {
         **CHRONICLE_HINTS,
         chronicle.Corrupt: "`podium verify` says what of {journal} can be read",
+        chronicle.OlderVersionRuns: "`podium down` ends the service",
         podium.AgentAwake: "`podium passivate {agent}` puts it to sleep",
         podium.AgentExists: "`podium import {archive} --as AGENT` names one",
         podium.AgentInUse: "`podium delete {agent} --detach` detaches and deletes",

@@ -13,12 +13,12 @@ import asyncio
 import faulthandler
 import signal
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coordinator.home import Home
 from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD
-from podium.errors import HomeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +60,10 @@ def main() -> int:
             log_to(home.logs / "service.log")
             take_mark_off()  # this process may have been started by an agent's process
             settings = read_settings()
-            with WorkspacePaths(settings.workspaces, home.id).claimed(home.path):
+            with (
+                closing(home.journal()),  # migrated before the coordinator and hosts open it, and closed after them
+                WorkspacePaths(settings.workspaces, home.id).claimed(home.path),
+            ):
                 asyncio.run(_serve(home, settings, awaits_registration=arguments.awaits_registration))
         finally:
             home.remove_run_dir()
@@ -92,17 +95,6 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
     finally:
         _start_watchdog(settings.stop_timeout_s + _WATCHDOG_MARGIN_S)
         await router.stop()
-        _close_journal(home)
-
-
-def _close_journal(home: Home) -> None:
-    """Open and close the journal, as its last user: coordinator and hosts were ended with it open."""
-    from chronicle.errors import ChronicleError  # noqa: PLC0415
-
-    try:
-        home.journal(create=False).close()
-    except (ChronicleError, HomeError) as error:  # the next open reports it, too
-        print(f"the journal was not closed in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
 
 
 def _start_watchdog(limit_s: float) -> None:

@@ -20,6 +20,7 @@ import threading
 import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import (
@@ -86,6 +87,7 @@ class SqliteDatabase:
         serve: applies a request of another process in a transaction; returns whether it succeeded.
         create: create the file if it does not exist.
         watched: on close, write checksums and heads beside it (`chronicle.journal.sqlite.checksums`).
+        may_migrate: whether a file of an older format may be migrated now; called at most once.
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
@@ -93,10 +95,17 @@ class SqliteDatabase:
         NotFound: the file does not exist, and ``create`` is false.
         Corrupt: the file is not a journal; or it was watched, and was lost or changed since it was closed.
         UnsupportedFormat: the journal has a newer format, or an older one without a migration.
+        OlderVersionRuns: the journal has an older format, and must not be migrated now.
     """
 
     def __init__(
-        self, path: Path, serve: Callable[[SqliteConnection, bytes], bool], *, create: bool, watched: bool = False
+        self,
+        path: Path,
+        serve: Callable[[SqliteConnection, bytes], bool],
+        *,
+        create: bool,
+        watched: bool = False,
+        may_migrate: Callable[[], bool] = lambda: True,
     ) -> None:
         if watched:
             checksums.refuse_loss(path)
@@ -110,6 +119,7 @@ class SqliteDatabase:
         self._readers: deque[SqliteConnection] = deque()
         self._all: list[SqliteConnection] = []
         self._guard = threading.Lock()
+        may_migrate = cache(may_migrate)  # asked twice below, and its answer may change in between
         try:
             self._lock = WriterLock(path)
             self._room = WaitingRoom(self._lock.queue_path, self._lock.queue_fd)
@@ -121,10 +131,10 @@ class SqliteDatabase:
             with self._lock, self.translated():
                 if create:
                     _make(path)
-                _forget_sums(path)  # reads the file, so it precedes the first connection
+                _forget_sums(path, may_migrate)  # reads the file, so it precedes the first connection
                 self._held = raw_reads.hold(path)
                 self._writer = self._connect()
-                _set_up(self._writer, path)
+                _set_up(self._writer, path, may_migrate)
             sync_directory(path.parent)
             self._watched = watched
         except BaseException:
@@ -402,11 +412,11 @@ def _check_path(path: Path, *, create: bool) -> None:
         raise NotFound(f"there is no journal {path}")
 
 
-def _forget_sums(path: Path) -> None:
+def _forget_sums(path: Path, may_migrate: Callable[[], bool]) -> None:
     """Remove the checksums of the last close before the file is written, unless they reveal a change.
 
-    The caller has the writer lock. A journal of a newer format is not touched; its format check refuses it. Checksums
-    beside a log are outdated, and are removed unread.
+    The caller has the writer lock. A journal of a newer format, or of an older one that must not be migrated, is not
+    touched; its format check refuses it. Checksums beside a log are outdated, and are removed unread.
 
     Raises:
         Corrupt: the file was changed since its last close. A write would hide that.
@@ -416,7 +426,8 @@ def _forget_sums(path: Path) -> None:
         if not checksums.sums_path(path).exists():
             return
         if not checksums.has_log(path):
-            if checksums.version_at_rest(path) > schema.VERSION:
+            version = checksums.version_at_rest(path)
+            if version > schema.VERSION or (0 < version < schema.VERSION and not may_migrate()):
                 return
             problem = checksums.damaged_page(path, checksums.LOOK_BYTES)
             if problem is not None:
@@ -435,7 +446,7 @@ def _make(path: Path) -> None:
         os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, private_mode(path.parent)))
 
 
-def _set_up(db: sqlite3.Connection, path: Path) -> None:
+def _set_up(db: sqlite3.Connection, path: Path, may_migrate: Callable[[], bool]) -> None:
     schema.version_of(db, path)  # before any write: it may be another program's database
     db.execute(f"PRAGMA page_size = {_PAGE_SIZE}")  # no effect on an existing file
     (mode,) = db.execute("PRAGMA journal_mode = WAL").fetchone()
@@ -443,4 +454,4 @@ def _set_up(db: sqlite3.Connection, path: Path) -> None:
         raise UnusableFormat(f"{path} is on a file system that SQLite's write-ahead log does not work on")
     db.execute("PRAGMA synchronous = FULL")
     db.execute("PRAGMA secure_delete = ON")  # always: a session's deletion also erases bodies of consumed messages
-    schema.prepare(db, path)
+    schema.prepare(db, path, may_migrate=may_migrate)

@@ -12,7 +12,7 @@ import sqlite3
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Corrupt, UnsupportedFormat, UnusableFormat
+from chronicle.errors import Corrupt, OlderVersionRuns, UnsupportedFormat, UnusableFormat
 from chronicle.journal.sqlite import format_1
 from chronicle.journal.sqlite.copying import copy_database
 from chronicle.system.atomic_files import replacing
@@ -164,13 +164,19 @@ def prepare(
     path: Path,
     target: int = VERSION,
     migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = MIGRATIONS,
+    may_migrate: Callable[[], bool] = lambda: True,
 ) -> None:
     """Create the tables of a new file, or migrate an older one to ``target`` after a backup beside it.
 
     The caller holds the writer lock. Everything is in one transaction.
 
+    Args:
+        may_migrate: returns false while a process that knows the older format only may use the file; called for an
+            older file only.
+
     Raises:
         UnsupportedFormat: the file is newer than this code, or no migration leads from its version.
+        OlderVersionRuns: the file is older, and must not be migrated now.
     """
     version = version_of(db, path)
     if version == target:
@@ -181,6 +187,10 @@ def prepare(
     if missing:
         raise UnusableFormat(f"{path} is a journal of format {version}; no upgrade leads from {missing[0]}")
     if version:
+        if not may_migrate():
+            raise OlderVersionRuns(
+                f"{path} has format {version} and is in use by an older version; end it, then try again"
+            )
         _back_up(db, path.with_name(f"{path.name}.v{version}.backup"))
     db.execute("BEGIN IMMEDIATE")
     try:

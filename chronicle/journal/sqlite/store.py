@@ -62,6 +62,8 @@ class SqliteJournalStore(SqlJournalStore):
             methods raise `InvalidInput`.
         watched: on close, write checksums and heads beside the file, so that `damage` detects any later change, and a
             lost file is not silently created again; and reserve some space for a full disk (`Reserve`).
+        may_migrate: whether a journal of an older format may be migrated now: false while a process that knows the
+            older format only may use it. Called for such a journal only.
 
     Raises:
         InvalidInput: the path cannot hold a journal: its directory is missing, or it is a directory.
@@ -70,18 +72,27 @@ class SqliteJournalStore(SqlJournalStore):
             journal without tables, which is being created, does not exist yet.
         Corrupt: the file is not a journal; or it is missing, and was watched.
         UnsupportedFormat: the journal has a newer format.
+        OlderVersionRuns: the journal has an older format, and must not be migrated now; nothing was changed.
         Unavailable: the journal was not closed cleanly, and cannot be read on a read-only medium.
     """
 
     def __init__(
-        self, path: Path | str, *, create: bool = True, read_only: bool = False, watched: bool = False
+        self,
+        path: Path | str,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        watched: bool = False,
+        may_migrate: Callable[[], bool] = lambda: True,
     ) -> None:
         self._path = path = Path(os.path.realpath(path))
         self._reserve = Reserve(path) if watched and not read_only else None
         self._file = (
             ReadOnlyDatabase(path, watched=watched)
             if read_only
-            else self._with_reserve(lambda: SqliteDatabase(path, self._serve, create=create, watched=watched))
+            else self._with_reserve(
+                lambda: SqliteDatabase(path, self._serve, create=create, watched=watched, may_migrate=may_migrate)
+            )
         )
         self._shared = self._file if isinstance(self._file, SqliteDatabase) else None
         super().__init__(self._file)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.errors import UnsupportedFormat
+from chronicle.errors import OlderVersionRuns, UnsupportedFormat
 from chronicle.journal.chain import catalogue_genesis
 from chronicle.journal.records import DEFAULT_NAMESPACE
 from chronicle.journal.sqlite import SqliteJournalStore, schema
@@ -75,6 +75,30 @@ def test_opening_to_write_migrates_it(path: Path) -> None:
         assert store.damage() is None
         assert [session.namespace for session in store.sessions("filer/ann")] == ["acme", DEFAULT_NAMESPACE]
         assert contents(store)[1:3] == before[:2]
+
+
+def test_it_is_not_migrated_while_that_is_not_allowed(path: Path) -> None:
+    with closing(SqliteJournalStore(path, read_only=True, watched=True)) as store:
+        before = contents(store)
+    sums = {file: file.read_bytes() for file in path.parent.glob("journal.db-sums")}
+    answers = iter([False, True])  # what holds for the first look holds for the whole opening
+    with pytest.raises(OlderVersionRuns, match="has format 1 and is in use by an older version; end it"):
+        SqliteJournalStore(path, watched=True, may_migrate=lambda: next(answers))
+    assert list(answers) == [True]
+    assert version_of(path) == 1
+    assert not path.with_name("journal.db.v1.backup").exists()
+    assert {file: file.read_bytes() for file in path.parent.glob("journal.db-sums")} == sums
+    with closing(SqliteJournalStore(path, read_only=True, watched=True)) as store:
+        assert contents(store) == before
+
+
+def test_only_an_older_journal_asks_whether_it_may_be_migrated(tmp_path: Path) -> None:
+    def never() -> bool:
+        raise AssertionError
+
+    for _ in range(2):  # made, then opened again
+        SqliteJournalStore(tmp_path / "journal.db", watched=True, may_migrate=never).close()
+    assert version_of(tmp_path / "journal.db") == schema.VERSION
 
 
 def test_a_full_disk_during_the_migration_is_named_and_changes_nothing(path: Path) -> None:

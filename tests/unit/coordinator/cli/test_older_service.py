@@ -1,0 +1,68 @@
+"""A home of an earlier version whose service of that version still runs: its journal is not migrated under it."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.journal.sqlite import schema
+from coordinator.cli.exits import ExitCode
+from coordinator.cli.main import main
+from coordinator.home import Home
+from tests.golden.homes import NAMES, extract
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(params=NAMES)
+def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    """A home whose journal has format 1, and is at rest: what a crash left in its log is in its file."""
+    home = extract(request.param, tmp_path) / "home"
+    assert format_of(home) == 1
+    return home
+
+
+def format_of(home: Path) -> int:
+    """Return the format of a home's journal, as SQLite says; this brings the journal to rest."""
+    with closing(sqlite3.connect(home / "journal.db")) as db:
+        return int(db.execute("PRAGMA user_version").fetchone()[0])
+
+
+def files_of(home: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+
+
+def test_a_command_that_writes_is_refused_until_the_service_has_ended(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = files_of(home)
+    with Home(home).service_lock() as held:
+        assert held
+        assert main(["fold", "filer/ben", "--home", str(home)]) == ExitCode.UNAVAILABLE
+        assert capsys.readouterr().err == (
+            f"podium: {home}/journal.db has format 1 and is in use by an older version; end it, then try again; "
+            "`podium down` ends the service\n"
+        )
+        assert files_of(home) == before
+    assert main(["fold", "filer/ben", "--home", str(home)]) == ExitCode.OK
+    assert "the history of filer/ben begins at turn" in capsys.readouterr().out
+    assert format_of(home) == schema.VERSION
+    assert (home / "journal.db.v1.backup").exists()
+
+
+def test_commands_that_read_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Home(home).service_lock():
+        assert main(["state", "filer/ann", "--home", str(home)]) == ExitCode.OK
+    assert capsys.readouterr().out
+
+
+def test_the_service_of_this_version_migrates_it(home: Path) -> None:
+    opened = Home(home)
+    with opened.service_lock() as held:
+        assert held
+        opened.journal().close()
+    assert format_of(home) == schema.VERSION
