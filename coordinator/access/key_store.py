@@ -1,6 +1,9 @@
 """The keys of a home, in ``access.db``: a SQLite database of its own, readable for its owner only.
 
 Any process of the home may use it; a change is seen by all at once. A key is durable when its text is returned.
+
+A request reads it on the event loop of a gateway, so reading waits for no writer: the file has a write-ahead log, and a
+connection of its own for what a request needs.
 """
 
 from __future__ import annotations
@@ -8,7 +11,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -29,7 +32,9 @@ __all__ = ["FILE", "KeyStore"]
 FILE: Final = "access.db"
 _FORMAT: Final = 1
 _APPLICATION_ID: Final = 0x5044_4143  # PDAC
-_BUSY_TIMEOUT_MS: Final = 10_000
+_WRITE_TIMEOUT_MS: Final = 10_000
+_READ_TIMEOUT_MS: Final = 100
+"""In a write-ahead log a reader waits for its recovery only, after a process of the home was killed."""
 _TABLES: Final = (
     """CREATE TABLE key (
         key_id       TEXT PRIMARY KEY,
@@ -74,21 +79,25 @@ class KeyStore:
         self._ids = ids
         self.tag = home_tag(home_id)
         """The characters that its keys have after their prefix."""
-        self._guard = threading.Lock()
-        self._own_changes = 0
-        with self._translated():
+        self._write_guard = threading.Lock()
+        self._read_guard = threading.Lock()
+        """Held for microseconds: the reader waits for no lock, and for the disk only with a checkpoint of the log."""
+        with self._translated(), ExitStack() as opened:
             self._make_private()
-            self._db = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-            try:
-                self._set_up()
-            except BaseException:
-                self._db.close()
-                raise
+            self._writer = self._connected(_WRITE_TIMEOUT_MS)
+            opened.callback(self._writer.close)
+            self._set_up()
+            self._reader = self._connected(_READ_TIMEOUT_MS)
+            opened.callback(self._reader.close)
+            self._reader.execute("PRAGMA synchronous = NORMAL")  # it writes `note_use` only
+            opened.pop_all()
 
     def close(self) -> None:
         """Close the file."""
-        with self._guard:
-            self._db.close()
+        with self._read_guard:
+            self._reader.close()
+        with self._write_guard:
+            self._writer.close()
 
     # -- keys -----------------------------------------------------------------------------------------------------
 
@@ -178,18 +187,28 @@ class KeyStore:
             return self._existing(db, key_id, tenant), text
 
     def note_use(self, key_id: str, now_ms: int) -> None:
-        """Record that a key is used."""
+        """Record that a key is used, not durably; not at all while another process writes."""
         with self._reading() as db:
-            db.execute("UPDATE key SET last_used_ms = ? WHERE key_id = ?", (now_ms, key_id))
+            db.execute("PRAGMA busy_timeout = 0")
+            try:
+                db.execute("UPDATE key SET last_used_ms = ? WHERE key_id = ?", (now_ms, key_id))
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+            finally:
+                db.execute(f"PRAGMA busy_timeout = {_READ_TIMEOUT_MS}")
 
     def changes(self) -> int:
-        """Return a number that grows when a key changes, in this process or another one; each request asks for it."""
-        with self._guard:
+        """Return a number that changes with the keys, in this process or another one; each request asks for it.
+
+        Uses that this process records do not count.
+        """
+        with self._read_guard:
             try:
-                (version,) = self._db.execute("PRAGMA data_version").fetchone()
+                (version,) = self._reader.execute("PRAGMA data_version").fetchone()
             except sqlite3.Error as error:
                 raise StorageRefused(f"{self._path} cannot be read: {error}") from error
-        return int(version) + self._own_changes
+        return int(version)
 
     # -- quotas ---------------------------------------------------------------------------------------------------
 
@@ -228,37 +247,42 @@ class KeyStore:
         with suppress(FileExistsError):
             os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
 
-    def _set_up(self) -> None:
-        db = self._db
-        db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
+    def _connected(self, timeout_ms: int) -> sqlite3.Connection:
+        db = sqlite3.connect(self._path, timeout_ms / 1000, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA secure_delete = ON")
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            (application,) = db.execute("PRAGMA application_id").fetchone()
-            (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-            if application != _APPLICATION_ID and (application or version or tables):
-                raise Corrupt(f"{self._path} is not a database of keys; put it back from a backup, or remove it")
-            if version > _FORMAT:
-                raise UnsupportedFormat(f"{self._path} has format {version}, and this code reads up to {_FORMAT}")
-            if not version:
-                for statement in _TABLES:
-                    db.execute(statement)
-                db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                db.execute(f"PRAGMA user_version = {_FORMAT}")
-            db.execute("COMMIT")
-        except BaseException:
-            _roll_back(db)
-            raise
+        return db
+
+    def _set_up(self) -> None:
+        """Create the tables unless they are there; opening a file that has them writes nothing."""
+        db = self._writer
+        if not self._has_tables(db):
+            with self._writing():
+                if not self._has_tables(db):  # another process may have created them meanwhile
+                    for statement in _TABLES:
+                        db.execute(statement)
+                    db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
+                    db.execute(f"PRAGMA user_version = {_FORMAT}")
+        db.execute("PRAGMA journal_mode = WAL")
+
+    def _has_tables(self, db: sqlite3.Connection) -> bool:
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        (application,) = db.execute("PRAGMA application_id").fetchone()
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        if application != _APPLICATION_ID and (application or version or tables):
+            raise Corrupt(f"{self._path} is not a database of keys; put it back from a backup, or remove it")
+        if version > _FORMAT:
+            raise UnsupportedFormat(f"{self._path} has format {version}, and this code reads up to {_FORMAT}")
+        return bool(version)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._guard, self._translated():
-            yield self._db
+        with self._read_guard, self._translated():
+            yield self._reader
 
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._reading() as db:
+        with self._write_guard, self._translated():
+            db = self._writer
             db.execute("BEGIN IMMEDIATE")
             try:
                 yield db
@@ -266,7 +290,7 @@ class KeyStore:
             except BaseException:
                 _roll_back(db)
                 raise
-            self._own_changes += 1
+            db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # it erases from the file what was deleted
 
     @contextmanager
     def _translated(self) -> Iterator[None]:

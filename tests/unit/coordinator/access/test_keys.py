@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sqlite3
 import stat
@@ -15,7 +16,6 @@ import pytest
 from chronicle.clock import ManualClock
 from chronicle.errors import Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
 from chronicle.ids import IdSource
-from coordinator.access import key_store
 from coordinator.access.audit import Audit
 from coordinator.access.caller import (
     ANYONE,
@@ -37,6 +37,7 @@ from coordinator.access.local_key import ensure_local_key, read_local_key
 from coordinator.access.quotas import Quota
 from coordinator.access.rates import Rates
 from podium.address import Address
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -127,27 +128,34 @@ def test_a_revoked_key_makes_no_other_one(keys: KeyStore) -> None:
     assert keys.listed() == []
 
 
-def test_opening_the_file_again_leaves_the_locks_of_this_process(
-    keys: KeyStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_opening_the_file_again_leaves_the_locks_of_this_process(keys: KeyStore, tmp_path: Path) -> None:
     """A close of any descriptor of a file releases all POSIX locks that the process has on it (fcntl(2))."""
-    monkeypatch.setattr(key_store, "_BUSY_TIMEOUT_MS", 1)
     write = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
     with keys._writing():
-        with pytest.raises(StorageRefused, match="locked"):
-            KeyStore(tmp_path, "home1", IDS)
+        KeyStore(tmp_path, "home1", IDS).close()
         other = subprocess.run(
             [sys.executable, "-c", write, str(tmp_path / "access.db")], capture_output=True, text=True, check=False
         )
     assert "database is locked" in other.stderr
 
 
+def test_a_file_without_a_write_ahead_log_gets_one(tmp_path: Path) -> None:
+    KeyStore(tmp_path, "home1", IDS).close()
+    with closing(sqlite3.connect(tmp_path / "access.db")) as db:
+        assert db.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    with closing(KeyStore(tmp_path, "home1", IDS)) as keys:
+        key, text = keys.create("n", "default", [Scope.READ], 1)
+        assert keys.find(text) == key
+    with closing(sqlite3.connect(tmp_path / "access.db")) as db:
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
 def test_a_full_disk_is_named(keys: KeyStore) -> None:
-    (pages,) = keys._db.execute("PRAGMA page_count").fetchone()
-    keys._db.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = keys._writer.execute("PRAGMA page_count").fetchone()
+    keys._writer.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageRefused, match="full"):
         keys.create("n" * 100_000, "default", [Scope.READ], 1)
-    keys._db.execute("PRAGMA max_page_count = 100000")
+    keys._writer.execute("PRAGMA max_page_count = 100000")
     assert keys.create("n", "default", [Scope.READ], 2)[0] in keys.listed()
 
 
@@ -258,6 +266,35 @@ async def test_the_last_use_is_recorded_once_a_minute(keys: KeyStore, clock: Man
     clock.advance(2.0)
     await access.authenticate(header(text))
     await access.close()
+    assert keys.listed()[0].last_used_ms == clock.now_ms()
+
+
+async def test_no_request_waits_for_a_writer(keys: KeyStore, clock: ManualClock, tmp_path: Path) -> None:
+    access = KeyAccess(keys, clock)
+    used, unused = (keys.create("n", "default", [Scope.READ], 1)[1] for _ in range(2))
+    await access.authenticate(header(used))
+    await access.close()
+
+    async def authenticate_all() -> None:
+        clock.advance(61.0)
+        for text in (used, unused):
+            assert (await access.authenticate(header(text))).tenant == "default"
+        with pytest.raises(UnknownKey):
+            await access.authenticate(header(used[:-1] + ("a" if used[-1] != "a" else "b")))
+        await access.close()
+
+    with closing(sqlite3.connect(tmp_path / "access.db", isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        other.execute("DELETE FROM key")
+        await authenticate_all()
+        # Nor for one of this process, which waits for the other one.
+        creating = asyncio.create_task(asyncio.to_thread(keys.create, "m", "default", [Scope.READ], 2))
+        await until(keys._write_guard.locked)
+        await authenticate_all()
+        other.execute("ROLLBACK")
+    assert keys.listed()[0].last_used_ms != clock.now_ms(), "uses are not recorded meanwhile"
+    assert (await creating)[0] in keys.listed()
+    await authenticate_all()
     assert keys.listed()[0].last_used_ms == clock.now_ms()
 
 
