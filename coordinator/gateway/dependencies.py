@@ -16,7 +16,19 @@ from coordinator.streams.home_streams import HomeStreams
 from podium.address import MAX_KEY_LENGTH, Address
 from podium.errors import UnknownAgent
 
-__all__ = ["AUDITED", "Agents", "Called", "Cursor", "Limit", "MessageId", "Reading", "Streams", "Turn", "Writing"]
+__all__ = [
+    "AUDITED",
+    "Administering",
+    "Agents",
+    "Called",
+    "Cursor",
+    "Limit",
+    "MessageId",
+    "Reading",
+    "Streams",
+    "Turn",
+    "Writing",
+]
 
 
 def _agents(request: Request) -> HomeAgents:
@@ -68,6 +80,10 @@ def _writing(caller: Called, agent_type: _Type, key: _Key) -> Address:
     return _permitted(caller, Scope.WRITE, agent_type, key)
 
 
+def _administering(caller: Called, agent_type: _Type, key: _Key) -> Address:
+    return _permitted(caller, Scope.ADMIN, agent_type, key)
+
+
 def _permitted(caller: Caller, scope: Scope, agent_type: str, key: str) -> Address:
     named = Address.parse(f"{agent_type}/{key}", caller.tenant)
     if named.tenant != caller.tenant:  # answered as an agent of the caller's tenant that does not exist
@@ -90,6 +106,9 @@ Reading: TypeAlias = Annotated[Address, Depends(_reading)]
 
 Writing: TypeAlias = Annotated[Address, Depends(_writing)]
 """The agent of the path, to which the caller may send, and whose files and turns it may change."""
+
+Administering: TypeAlias = Annotated[Address, Depends(_administering)]
+"""The agent of the path, which the caller may delete."""
 
 
 async def _audited(request: Request, caller: Called) -> AsyncIterator[None]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Protection"]
 
+_PROBES: Final = frozenset({"/healthz", "/readyz"})
+"""Paths that answer to any name: orchestrators probe an address that nobody told the gateway. They disclose nothing."""
 _MOST_HOSTS: Final = 1000
 """Values of the ``Host`` header whose check is kept."""
 _HEADERS: Final = frozenset({b"host", b"origin", b"content-type", b"content-length", b"transfer-encoding"})
@@ -84,7 +86,7 @@ class Protection:
 
     def _refusal(self, scope: Scope, headers: dict[bytes, bytes], hosts: int) -> tuple[Problem, str] | None:
         host = headers.get(b"host", b"")
-        if hosts != 1 or not self._is_own(host):
+        if scope["path"] not in _PROBES and (hosts != 1 or not self._is_own(host)):
             return Problem(403, "host_not_allowed"), (
                 "the Host header does not name this gateway; podium up --allowed-host NAME allows another name"
             )

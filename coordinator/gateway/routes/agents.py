@@ -7,7 +7,16 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from coordinator.access.caller import Scope
-from coordinator.gateway.dependencies import AUDITED, Agents, Called, Cursor, Limit, Reading, Writing
+from coordinator.gateway.dependencies import (
+    AUDITED,
+    Administering,
+    Agents,
+    Called,
+    Cursor,
+    Limit,
+    Reading,
+    Writing,
+)
 from coordinator.gateway.documents import statuses
 from coordinator.operations.objects import AgentObject, AgentPage, Deleted, Passivated, Verification
 
@@ -42,12 +51,12 @@ async def get_agent(agents: Agents, address: Reading) -> AgentObject:
 @agent.delete("", responses=statuses(404, 409, 507), dependencies=[AUDITED])
 async def delete_agent(
     agents: Agents,
-    address: Writing,
+    address: Administering,
     detach: Annotated[
         bool, Query(description="Detach forks first; they lose the history that they inherited.")
     ] = False,
 ) -> Deleted:
-    """Delete an agent permanently: its events, state, files and messages. It must sleep."""
+    """Delete an agent permanently: its events, state, files and messages. It must sleep. Needs the scope `admin`."""
     return await agents.delete(address, detach=detach)
 
 
@@ -58,6 +67,6 @@ async def passivate_agent(agents: Agents, address: Writing) -> Passivated:
 
 
 @agent.post("/verify", responses=statuses(404))
-async def verify_agent(agents: Agents, address: Reading) -> Verification:
-    """Check an agent's stored data against its hashes. It reads all of it, and may take long."""
+async def verify_agent(agents: Agents, address: Writing) -> Verification:
+    """Check an agent's stored data against its hashes. It reads all of it, and may take long: needs `write`."""
     return await agents.verify(address)

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import logging
+
 from fastapi import APIRouter
 from typing_extensions import TypedDict
 
+from chronicle.errors import ChronicleError
 from coordinator.gateway.dependencies import Agents
 from coordinator.gateway.documents import statuses
+from coordinator.service.client import ServiceError
 
 __all__ = ["router"]
 
 router = APIRouter(tags=["health"])
+_log = logging.getLogger(__name__)
 
 
 class Health(TypedDict):
@@ -28,5 +33,9 @@ async def healthz() -> Health:
 @router.get("/readyz", responses=statuses())
 async def readyz(agents: Agents) -> Health:
     """Whether the home's service and stores can be reached; 503 while they cannot."""
-    await agents.check_ready()
+    try:
+        await agents.check_ready()
+    except (ChronicleError, ServiceError) as error:  # whose text names paths, and this route is for anyone
+        _log.info("not ready: %s", error)
+        raise ServiceError("the home cannot be used now; the gateway's log says why") from error
     return {"status": "ready"}

@@ -56,11 +56,22 @@ async def test_without_a_key_nothing_is_answered(home: ServedHome) -> None:
 
 
 async def test_scopes_are_checked(home: ServedHome, keys: KeyStore) -> None:
-    reader = with_key(keys, Scope.READ)
-    assert (await home.http.get("/v1/agents", headers=reader)).status_code == 200
-    for method, path in (("GET", "/v1/keys"), ("DELETE", "/v1/keys/key_x")):
-        error = await home.error(method, path, 403, headers=reader)
-        assert (error["type"], error["code"]) == ("permission_error", "not_permitted")
+    await home.send("notes/alice", "hi")
+    await home.fleet.sleep("notes/alice")
+    reader, writer, admin = (with_key(keys, scope) for scope in Scope)
+    agent = "/v1/agents/notes/alice"
+    for method, path, permitted, refused in (
+        ("GET", "/v1/agents", reader, []),
+        ("POST", f"{agent}/verify", writer, [reader]),
+        ("POST", f"{agent}/passivate", writer, [reader]),
+        ("GET", "/v1/keys", admin, [reader, writer]),
+        ("DELETE", agent, admin, [reader, writer]),
+    ):
+        for headers in refused:
+            error = await home.error(method, path, 403, headers=headers)
+            assert (error["type"], error["code"]) == ("permission_error", "not_permitted")
+        answer = await home.http.request(method, path, headers=permitted)
+        assert answer.status_code == 200, answer.text
 
 
 async def test_keys_are_made_listed_rotated_and_revoked(home: ServedHome, keys: KeyStore) -> None:
@@ -174,8 +185,8 @@ async def test_what_is_done_with_keys_is_recorded_without_their_texts(
 async def test_deleting_an_agent_is_recorded(home: ServedHome, keys: KeyStore, tmp_path: Path) -> None:
     await home.send("notes/alice", "hi")
     await home.fleet.sleep("notes/alice")
-    writer, reader = with_key(keys, Scope.WRITE), with_key(keys, Scope.READ)
-    for headers, status in ((reader, 403), (writer, 200), (writer, 404)):
+    admin, writer = with_key(keys, Scope.ADMIN), with_key(keys, Scope.WRITE)
+    for headers, status in ((writer, 403), (admin, 200), (admin, 404)):
         assert (await home.http.delete("/v1/agents/notes/alice", headers=headers)).status_code == status
     lines = [json.loads(line) for line in (tmp_path / "home" / "logs" / "audit.log").read_text().splitlines()]
     assert [(line["what"], line["agent"], line["outcome"]) for line in lines] == [

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.service.client import ServiceError
 from tests.unit.coordinator.gateway.agent_classes import Notes
 from tests.unit.coordinator.gateway.served_home import served_home
 
@@ -121,6 +122,16 @@ async def test_a_method_that_a_path_does_not_have_is_told_those_that_it_has(home
 async def test_health_needs_nothing_of_the_agents(home: ServedHome) -> None:
     assert (await home.http.get("/healthz")).json() == {"status": "ok"}
     assert (await home.http.get("/readyz")).json() == {"status": "ready"}
+
+
+async def test_a_home_that_cannot_be_used_is_not_ready(home: ServedHome, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def lost() -> None:
+        raise ServiceError("no service runs on the home /srv/secret; podium up starts one")
+
+    monkeypatch.setattr(home.fleet, "client", lost)
+    error = await home.error("GET", "/readyz", 503)
+    assert (error["code"], "secret" in error["message"]) == ("service_unavailable", False)
+    assert (await home.http.get("/healthz")).json() == {"status": "ok"}
 
 
 async def test_an_unexpected_error_is_logged_and_tells_nothing(
