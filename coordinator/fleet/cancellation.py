@@ -11,7 +11,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Protocol
 
-from chronicle.errors import NotFound
+from chronicle.errors import ChronicleError, NotFound
 from chronicle.journal.records import MessageStatus
 from coordinator.fleet.leases import LEASE_POLL_S
 from podium.agent_record import find_session
@@ -89,7 +89,7 @@ class Withdrawals:
         """Apply the policy of an admitted message to the running turn, if its agent is busy; idempotent."""
         stopped = await self._hosts.preempt(address, message_id, policy)
         if stopped is not None:
-            await self.withdrawn(address)  # removes settled messages from the record
+            await self.forget_settled(address)
             self._preempted.setdefault(address, {})[stopped] = message_id
 
     async def withdrawn(self, address: Address) -> list[MessageId]:
@@ -109,6 +109,12 @@ class Withdrawals:
         if kept:
             self._preempted[address] = kept
         return sorted((cancelled | preempted.keys() & kept.keys()) & waiting.keys(), key=waiting.__getitem__)
+
+    async def forget_settled(self, address: Address) -> None:
+        """Remove the settled messages of an agent from the record, such as when it falls asleep."""
+        if address in self._preempted:
+            with suppress(ChronicleError):  # the store cannot be read now; they are removed later
+                await self.withdrawn(address)
 
     def _waiting(self, message_ids: AbstractSet[MessageId]) -> dict[MessageId, int]:
         """Return the inbox positions of those messages that are pending."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coordinator.fleet.model import Host, HostStatus, Route
 
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from podium.address import Address
 
 __all__ = ["HostTable"]
+
+_MOST_DEATHS: Final = 1000
+"""The latest deaths of which the cause is kept, for agents that were not activated since."""
 
 
 class HostTable:
@@ -92,6 +95,8 @@ class HostTable:
         self._deaths.pop(address, None)
         if how is not None:
             self._deaths[address] = how
+            if len(self._deaths) > _MOST_DEATHS:
+                del self._deaths[next(iter(self._deaths))]
 
     def death_of(self, address: Address) -> str | None:
         """Return the recorded death of an agent's last host, if no later host has activated the agent."""

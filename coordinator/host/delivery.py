@@ -120,10 +120,12 @@ class DeliveryChannel:
 
     Args:
         path: the host's socket.
+        on_end: called when a connection has ended, such as with the host.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, on_end: Callable[[], None] = lambda: None) -> None:
         self._path = path
+        self._on_end = on_end
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Queue[dict[str, Any] | None]] = {}
         self._connecting = asyncio.Lock()
@@ -133,6 +135,11 @@ class DeliveryChannel:
         self.closing = False
         """Whether `close` was called."""
         self._aborted = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether the connection is open: the agent is awake, as far as is known here."""
+        return self._writer is not None and not self._lost
 
     async def deliver(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
         """Yield a message's frames in batches, up to its terminal frame.
@@ -209,6 +216,7 @@ class DeliveryChannel:
             writer.close()  # also without a running delivery: the agent may have fallen asleep
             for answers in self._answers.values():
                 answers.put_nowait(None)
+            self._on_end()
 
     def _close_if_unused(self) -> None:
         if self.closing and not self._answers and self._writer is not None:

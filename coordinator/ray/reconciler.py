@@ -145,6 +145,7 @@ class Reconciler:
         self._state.hosts.note_death(address, how)
         if not self._stopping:
             await self._poke_or_retry(address)
+            await self._withdrawals.forget_settled(address)
 
     # -- act ------------------------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.fleet.code_stamp import CodeStamps
 from coordinator.fleet.liveness import with_probes, with_ticks
-from coordinator.host.delivery import DeliveryChannel
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
     NAMESPACE,
@@ -30,6 +29,7 @@ from coordinator.ray.cluster import (
 from coordinator.ray.coordinator_actor import CoordinatorActor
 from coordinator.ray.coordinator_config import CoordinatorConfig
 from coordinator.ray.node_manager import DELIVERIES, NodeConfig, NodeManagerActor
+from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
 from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
@@ -54,6 +54,8 @@ _END_MARGIN_S: Final = 10.0
 """Margin for the ends of hosts' processes beyond the timeout of their agents."""
 _POSITION_EVERY_S: Final = 2.0
 """Interval at which a waiting message's position is reported."""
+_MOST_RETIRING: Final = 10_000
+"""Agents of which it is known that they will be reloaded; it is reported with their next message."""
 
 
 class Router:
@@ -70,15 +72,12 @@ class Router:
         self._coordinator: Any = None
         self._agents_ended = False
         self._node: Any = None
-        self._routes: dict[Address, Route] = {}
-        self._channels: dict[Address, tuple[Route, DeliveryChannel]] = {}
-        """The latest used route to each agent, and the delivery channel to its host."""
-        self._sockets = home.run_dir / DELIVERIES
+        self._routes = RouteCache(home.run_dir / DELIVERIES)
         self._stamps = CodeStamps()
         self._known_path = home.run_dir / "known-agents.json"
         self._known = kept_known_agents(self._known_path)
         self._retiring: dict[Address, int] = {}
-        """Lease epochs of hosts that are retired because their code changed."""
+        """Lease epochs of hosts that are retired because their code changed, the latest `_MOST_RETIRING`."""
         self._ids = IdSource()
         self._clock = SystemClock()
         self.notice: str | None = None
@@ -175,7 +174,7 @@ class Router:
         async with self._in_time():
             retired: Route | None = await self._coordinator.prepare.remote(address, code)
         if retired is not None:
-            self._retiring[address] = retired.epoch
+            self._note_retiring(address, retired)
 
     @property
     def known(self) -> KnownAgents:
@@ -202,7 +201,8 @@ class Router:
             these agents.
         """
         retired: list[tuple[Address, Route]] = await self._ask(self._coordinator.reload.remote())
-        self._retiring.update((address, route.epoch) for address, route in retired)
+        for address, route in retired:
+            self._note_retiring(address, route)
         return [address for address, _ in retired]
 
     async def problems(self) -> dict[str, str]:
@@ -235,28 +235,29 @@ class Router:
                 for frame in frames:
                     yield frame
                 return
-            if known is None:
-                self._routes[address] = route
-                if route.epoch != self._retiring.get(address):
-                    yield {"message_id": message.message_id, **self._start_frame(address, route)}
-            try:
-                async with aclosing(self._stream(address, route, message)) as frames_of_host:
-                    async for frame in frames_of_host:
-                        if frame["type"] == "turn_retry":
-                            if frame["attempt"] <= told:
-                                continue
-                            told = frame["attempt"]
-                        yield frame
-            except AgentAsleep:
-                lost = route
-            except ray.exceptions.RayTaskError as error:
-                raise cause_of(error) from error
-            except (ray.exceptions.RayError, HostDied) as error:
-                print(f"host {route.host_id} of {address} is lost: {error}")  # noqa: T201  the service's log
-                lost = route
-            else:
-                return
-            self._drop(address, route)
+            with self._routes.in_use(address):
+                if known is None:
+                    self._routes.put(address, route)
+                    if route.epoch != self._retiring.get(address):
+                        yield {"message_id": message.message_id, **self._start_frame(address, route)}
+                try:
+                    async with aclosing(self._stream(address, route, message)) as frames_of_host:
+                        async for frame in frames_of_host:
+                            if frame["type"] == "turn_retry":
+                                if frame["attempt"] <= told:
+                                    continue
+                                told = frame["attempt"]
+                            yield frame
+                except AgentAsleep:
+                    lost = route
+                except ray.exceptions.RayTaskError as error:
+                    raise cause_of(error) from error
+                except (ray.exceptions.RayError, HostDied) as error:
+                    print(f"host {route.host_id} of {address} is lost: {error}")  # noqa: T201  the service's log
+                    lost = route
+                else:
+                    return
+            self._routes.drop(address, route)
 
     # -- other calls about an agent -------------------------------------------------------------------------------
 
@@ -318,31 +319,11 @@ class Router:
 
     # -- routes ---------------------------------------------------------------------------------------------------
 
-    def _channel(self, address: Address, route: Route) -> DeliveryChannel:
-        """Return the channel to a route's host; this breaks off deliveries at a host of an earlier epoch.
-
-        Raises:
-            AgentAsleep: the route is of an earlier epoch than the one that is used now.
-        """
-        if address in self._channels:
-            newest, channel = self._channels[address]
-            if newest.epoch > route.epoch and not channel.closing:  # epochs begin anew with an agent that was deleted
-                raise AgentAsleep(f"host {route.host_id} of {address} was replaced by {newest.host_id}")
-            if newest.host_id != route.host_id:
-                channel.abort()
-            elif not channel.closing:
-                return channel
-        channel = DeliveryChannel(self._sockets / route.host_id)
-        self._channels[address] = route, channel
-        return channel
-
-    def _drop(self, address: Address, route: Route) -> None:
-        """Remove a stale route."""
-        if self._routes.get(address) == route:
-            del self._routes[address]
-        newest, channel = self._channels.get(address, (None, None))
-        if channel is not None and newest is not None and newest.host_id == route.host_id:
-            channel.close()
+    def _note_retiring(self, address: Address, route: Route) -> None:
+        self._retiring.pop(address, None)
+        self._retiring[address] = route.epoch
+        if len(self._retiring) > _MOST_RETIRING:
+            del self._retiring[next(iter(self._retiring))]
 
     def _start_frame(self, address: Address, route: Route) -> Frame:
         """Return the ``agent_start`` frame, with the agent's code and whether it was reloaded."""
@@ -354,7 +335,7 @@ class Router:
 
     async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[Frame, None]:
         """Yield a host's frames of a message, ``queued`` frames while it waits, and the terminal frame in any case."""
-        channel = self._channel(address, route)
+        channel = self._routes.channel(address, route)
         if message.when_busy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER}:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()

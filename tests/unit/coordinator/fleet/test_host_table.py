@@ -45,6 +45,14 @@ def test_a_death_is_told_until_another_host_has_activated_the_agent() -> None:
     assert table.death_of(ALICE) is None
 
 
+def test_of_many_deaths_the_latest_are_kept() -> None:
+    table = HostTable()
+    table.note_death(ALICE, "killed")
+    for number in range(1000):
+        table.note_death(Address("hello", str(number)), "killed")
+    assert (table.death_of(ALICE), table.death_of(Address("hello", "0"))) == (None, "killed")
+
+
 def test_the_files_of_a_code_are_learned_unless_they_changed_meanwhile(tmp_path: Path) -> None:
     agent, helper = tmp_path / "agent.py", tmp_path / "helper.py"
     agent.write_text("import helper")

@@ -13,6 +13,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
 from coordinator.fleet.background_tasks import BackgroundTasks
+from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.model import Code, Host, HostStatus
 from coordinator.fleet.state import FleetState
 from coordinator.ray import reconciler as module
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.journal.records import Lease
-    from coordinator.fleet.cancellation import Withdrawals
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.host_pool import HostPool
 
@@ -70,7 +70,7 @@ class Fleet:
             cast("CoordinatorConfig", SimpleNamespace(lease_ttl_s=10.0, wake_timeout_s=10.0, logs=tmp_path)),
             self.state,
             cast("HostPool", self.pool),
-            cast("Withdrawals", None),
+            Withdrawals(self.store, self.clock, self.ids, cast("HostPool", self.pool)),
             BackgroundTasks(),
         )
         self.state.codes.register(self.code)

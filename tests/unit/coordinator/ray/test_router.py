@@ -69,7 +69,7 @@ async def hosts(tmp_path: Path) -> AsyncIterator[tuple[Router, dict[str, Host]]]
         await host.server.start(sockets / host_id)
     router = Router(home, Settings())
     yield router, made
-    router._drop(ALICE, NEW)
+    router._routes.drop(ALICE, NEW)
     for host in made.values():
         host.server.close()
     async with asyncio.timeout(DEADLINE_S):
@@ -82,41 +82,43 @@ async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agen
     hosts: tuple[Router, dict[str, Host]],
 ) -> None:
     router, _ = hosts
-    router._routes[ALICE] = OLD
+    router._routes.put(ALICE, OLD)
     code = Code("greeter.py", "Greeter", "greeter")
     async with asyncio.timeout(DEADLINE_S), aclosing(router.deliver(ALICE, code, _message("tried"))) as frames:
         assert (await anext(frames))["type"] == "turn_start"
-        router._routes[ALICE] = NEW
-        _ = router._channel(ALICE, NEW)
-        assert await anext(frames) == RETRY
+        with router._routes.in_use(ALICE):  # by the other sender
+            router._routes.put(ALICE, NEW)
+            _ = router._routes.channel(ALICE, NEW)
+            assert await anext(frames) == RETRY
         assert (await anext(frames))["type"] == "turn_start"
 
 
 async def test_epochs_that_begin_anew_are_no_stale_ones(hosts: tuple[Router, dict[str, Host]]) -> None:
     router, _ = hosts
-    _ = router._channel(ALICE, NEW)
-    router._drop(ALICE, NEW)
+    _ = router._routes.channel(ALICE, NEW)
+    router._routes.drop(ALICE, NEW)
     async with (
         asyncio.timeout(DEADLINE_S),
         aclosing(router._stream(ALICE, OLD, _message("after the agent was deleted"))) as frames,
     ):
         assert (await anext(frames))["type"] == "turn_start"
-    router._drop(ALICE, OLD)
+    router._routes.drop(ALICE, OLD)
 
 
 async def test_frames_of_a_stale_host_reach_no_client_once_another_host_is_used(
     hosts: tuple[Router, dict[str, Host]],
 ) -> None:
     router, made = hosts
-    async with (
-        asyncio.timeout(DEADLINE_S),
-        aclosing(router._stream(ALICE, OLD, _message("first"))) as of_old,
-        aclosing(router._stream(ALICE, NEW, _message("second"))) as of_new,
-    ):
-        assert (await anext(of_old))["type"] == "turn_start"
-        assert (await anext(of_new))["type"] == "turn_start"
-        made["host_old"].go_on.set()
-        with pytest.raises(HostDied):
-            await anext(of_old)
-        with pytest.raises(AgentAsleep, match="was replaced by host_new"):
-            await anext(router._stream(ALICE, OLD, _message("third")))
+    with router._routes.in_use(ALICE):
+        async with (
+            asyncio.timeout(DEADLINE_S),
+            aclosing(router._stream(ALICE, OLD, _message("first"))) as of_old,
+            aclosing(router._stream(ALICE, NEW, _message("second"))) as of_new,
+        ):
+            assert (await anext(of_old))["type"] == "turn_start"
+            assert (await anext(of_new))["type"] == "turn_start"
+            made["host_old"].go_on.set()
+            with pytest.raises(HostDied):
+                await anext(of_old)
+            with pytest.raises(AgentAsleep, match="was replaced by host_new"):
+                await anext(router._stream(ALICE, OLD, _message("third")))

@@ -1,0 +1,108 @@
+"""What the service keeps of agents: a route and a connection while they are awake, and nothing of those that sleep."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from contextlib import AsyncExitStack, aclosing
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from chronicle.ids import MessageId
+from coordinator.fleet.model import Route
+from coordinator.ray.route_cache import RouteCache
+from podium.address import Address
+from podium.errors import AgentAsleep, HostDied
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ALICE = Address("greeter", "alice")
+END = {"type": "turn_end", "turn": 1}
+
+
+class Host:
+    """Answers each message with the end of its turn, until it sleeps."""
+
+    def __init__(self, sockets: Path, host_id: str) -> None:
+        self.route = Route(host_id, 1, 0)
+        self._path = sockets / host_id
+        self._sleeps = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_unix_server(self._serve, path=str(self._path))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self.sleep()
+        self._server.close()
+
+    def sleep(self) -> None:
+        """End: no further connections, and none of the present ones."""
+        self._path.unlink(missing_ok=True)
+        self._sleeps.set()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        async def answer() -> None:
+            while header := await reader.read(4):
+                number = json.loads(await reader.readexactly(struct.unpack(">I", header)[0]))["id"]
+                body = json.dumps({"id": number, "frames": [END]}).encode()
+                writer.write(struct.pack(">I", len(body)) + body)
+
+        answering = asyncio.ensure_future(answer())
+        await self._sleeps.wait()
+        answering.cancel()
+        writer.close()
+
+
+async def deliver(cache: RouteCache, address: Address, route: Route) -> None:
+    with cache.in_use(address):
+        cache.put(address, route)
+        async with aclosing(cache.channel(address, route).deliver(MessageId("m"))) as batches:
+            assert [batch async for batch in batches] == [[END]]
+
+
+async def test_agents_that_sleep_are_forgotten(tmp_path: Path) -> None:
+    cache = RouteCache(tmp_path)
+    async with AsyncExitStack() as running:
+        hosts = [await running.enter_async_context(Host(tmp_path, f"host_{number}")) for number in range(20)]
+        for number, host in enumerate(hosts):
+            await deliver(cache, Address("greeter", str(number)), host.route)
+        assert len(cache) == 20
+        assert cache.get(Address("greeter", "7")) == hosts[7].route, "its next message goes to its host at once"
+        for host in hosts[:15]:
+            host.sleep()
+        await until(lambda: len(cache) <= 5)
+        assert cache.get(Address("greeter", "19")) == hosts[19].route
+    await until(lambda: len(cache) == 0)
+
+
+async def test_a_route_without_a_host_is_forgotten_after_its_use(tmp_path: Path) -> None:
+    cache = RouteCache(tmp_path)
+    with pytest.raises(AgentAsleep):
+        await deliver(cache, ALICE, Route("host_gone", 1, 0))
+    with cache.in_use(ALICE):
+        cache.put(ALICE, Route("host_of_a_client_that_left", 1, 0))
+    assert len(cache) == 0
+
+
+async def test_the_host_that_is_used_now_stays_when_an_earlier_one_ends(tmp_path: Path) -> None:
+    cache = RouteCache(tmp_path)
+    async with Host(tmp_path, "host_old") as old, Host(tmp_path, "host_new") as new:
+        await deliver(cache, ALICE, old.route)
+        new.route = Route("host_new", 2, 0)
+        with cache.in_use(ALICE):
+            stale = cache.channel(ALICE, old.route).deliver(MessageId("m"))
+            cache.put(ALICE, new.route)
+            current = cache.channel(ALICE, new.route)
+            assert [batch async for batch in current.deliver(MessageId("m"))] == [[END]]
+            with pytest.raises((HostDied, AgentAsleep)):
+                await anext(stale)
+            cache.drop(ALICE, old.route)
+            old.sleep()
+        assert cache.get(ALICE) == new.route
+        assert cache.channel(ALICE, new.route) is current
+    await until(lambda: len(cache) == 0)
