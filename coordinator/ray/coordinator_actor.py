@@ -179,10 +179,15 @@ class CoordinatorActor:
         await self._begin()
         return await self._reconciler.poke(address)
 
+    async def process_ended(self, host_id: str) -> None:
+        """Note the end of a host's process, which its node manager saw; most often the host was ended in order."""
+        await self._begin()
+        self._pool.process_ended(host_id)
+
     async def outbox_filled(self) -> None:
         """Trigger the delivery of messages between agents."""
         await self._begin()
-        self._state.changed.set()
+        self._reconciler.courier.notice()
 
     # -- cancelling and preempting --------------------------------------------------------------------------------
 
@@ -257,5 +262,6 @@ class CoordinatorActor:
                 await self._reconciler.recover()
                 self._begun = True
                 self._tasks.spawn(self._reconciler.run(), "coordinator-loop")  # also if the next lines fail
+                self._tasks.spawn(self._reconciler.courier.run(), "courier")
                 for agent_type in self._state.known.types:
                     await self._state.register(Code.of(self._state.known.get(agent_type)))

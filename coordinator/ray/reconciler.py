@@ -21,7 +21,7 @@ from coordinator.ray.cluster import cause_of, find_actor, lives
 from podium.address import Address
 from podium.agent_record import find_session
 from podium.errors import HostDied, InvalidAddress
-from podium.messages.courier import deliver_outbox
+from podium.messages.courier import Courier
 
 if TYPE_CHECKING:
     from chronicle.ids import SessionId
@@ -70,6 +70,8 @@ class Reconciler:
         self._tasks = tasks
         self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
         self._retries = WakeRetries(state.clock)
+        self.courier = Courier(state.store, state.ids, state.clock, self._poke_or_retry)
+        """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
         self._stopping = False
 
     async def recover(self) -> None:
@@ -88,7 +90,6 @@ class Reconciler:
                 for code in state.codes.to_try_again(state.clock.monotonic_s()):
                     await state.register(code)
                 await self._retry_wakes()
-                await self._deliver_outbox()
                 for action in plan(state.observe(), self._config.warm_hosts, self._config.most_starting):
                     self._act(action)
             except Exception:  # noqa: BLE001  a bug must not end the loop: no agent would wake again
@@ -149,20 +150,6 @@ class Reconciler:
 
     # -- act ------------------------------------------------------------------------------------------------------
 
-    async def _deliver_outbox(self) -> None:
-        """Deliver messages between agents, and poke the receivers.
-
-        A receiver whose code is not known keeps them in its inbox until its code is registered.
-        """
-        state = self._state
-        try:
-            receivers = await asyncio.to_thread(deliver_outbox, state.store, state.ids, state.clock.now_ms())
-        except ChronicleError as error:
-            _log.warning("outbox_not_delivered", error=str(error))
-            return
-        for address in receivers:
-            await self._poke_or_retry(address)
-
     def _act(self, action: Action) -> None:
         hosts = self._state.hosts
         match action:
@@ -214,10 +201,11 @@ class Reconciler:
                 known, config = self._state.known, self._state.config_of(address.agent_type)
                 hosts.activating(host_id, config)
                 project = ProjectView(config, known.types_to_tell)
-                turn = await handle.activate.remote(address, lease, unclean, death, withdrawn, project)
+                activating = handle.activate.remote(address, lease, unclean, death, withdrawn, project)
+                turn = await self._pool.answer_of(host_id, activating)
         except Exception as error:  # noqa: BLE001  it becomes the answer of the wake request
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
-            await self._pool.end(host_id, died=isinstance(error, ray.exceptions.RayActorError))
+            await self._pool.end(host_id, died=isinstance(error, ray.exceptions.RayActorError | HostDied))
             if lease is not None and not unclean:  # nothing was tried under it; else the next activation counts the try
                 await self._release(lease.session_id, lease.epoch)
             await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -29,6 +31,13 @@ if TYPE_CHECKING:
     from coordinator.ray.host_pool import HostPool
 
 ALICE, BOB = Address("hello", "alice"), Address("hello", "bob", "acme")
+
+
+DEADLINE_S = 60
+
+
+def _config(logs: Path) -> SimpleNamespace:
+    return SimpleNamespace(lease_ttl_s=10.0, wake_timeout_s=10.0, logs=logs, warm_hosts=0, most_starting=2)
 
 
 class Pool:
@@ -67,7 +76,7 @@ class Fleet:
         self.clock, self.ids, self.store, self.pool = ManualClock(), IdSource(), MemoryJournalStore(), Pool()
         self.state = FleetState(self.store, self.clock, self.ids)
         self.loop = Reconciler(
-            cast("CoordinatorConfig", SimpleNamespace(lease_ttl_s=10.0, wake_timeout_s=10.0, logs=tmp_path)),
+            cast("CoordinatorConfig", _config(tmp_path)),
             self.state,
             cast("HostPool", self.pool),
             Withdrawals(self.store, self.clock, self.ids, cast("HostPool", self.pool)),
@@ -172,3 +181,29 @@ async def test_a_code_whose_hosts_did_not_start_is_tried_again_if_that_may_help(
     await fleet.loop._start_host("host_1", fleet.code, "")
     assert fleet.state.codes.get("hello") is None
     assert fleet.state.codes.to_try_again(fleet.clock.monotonic_s() + 15) == ([fleet.code] if again else [])
+
+
+async def test_an_outbox_that_is_slow_delays_no_wake(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.admit(ALICE)
+    fleet.pool.failure = NotAnAgent("its file was emptied")
+    reading, may_go_on = threading.Event(), threading.Event()
+
+    def outbox(_: int) -> list[Any]:
+        reading.set()
+        may_go_on.wait(DEADLINE_S)
+        return []
+
+    monkeypatch.setattr(fleet.store, "outbox", outbox)
+    tasks = [asyncio.create_task(fleet.loop.courier.run()), asyncio.create_task(fleet.loop.run())]
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            await asyncio.to_thread(reading.wait, DEADLINE_S)
+            request = fleet.state.requests.add(ALICE, fleet.code)
+            await asyncio.wait({request.route})
+        assert isinstance(request.route.exception(), NotAnAgent)
+        assert not may_go_on.is_set()
+    finally:
+        may_go_on.set()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
