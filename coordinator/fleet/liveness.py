@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, TypeVar
 
+from podium.errors import HostDied
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 
-__all__ = ["with_probes", "with_ticks"]
+__all__ = ["until_ended", "with_probes", "with_ticks"]
 
 _T = TypeVar("_T")
 
@@ -50,3 +52,20 @@ async def with_probes(answer: Awaitable[_T], interval_s: float, probe: Callable[
         return waiting.result()
     finally:
         waiting.cancel()
+
+
+async def until_ended(answer: Awaitable[_T], ended: asyncio.Event) -> _T:
+    """Await an answer of a process, unless an event tells that the process has ended.
+
+    Raises:
+        HostDied: it has ended without an answer.
+    """
+    waiting, ending = asyncio.ensure_future(answer), asyncio.ensure_future(ended.wait())
+    try:
+        await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
+        if not waiting.done():
+            raise HostDied("its process has ended")
+        return waiting.result()
+    finally:
+        waiting.cancel()
+        ending.cancel()

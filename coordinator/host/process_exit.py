@@ -50,6 +50,10 @@ class WatchedProcess:
     def __init__(self, pid: int) -> None:
         self._fd = os.pidfd_open(pid)
 
+    def fileno(self) -> int:
+        """Return the pidfd, which is readable once the process has ended."""
+        return self._fd
+
     def wait_status(self, timeout_s: float) -> int | None:
         """Wait for the end; return the wait status, ``None`` after the timeout or if the kernel does not report it."""
         if not self._poll(select.POLLIN, timeout_s):

@@ -48,6 +48,7 @@ class HostActor:
         tell_of_os_exit(Path(config.last_words))
         self._host = AgentHost(config, _announce)
 
+    @ray.method(concurrency_group="control")
     async def process_id(self) -> int:
         """Return the id of this process."""
         return os.getpid()

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import ray
 import structlog
 
 from coordinator.fleet.leases import LEASE_POLL_S
-from coordinator.fleet.liveness import with_probes
+from coordinator.fleet.liveness import until_ended, with_probes
 from coordinator.fleet.model import HostStatus
 from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, probe
 from podium.errors import AgentAsleep
@@ -37,15 +37,19 @@ _TURN_SHARE: Final = 0.6
 _START_DEADLINE_S: Final = 180.0
 """Timeout for a node to start a host: longer than the node's own timeouts for the process and its imports."""
 _ANSWER_S: Final = 10.0
-"""Timeout for a host to report its imported code, which runs none of the agent's code, and for Ray to give the reason
-of a death."""
+"""Timeout for a host to report its imported code, which runs none of the agent's code."""
 _NODE_DEADLINE_S: Final = 60.0
 """Timeout of all other calls to a node."""
 _SHORT_OF_MEMORY: Final = "running low on memory"
 """Part of Ray's error text for an actor killed by its memory monitor."""
+_REASON_S: Final = 1.0
+"""Timeout for Ray to give the reason of a death: the agent's next wake waits for it."""
+_REASON_POLL_S: Final = 0.05
 _NO_MEMORY: Final = "killed by Ray, because the node was running out of memory"
 
 _log = structlog.stdlib.get_logger("coordinator")
+
+_T = TypeVar("_T")
 
 
 class HostPool:
@@ -82,6 +86,8 @@ class HostPool:
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, str] = {}
         """Descriptions of how hosts ended by themselves, until `take_end` removes them."""
+        self._deaths: dict[str, asyncio.Event] = {}
+        """For hosts of which an answer is awaited: set when the process ends."""
         self._node: Any = None
 
     def find_node(self) -> None:
@@ -141,6 +147,7 @@ class HostPool:
             ending.add_done_callback(lambda _: self._ending.pop(host_id, None))
         await asyncio.wait({ending})
         host = self._table.remove(host_id)
+        self._deaths.pop(host_id, None)
         self._changed()
         return host
 
@@ -191,6 +198,29 @@ class HostPool:
         """Return the task that ends with the removal of a host; ``None`` while the host is activating its agent."""
         return self._watches.get(host_id)
 
+    def process_ended(self, host_id: str) -> None:
+        """Note that the process of a host has ended.
+
+        An assigned host is cleaned up by those who await its answers, and a starting one by its start.
+        """
+        if host_id not in self._table or host_id in self._ending:
+            return
+        _log.warning("process_ended", host_id=host_id)
+        self._deaths.setdefault(host_id, asyncio.Event()).set()
+        if self._table[host_id].status is HostStatus.WARM:
+            self._tasks.spawn(self.end(host_id, died=True), f"died-{host_id}")
+
+    async def answer_of(self, host_id: str, answer: Awaitable[_T]) -> _T:
+        """Await an answer of a host.
+
+        Raises:
+            HostDied: its process has ended.
+        """
+        return await until_ended(answer, self._deaths.setdefault(host_id, asyncio.Event()))
+
+    def _has_died(self, host_id: str) -> bool:
+        return host_id in self._deaths and self._deaths[host_id].is_set()
+
     async def wait_gone(self, host_id: str) -> None:
         """Wait for the removal of a host whose route is stale.
 
@@ -207,18 +237,18 @@ class HostPool:
         if handle is not None:
             try:
                 silence_s = self._silence_s
-                ending = await with_probes(
-                    handle.wait_ended.remote(), silence_s / PROBES_PER_SILENCE, lambda: probe(handle, silence_s)
-                )
+                ended = self.answer_of(host_id, handle.wait_ended.remote())
+                ending = await with_probes(ended, silence_s / PROBES_PER_SILENCE, lambda: probe(handle, silence_s))
                 _log.info("agent_ended", host_id=host_id, ending=str(ending))
-            except ray.exceptions.RayActorError as error:
-                _log.warning("host_died", host_id=host_id, error=str(error))
-                died = True
-                why = _NO_MEMORY if _SHORT_OF_MEMORY in str(await _death_of(handle, error)) else None
             except Exception as error:  # noqa: BLE001  an activation may fail with any exception
-                cause = cause_of(error)
-                _log.warning("host_lost", host_id=host_id, error=str(cause))
-                why = f"{type(cause).__name__}: {cause}"
+                died = isinstance(error, ray.exceptions.RayActorError) or self._has_died(host_id)
+                if died:
+                    _log.warning("host_died", host_id=host_id, error=str(error))
+                    why = _NO_MEMORY if _SHORT_OF_MEMORY in await _death_of(handle) else None
+                else:
+                    cause = cause_of(error)
+                    _log.warning("host_lost", host_id=host_id, error=str(cause))
+                    why = f"{type(cause).__name__}: {cause}"
         await self._clean_up(host_id, why, died=died)
 
     async def _clean_up(self, host_id: str, why: str | None = None, *, died: bool = False) -> None:
@@ -301,17 +331,18 @@ class HostPool:
         return stopped
 
 
-async def _death_of(handle: Any, error: ray.exceptions.RayActorError) -> Exception:
-    """Return Ray's error with the reason of a death: on a busy machine Ray first reports a connection that broke."""
+async def _death_of(handle: Any) -> str:
+    """Return Ray's reason for the death of an actor; empty if Ray does not know of the death in time."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_ANSWER_S):
-            while isinstance(error, ray.exceptions.ActorUnavailableError):
+        async with asyncio.timeout(_REASON_S):
+            while True:
                 try:
                     await handle.ping.remote()
-                except ray.exceptions.RayActorError as later:
-                    error = later
-                await asyncio.sleep(LEASE_POLL_S)
-    return error
+                except ray.exceptions.ActorUnavailableError:  # its connection broke, and no more is known yet
+                    await asyncio.sleep(_REASON_POLL_S)
+                except ray.exceptions.RayActorError as error:
+                    return str(error)
+    return ""
 
 
 async def _stop(handle: Any, grace_s: float) -> None:

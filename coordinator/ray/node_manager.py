@@ -23,13 +23,14 @@ from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import unmount_workspace
 from chronicle.fuse.zygote import launcher
+from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.host.agent_host import HostConfig
 from coordinator.host.path_locks import PathLocks
 from coordinator.host.process_exit import OomKills, WatchedProcess, describe_end, last_words
 from coordinator.host.process_marks import Mark, end_marked
 from coordinator.host.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
-from coordinator.ray.cluster import NAMESPACE, find_actor
+from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, find_actor
 from coordinator.ray.host_actor import HostActor
 from podium.errors import HostDied
 
@@ -44,7 +45,8 @@ DELIVERIES: Final = "hosts"
 """Directory below the home's ``run_dir`` with one socket per host; see `coordinator.host.delivery`."""
 _LOAD_DEADLINE_S: Final = 120.0
 """Timeout for a process to start and to import user code, on a busy machine."""
-
+_PID_DEADLINE_S: Final = 10.0
+"""Timeout for a running host to tell its process id."""
 _DYING_S: Final = 30.0
 """Timeout for the exit of a process that Ray reports as dead: the kernel may write a core dump first."""
 
@@ -107,6 +109,8 @@ class NodeManagerActor:
         for directory in (self._mounts, self._layers, self._ends, self._deliveries, self._lock_files):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         threading.Thread(target=self._rotate_logs, name="log-rotation", daemon=True).start()
+        self._tasks = BackgroundTasks()
+        self._tasks.spawn(self._watch_running(), "watch-running")
         if config.presentation == "fuse":
             self._start_zygote()
 
@@ -190,6 +194,8 @@ class NodeManagerActor:
             a short description of how it ended by itself before; ``None`` if it did not, or if not known.
         """
         host, process = find_actor(host_id), self._processes.pop(host_id, None)
+        if process is not None:
+            asyncio.get_running_loop().remove_reader(process.fileno())
         died = died or host is None
         how = await asyncio.to_thread(self._how_it_ended, host_id, process, died=died)
         if host is not None:
@@ -203,11 +209,31 @@ class NodeManagerActor:
             _log.warning("host_left_behind", host_id=host_id, error=str(error))
         return how
 
+    async def _watch_running(self) -> None:
+        """Watch the hosts that the node manager before this one has started."""
+        for link in list(self._mounts.iterdir()):
+            host = find_actor(link.name)
+            if host is not None:
+                with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
+                    async with asyncio.timeout(_PID_DEADLINE_S):
+                        pid = await host.process_id.remote()
+                    if link.name not in self._processes and os.path.islink(link):  # noqa: PTH114  not ended meanwhile
+                        self._watch(link.name, pid)
+
     def _watch(self, host_id: str, pid: int) -> None:
         try:
-            self._processes[host_id] = WatchedProcess(pid)
+            process = self._processes[host_id] = WatchedProcess(pid)
         except OSError as error:  # it died at once, or the kernel has no pidfds
             _log.warning("host_not_watched", host_id=host_id, error=str(error))
+        else:
+            asyncio.get_running_loop().add_reader(process.fileno(), self._process_ended, host_id)
+
+    def _process_ended(self, host_id: str) -> None:
+        """Tell the coordinator at once: Ray reports the death of an actor up to a second later."""
+        asyncio.get_running_loop().remove_reader(self._processes[host_id].fileno())
+        coordinator = find_actor(COORDINATOR_NAME)
+        if coordinator is not None:
+            coordinator.process_ended.remote(host_id)
 
     def _how_it_ended(self, host_id: str, process: WatchedProcess | None, *, died: bool) -> str | None:
         status = process.wait_status(_DYING_S if died else 0) if process is not None else None

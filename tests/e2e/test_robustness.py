@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -71,6 +72,23 @@ async def test_actors_and_warm_hosts_may_die(served: Podium, client: ServiceClie
     pid_of(await send(client, "last", "hi"))
     assert served.lines("log", "troubled/last")[-1]["type"] == "turn.committed"
     assert not [event for event in served.lines("log", "troubled/last") if event["type"] == "turn.failed"]
+
+
+async def test_processes_that_die_between_messages_are_noticed_at_once(served: Podium, client: ServiceClient) -> None:
+    pid = pid_of(await send(client, "idle", "hi"))
+    async with asyncio.timeout(TIMEOUT_S):
+        hosts = await client.ps()
+        while {host["status"] for host in hosts} != {"warm", "assigned"}:
+            await asyncio.sleep(0.01)
+            hosts = await client.ps()
+    warm = [host["host_id"] for host in hosts if host["status"] == "warm"]
+    kill_at_once(processes_of(served, "ray::HostActor"))
+    async with asyncio.timeout(TIMEOUT_S):
+        while {host["host_id"] for host in await client.ps()} & {host["host_id"] for host in hosts}:
+            await asyncio.sleep(0.01)  # nobody has sent anything
+    log = (served.home / "logs" / "coordinator.log").read_text()
+    assert all(re.search(f"process_ended.*{host_id}", log) for host_id in warm), "the node manager saw no end"
+    assert pid_of(await send(client, "idle", "hi")) != pid
 
 
 async def test_a_host_that_dies_while_it_imports_the_agent_is_replaced(client: ServiceClient, tmp_path: Path) -> None:

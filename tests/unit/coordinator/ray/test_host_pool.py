@@ -95,7 +95,8 @@ async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_remove
 async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(monkeypatch)
     fleet.node.ended.set()
-    monkeypatch.setattr(host_pool, "LEASE_POLL_S", 0.001)
+    monkeypatch.setattr(host_pool, "_REASON_POLL_S", 0.001)
+    monkeypatch.setattr(host_pool, "_REASON_S", DEADLINE_S)
     unavailable = ray.exceptions.ActorUnavailableError("its connection broke", None)
     answers = iter([unavailable, ray.exceptions.RayActorError(error_msg="the node was running low on memory")])
 
@@ -112,3 +113,38 @@ async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.
         while not fleet.lost:
             await asyncio.sleep(0.001)
     assert fleet.lost == [(ALICE, "killed by Ray, because the node was running out of memory")]
+
+
+async def test_the_end_of_a_process_that_the_node_saw_is_enough(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch)
+    fleet.node.ended.set()
+
+    async def never() -> Any:
+        await asyncio.Event().wait()
+
+    async def ping() -> None:
+        raise ray.exceptions.RayActorError(error_msg="it died")
+
+    fleet.node.wait_ended = type("Method", (), {"remote": staticmethod(never)})  # type: ignore[attr-defined]
+    fleet.node.ping = type("Method", (), {"remote": staticmethod(ping)})  # type: ignore[attr-defined]
+    fleet.pool.watch("host_1")
+    async with asyncio.timeout(DEADLINE_S):
+        while not fleet.lost:
+            fleet.pool.process_ended("host_1")
+            await asyncio.sleep(0.001)
+    assert fleet.lost == [(ALICE, HOW)]
+    assert fleet.node.calls == 1
+
+
+async def test_a_warm_host_whose_process_ended_is_given_to_no_agent(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch)
+    fleet.node.ended.set()
+    fleet.table.add(Host("host_2", None, "", HostStatus.WARM))
+    fleet.pool.process_ended("host_2")
+    fleet.pool.process_ended("host_3")  # ended in order, and no longer known
+    async with asyncio.timeout(DEADLINE_S):
+        while "host_2" in fleet.table:
+            await asyncio.sleep(0.001)
+    assert "host_1" in fleet.table
+    assert fleet.lost == []
+    assert fleet.removed_at_change
