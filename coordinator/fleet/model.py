@@ -15,10 +15,12 @@ __all__ = [
     "Action",
     "Assign",
     "Code",
+    "Ended",
     "Host",
     "HostStatus",
     "Loaded",
     "Observed",
+    "Placement",
     "ProjectView",
     "Retire",
     "Route",
@@ -69,24 +71,43 @@ class HostStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """One process for one agent."""
+    """One process for agents."""
 
     host_id: str
     code: Code | None
-    """The code it imported; ``None`` for an assigned host that a restarted coordinator found running."""
+    """The code it imported; ``None`` for a host that a restarted coordinator found running."""
     code_stamp: str
     """Stamp of the source files at the time of their import by the host."""
     status: HostStatus
-    address: Address | None = None
-    """The agent to which it is assigned."""
     loaded: Loaded | None = None
     """``None`` before it is warm, and for a host that did not answer `HostPool.ask_loaded`."""
-    epoch: int | None = None
-    """Epoch of the lease under which it runs its agent; ``None`` before the activation has completed."""
-    turn: int = 0
-    """Turns committed when it activated its agent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """An agent on a host: from its assignment until it has left the host, or the host has ended."""
+
+    host_id: str
+    address: Address
     config: str | None = None
     """The agent's configuration, canonical JSON; ``None`` before its activation begins, or if not known."""
+    epoch: int | None = None
+    """Epoch of the lease under which the host runs the agent; ``None`` before the activation has completed."""
+    turn: int = 0
+    """Turns committed at the activation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of an activation, as its host reports it."""
+
+    number: int
+    """From 1, in the order of the ends on this host."""
+    address: Address
+    ending: str
+    """As of `podium.turn.message_loop.Ending`; ``failed`` if the activation could not go on."""
+    problem: str | None = None
+    """The type and text of the error of an activation that failed; the agent is safe in the journal."""
 
 
 @dataclass(frozen=True, slots=True)

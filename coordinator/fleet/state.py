@@ -57,7 +57,7 @@ class FleetState:
             wanted=tuple(
                 (address, code)
                 for address, code in self.requests
-                if self.hosts.of(address) is None and address not in self.holds
+                if self.hosts.placement(address) is None and address not in self.holds
             ),
             code_stamps=self.codes.current_stamps(code for _, code in self.requests),
         )

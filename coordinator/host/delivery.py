@@ -5,11 +5,11 @@ socket costs 0.1 ms per batch. Once the route is known, a message bypasses Ray; 
 through Ray.
 
 Each side sends JSON objects, each prefixed with its length (4 bytes, big-endian). The edge has one connection to a host
-for all its deliveries, which it numbers:
+for the deliveries of all its agents, which it numbers:
 
-``{"id", "message_id"}``
-    delivers a message that is in the inbox; answered by ``{"id", "frames"}`` repeatedly, the last batch ending with a
-    terminal frame, or by ``{"id", "error"}``, a pickled exception in Base64;
+``{"id", "agent", "message_id"}``
+    delivers a message that is in the inbox of an agent; answered by ``{"id", "frames"}`` repeatedly, the last batch
+    ending with a terminal frame, or by ``{"id", "error"}``, a pickled exception in Base64;
 ``{"id", "taken": true}``
     acknowledges a batch: at most `_WINDOW` batches are unacknowledged, so the text for a slow reader is merged in the
     host instead of queued;
@@ -28,11 +28,13 @@ import json
 import pickle
 import struct
 from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from chronicle.errors import ChronicleError
+from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
 from podium.turn.stream import TERMINAL_FRAMES
 
@@ -60,11 +62,11 @@ class DeliveryServer:
     """The host's end of deliveries.
 
     Args:
-        deliver: yields the frames of a message in batches, up to the terminal one. It is closed when the reader
-            disconnects.
+        deliver: yields the frames of an agent's message in batches, up to the terminal one. It is closed when the
+            reader disconnects.
     """
 
-    def __init__(self, deliver: Callable[[MessageId], AsyncGenerator[list[Frame], None]]) -> None:
+    def __init__(self, deliver: Callable[[Address, MessageId], AsyncGenerator[list[Frame], None]]) -> None:
         self._deliver = deliver
         self._server: asyncio.Server | None = None
 
@@ -89,7 +91,8 @@ class DeliveryServer:
                 number = request["id"]
                 if "message_id" in request:
                     window = asyncio.Semaphore(_WINDOW)
-                    delivering = self._send(number, request["message_id"], window, writer)
+                    address = Address.parse(request["agent"])
+                    delivering = self._send(number, address, request["message_id"], window, writer)
                     task = asyncio.get_running_loop().create_task(delivering, name="delivery")
                     running[number] = task, window
                     task.add_done_callback(lambda _, number=number: running.pop(number, None))  # type: ignore[misc]
@@ -102,10 +105,15 @@ class DeliveryServer:
             writer.close()
 
     async def _send(
-        self, number: int, message_id: MessageId, window: asyncio.Semaphore, writer: asyncio.StreamWriter
+        self,
+        number: int,
+        address: Address,
+        message_id: MessageId,
+        window: asyncio.Semaphore,
+        writer: asyncio.StreamWriter,
     ) -> None:
         try:
-            async with aclosing(self._deliver(message_id)) as batches:
+            async with aclosing(self._deliver(address, message_id)) as batches:
                 async for batch in batches:
                     await window.acquire()
                     writer.write(_packed({"id": number, "frames": batch}))
@@ -115,8 +123,24 @@ class DeliveryServer:
             writer.write(_packed({"id": number, "error": _pickled(error)}))
 
 
+@dataclass(slots=True, eq=False)
+class _Delivery:
+    """A running delivery at the edge."""
+
+    address: Address
+    answers: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
+    """The host's answers; ``None`` at the end of the connection."""
+    aborted: bool = False
+    """Whether answers that have come are to be dropped."""
+
+    async def next_answer(self) -> dict[str, Any] | None:
+        """Return the next answer; ``None`` if none comes any more."""
+        answer = await self.answers.get()
+        return None if self.aborted else answer
+
+
 class DeliveryChannel:
-    """The edge's end of deliveries: one connection to a host, opened with the first delivery.
+    """The edge's end of deliveries: one connection to a host, for all of its agents, opened with the first delivery.
 
     Args:
         path: the host's socket.
@@ -127,22 +151,26 @@ class DeliveryChannel:
         self._path = path
         self._on_end = on_end
         self._numbers = itertools.count(1)
-        self._answers: dict[int, asyncio.Queue[dict[str, Any] | None]] = {}
+        self._deliveries: dict[int, _Delivery] = {}
         self._connecting = asyncio.Lock()
         self._writer: asyncio.StreamWriter | None = None
         self._listening: asyncio.Task[None] | None = None
         self._lost = False
         self.closing = False
         """Whether `close` was called."""
-        self._aborted = False
 
     @property
     def connected(self) -> bool:
-        """Whether the connection is open: the agent is awake, as far as is known here."""
+        """Whether the connection is open."""
         return self._writer is not None and not self._lost
 
-    async def deliver(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
-        """Yield a message's frames in batches, up to its terminal frame.
+    @property
+    def is_over(self) -> bool:
+        """Whether there can be no further deliveries: `close` was called, or the connection has ended."""
+        return self.closing or self._lost
+
+    async def deliver(self, address: Address, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+        """Yield the frames of an agent's message in batches, up to its terminal frame.
 
         Raises:
             AgentAsleep: the activation is ending, or the host has ended; deliver to the next activation.
@@ -151,14 +179,12 @@ class DeliveryChannel:
         """
         writer = await self._connected()
         number = next(self._numbers)
-        answers = self._answers[number] = asyncio.Queue()
+        delivery = self._deliveries[number] = _Delivery(address)
         ended = False
         try:
-            writer.write(_packed({"id": number, "message_id": message_id}))
+            writer.write(_packed({"id": number, "agent": str(address), "message_id": message_id}))
             while not ended:
-                answer = await answers.get()
-                if self._aborted:
-                    answer = None
+                answer = await delivery.next_answer()
                 ended = answer is None or "error" in answer or answer["frames"][-1]["type"] in TERMINAL_FRAMES
                 if answer is None:
                     raise HostDied(f"host {self._path.name} closed its connection")
@@ -168,8 +194,8 @@ class DeliveryChannel:
                 if not ended:
                     writer.write(_packed({"id": number, "taken": True}))
         finally:
-            del self._answers[number]
-            if not ended and not self._lost:
+            del self._deliveries[number]
+            if (not ended or delivery.aborted) and not self._lost:
                 writer.write(_packed({"id": number, "end": True}))
             self._close_if_unused()
 
@@ -178,15 +204,12 @@ class DeliveryChannel:
         self.closing = True
         self._close_if_unused()
 
-    def abort(self) -> None:
-        """Close the connection at once: running deliveries raise `HostDied`. For a host that was replaced."""
-        self._aborted = self._lost = True
-        for answers in self._answers.values():
-            answers.put_nowait(None)
-        if self._listening is not None:
-            self._listening.cancel()
-        if self._writer is not None:
-            self._writer.close()
+    def abort(self, address: Address) -> None:
+        """End the deliveries of an agent at once: they raise `HostDied`. For an agent that another host has."""
+        for delivery in self._deliveries.values():
+            if delivery.address == address:
+                delivery.aborted = True
+                delivery.answers.put_nowait(None)
 
     async def _connected(self) -> asyncio.StreamWriter:
         async with self._connecting:
@@ -208,18 +231,18 @@ class DeliveryChannel:
         """Dispatch the host's answers to the deliveries, until the connection ends; then close this end of it."""
         try:
             while (answer := await _receive(reader)) is not None:
-                answers = self._answers.get(answer["id"])
-                if answers is not None:
-                    answers.put_nowait(answer)
+                delivery = self._deliveries.get(answer["id"])
+                if delivery is not None:
+                    delivery.answers.put_nowait(answer)
         finally:
             self._lost = True
             writer.close()  # also without a running delivery: the agent may have fallen asleep
-            for answers in self._answers.values():
-                answers.put_nowait(None)
+            for delivery in self._deliveries.values():
+                delivery.answers.put_nowait(None)
             self._on_end()
 
     def _close_if_unused(self) -> None:
-        if self.closing and not self._answers and self._writer is not None:
+        if self.closing and not self._deliveries and self._writer is not None:
             self._lost = True
             if self._listening is not None:
                 self._listening.cancel()

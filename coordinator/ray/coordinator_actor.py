@@ -57,7 +57,7 @@ class CoordinatorActor:
             config.wake_timeout_s,
             self._tasks,
             self._state.changed.set,
-            lambda host, how: self._reconciler.host_lost(host, how),  # noqa: PLW0108  assigned below
+            lambda agents, how: self._reconciler.agents_lost(agents, how),  # noqa: PLW0108  assigned below
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids, self._pool)
         self._reconciler = Reconciler(config, self._state, self._pool, self._withdrawals, self._tasks)
@@ -85,17 +85,19 @@ class CoordinatorActor:
 
     async def _retire_outdated(self, address: Address, code: Code) -> Route | None:
         stamps = self._state.codes.stamps
-        host, request = self._state.hosts.of(address), self._state.requests.get(address)
+        hosts = self._state.hosts
+        placement, request = hosts.placement(address), self._state.requests.get(address)
         config = self._state.config_of(address.agent_type)
-        if host is not None and request is not None and host.loaded is not None:
-            if host.config in (None, config) and await asyncio.to_thread(host.loaded.is_of, code, stamps):
+        loaded = hosts[placement.host_id].loaded if placement is not None else None
+        if placement is not None and request is not None and loaded is not None:
+            if placement.config in (None, config) and await asyncio.to_thread(loaded.is_of, code, stamps):
                 return None
             await asyncio.wait({request.route}, timeout=self._config.wake_timeout_s / 2)
-        route = self._state.hosts.route(address)
+        route = hosts.route(address)
         if route is None or await asyncio.to_thread(route.runs, code, config, stamps):
             return None
         _log.info("code_changed", agent_id=str(address), host_id=route.host_id)
-        await self._pool.retire(route.host_id)
+        await self._pool.retire(address, route.host_id)
         return route
 
     async def know(self, known: KnownAgents) -> None:
@@ -109,9 +111,8 @@ class CoordinatorActor:
         for agent in known.registry.agents if known.registry is not None else ():
             await self._state.register(Code.of(agent))
         if known.types_to_tell != before.types_to_tell:
-            for host in self._state.hosts:
-                if host.epoch is not None:
-                    self._pool.tell_types(host.host_id, known.types_to_tell)
+            for host_id in {placement.host_id for placement in self._state.hosts.placements() if placement.epoch}:
+                self._pool.tell_types(host_id, known.types_to_tell)
 
     async def reload(self) -> list[tuple[Address, Route]]:
         """Retire the hosts of registered classes whose code or configuration is outdated; try broken classes again.
@@ -125,11 +126,11 @@ class CoordinatorActor:
         for agent in registry.agents if registry is not None else ():
             code = Code.of(agent)
             await self._state.register(code)
-            for host in self._state.hosts:
-                if host.address is not None and host.address.agent_type == agent.agent_type:
-                    route = await self._retire_outdated(host.address, code)
+            for placement in self._state.hosts.placements():
+                if placement.address.agent_type == agent.agent_type:
+                    route = await self._retire_outdated(placement.address, code)
                     if route is not None:
-                        retired.append((host.address, route))
+                        retired.append((placement.address, route))
         return retired
 
     async def problems(self) -> dict[str, str]:
@@ -154,7 +155,7 @@ class CoordinatorActor:
         hosts, clock = self._state.hosts, self._state.clock
         route = hosts.route(address)
         if route is not None and lost is not None and route.epoch <= lost.epoch:
-            await self._pool.wait_gone(route.host_id)
+            await self._pool.wait_gone(address, route.host_id)
             route = hosts.route(address)
         if route is not None:
             return route
@@ -231,16 +232,18 @@ class CoordinatorActor:
     # -- the fleet ------------------------------------------------------------------------------------------------
 
     async def running(self) -> list[dict[str, Any]]:
-        """Return the hosts as plain values."""
+        """Return the hosts as plain values, one for each of its agents; one without an agent has ``agent`` ``None``."""
         await self._begin()
+        hosts = self._state.hosts
         return [
             {
                 "host_id": host.host_id,
                 "status": host.status.value,
-                "agent": str(host.address) if host.address else None,
+                "agent": str(placement.address) if placement is not None else None,
                 "code": f"{host.code.file}:{host.code.class_name}" if host.code else None,
             }
-            for host in self._state.hosts
+            for host in hosts
+            for placement in hosts.agents_of(host.host_id) or (None,)
         ]
 
     async def stop(self, timeout_s: float) -> None:

@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
-    from coordinator.fleet.model import Code, Loaded, ProjectView
-    from coordinator.host.agent_host import HostConfig
+    from coordinator.fleet.model import Code, Ended, Loaded, ProjectView
+    from coordinator.host.host_config import HostConfig
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
-    from podium.turn.message_loop import Ending
 
 __all__ = ["HostActor"]
 
@@ -39,7 +38,7 @@ def _announce() -> None:
 
 @ray.remote(max_restarts=0, concurrency_groups={"control": _CONTROL_CALLS})  # type: ignore[call-overload]  # Ray's stubs lack it
 class HostActor:
-    """One process for one agent. Its methods are those of `AgentHost`; arguments and results are pickled.
+    """One process for agents. Its methods are those of `AgentHost`; arguments and results are pickled.
 
     Calls that must reach a host whose agent blocks the event loop run in a separate loop and thread (``control``).
     """
@@ -63,9 +62,9 @@ class HostActor:
         return self._host.loaded
 
     @ray.method(concurrency_group="control")
-    async def retire(self) -> None:
-        """End in order after the running turn, and begin no other turn."""
-        self._host.retire()
+    async def retire(self, address: Address) -> None:
+        """End an agent in order after its running turn; it begins no other turn."""
+        self._host.retire(address)
 
     async def activate(
         self,
@@ -87,27 +86,31 @@ class HostActor:
         self._host.types_to_tell = types
 
     @ray.method(concurrency_group="control")
-    async def cancel(self, message_id: MessageId) -> None:
-        """Cancel a message; durable on return."""
-        await self._host.cancel(message_id)
+    async def cancel(self, address: Address, message_id: MessageId) -> None:
+        """Cancel a message of an agent; durable on return."""
+        await self._host.cancel(address, message_id)
 
     @ray.method(concurrency_group="control")
-    async def preempt(self, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
-        """Apply the policy of an admitted message if the agent is busy."""
-        return self._host.preempt(message_id, policy)
+    async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
+        """Apply the policy of an admitted message if its agent is busy."""
+        return self._host.preempt(address, message_id, policy)
 
     @ray.method(concurrency_group="control")
     async def ping(self) -> None:
         """Answer a liveness probe, even if the agent's code blocks."""
 
-    async def poke(self) -> None:
-        """Check the inbox for a new message."""
-        self._host.poke()
+    async def poke(self, address: Address) -> None:
+        """Have an agent check its inbox for a new message."""
+        self._host.poke(address)
 
-    async def stop(self, grace_s: float | None = None) -> None:
-        """End in order after the running turn; interrupt the turn after a grace, unless it is ``None``."""
-        self._host.stop(grace_s)
+    async def stop(self, address: Address) -> None:
+        """End an agent in order after its running turn."""
+        self._host.stop(address)
 
-    async def wait_ended(self) -> Ending:
-        """Wait for the end of the activation and return how it ended; raise if it failed."""
-        return await self._host.wait_ended()
+    async def stop_all(self, grace_s: float) -> None:
+        """End all agents in order after their running turns; interrupt turns after a grace."""
+        self._host.stop_all(grace_s)
+
+    async def wait_ended(self, seen: int) -> Sequence[Ended]:
+        """Wait for an end of an activation after those that are known, and return the new ones."""
+        return await self._host.wait_ended(seen)

@@ -19,12 +19,12 @@ from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, pr
 from podium.errors import AgentAsleep
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from chronicle.ids import MessageId
     from coordinator.fleet.background_tasks import BackgroundTasks
     from coordinator.fleet.host_table import HostTable
-    from coordinator.fleet.model import Code, Host, Loaded
+    from coordinator.fleet.model import Code, Ended, Loaded, Placement
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
 
@@ -62,7 +62,7 @@ class HostPool:
         wake_timeout_s: timeout of a call that preempts a turn.
         tasks: run the watches of hosts.
         changed: called when a host is removed.
-        lost: awaited after the removal of an assigned host that ended or died, with the cause of death, if known.
+        lost: awaited after the removal of a host that ended or died, with its agents and the cause of death, if known.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class HostPool:
         wake_timeout_s: float,
         tasks: BackgroundTasks,
         changed: Callable[[], None],
-        lost: Callable[[Host, str | None], Awaitable[None]],
+        lost: Callable[[Sequence[Placement], str | None], Awaitable[None]],
     ) -> None:
         self._table = table
         self._node_manager = node_manager
@@ -83,6 +83,7 @@ class HostPool:
         self._changed = changed
         self._lost = lost
         self._watches: dict[str, asyncio.Task[None]] = {}
+        """The tasks that end with the removal of a host."""
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, str] = {}
         """Descriptions of how hosts ended by themselves, until `take_end` removes them."""
@@ -132,8 +133,8 @@ class HostPool:
             return None
         return loaded
 
-    async def end(self, host_id: str, *, died: bool = False) -> Host | None:
-        """End a host's process and remove the host; return the host, ``None`` if it was already removed.
+    async def end(self, host_id: str, *, died: bool = False) -> Sequence[Placement] | None:
+        """End a host's process and remove the host; return its agents, ``None`` if it was already removed.
 
         If it had ended by itself, `take_end` returns how. A call during another one for the same host waits for the
         latter: the node reports the end of a process only once, and may have to wait for it.
@@ -146,10 +147,10 @@ class HostPool:
             ending = self._ending[host_id] = self._tasks.start(self._end(host_id, died=died), f"end-{host_id}")
             ending.add_done_callback(lambda _: self._ending.pop(host_id, None))
         await asyncio.wait({ending})
-        host = self._table.remove(host_id)
+        agents = self._table.remove(host_id)
         self._deaths.pop(host_id, None)
         self._changed()
-        return host
+        return agents
 
     async def _end(self, host_id: str, *, died: bool) -> None:
         try:
@@ -170,33 +171,31 @@ class HostPool:
         async with asyncio.timeout(_NODE_DEADLINE_S):
             await self._node.end_others.remote([host.host_id for host in self._table])
 
-    async def stop_all(self, timeout_s: float) -> list[Host]:
+    async def stop_all(self, timeout_s: float) -> list[Placement]:
         """End all agents in order, within the timeout, then all hosts.
 
         Returns:
-            the hosts whose agents did not end in time: their processes were killed.
+            the agents that did not end in time: their processes were killed.
         """
-        ending: dict[asyncio.Future[None], Host] = {}
         for host in self._table:
             handle = find_actor(host.host_id)
-            if host.status is HostStatus.ASSIGNED and handle is not None:
-                ending[asyncio.ensure_future(_stop(handle, timeout_s * _TURN_SHARE))] = host
-        late = (await asyncio.wait(ending, timeout=timeout_s))[1] if ending else ()
+            if handle is not None and host.host_id in self._watches:
+                handle.stop_all.remote(timeout_s * _TURN_SHARE)
+        if self._watches:
+            await asyncio.wait(list(self._watches.values()), timeout=timeout_s)
+        late = [placement for placement in self._table.placements() if placement.epoch is not None]
         for host in self._table:
             await self.end(host.host_id)
-        return [ending[stopping] for stopping in late]
+        return late
 
     # -- watch ----------------------------------------------------------------------------------------------------
 
     def watch(self, host_id: str) -> None:
-        """Watch for the end of a host that has activated an agent."""
-        task = self._tasks.start(self._watch(host_id), f"watch-{host_id}")
-        self._watches[host_id] = task
-        task.add_done_callback(lambda _: self._watches.pop(host_id, None))
-
-    def watch_of(self, host_id: str) -> asyncio.Task[None] | None:
-        """Return the task that ends with the removal of a host; ``None`` while the host is activating its agent."""
-        return self._watches.get(host_id)
+        """Watch a host that has activated an agent for ends of activations, and for its own end."""
+        if host_id not in self._watches:
+            task = self._tasks.start(self._watch(host_id), f"watch-{host_id}")
+            self._watches[host_id] = task
+            task.add_done_callback(lambda _: self._watches.pop(host_id, None))
 
     def process_ended(self, host_id: str) -> None:
         """Note that the process of a host has ended.
@@ -221,15 +220,16 @@ class HostPool:
     def _has_died(self, host_id: str) -> bool:
         return host_id in self._deaths and self._deaths[host_id].is_set()
 
-    async def wait_gone(self, host_id: str) -> None:
-        """Wait for the removal of a host whose route is stale.
+    async def wait_gone(self, address: Address, host_id: str) -> None:
+        """Wait until an agent has left a host, to which there was a route that is stale.
 
-        Most often the host is ending in order; a kill would make that look like its death.
+        Most often the activation is ending in order; a kill would make that look like the host's death.
         """
         watch = self._watches.get(host_id)
         if watch is not None:
             await asyncio.wait({watch}, timeout=_ORDERLY_END_S)
-        if host_id in self._table:
+        placement = self._table.placement(address)
+        if placement is not None and placement.host_id == host_id:
             await self._clean_up(host_id)
 
     async def _watch(self, host_id: str) -> None:
@@ -237,10 +237,14 @@ class HostPool:
         if handle is not None:
             try:
                 silence_s = self._silence_s
-                ended = self.answer_of(host_id, handle.wait_ended.remote())
-                ending = await with_probes(ended, silence_s / PROBES_PER_SILENCE, lambda: probe(handle, silence_s))
-                _log.info("agent_ended", host_id=host_id, ending=str(ending))
-            except Exception as error:  # noqa: BLE001  an activation may fail with any exception
+                ended = self.answer_of(host_id, handle.wait_ended.remote(0))
+                ends: Sequence[Ended] = await with_probes(
+                    ended, silence_s / PROBES_PER_SILENCE, lambda: probe(handle, silence_s)
+                )
+                for end in ends:
+                    _log.info("agent_ended", host_id=host_id, agent_id=str(end.address), ending=end.ending)
+                    why = end.problem
+            except Exception as error:  # noqa: BLE001  such as the failure of a probe
                 died = isinstance(error, ray.exceptions.RayActorError) or self._has_died(host_id)
                 if died:
                     _log.warning("host_died", host_id=host_id, error=str(error))
@@ -254,9 +258,9 @@ class HostPool:
     async def _clean_up(self, host_id: str, why: str | None = None, *, died: bool = False) -> None:
         if why is not None and host_id in self._table:
             self._ends[host_id] = why  # reported by the call that removes the host
-        host = await self.end(host_id, died=died)
-        if host is not None and host.address is not None:  # else another call has cleaned up
-            await self._lost(host, self.take_end(host_id))
+        agents = await self.end(host_id, died=died)
+        if agents:  # else another call has cleaned up
+            await self._lost(agents, self.take_end(host_id))
 
     # -- calls for an agent ---------------------------------------------------------------------------------------
 
@@ -266,55 +270,55 @@ class HostPool:
         handle = find_actor(route.host_id) if route is not None else None
         if handle is None:
             return False
-        handle.poke.remote()
+        handle.poke.remote(address)
         return True
 
     def tell_types(self, host_id: str, types: tuple[str, ...] | None) -> None:
-        """Set the agent types that the agent of a host may send messages to; ``None`` for any."""
+        """Set the agent types that the agents of a host may send messages to; ``None`` for any."""
         handle = find_actor(host_id)
         if handle is not None:
             handle.set_types_to_tell.remote(types)
 
-    async def retire(self, host_id: str) -> None:
-        """End a host after its running turn; it begins no other turn."""
+    async def retire(self, address: Address, host_id: str) -> None:
+        """End an agent on a host after its running turn; it begins no other turn there."""
         handle = find_actor(host_id)
         if handle is not None:
             try:
-                await handle.retire.remote()
+                await handle.retire.remote(address)
             except (AgentAsleep, ray.exceptions.RayActorError):
                 return
 
     async def wait_asleep(self, address: Address, wanted: Callable[[], bool], poll_s: float) -> None:
-        """End an agent's host after its running turn, and return when the agent has no host.
+        """End an agent after its running turn, and return when no host has it.
 
         Args:
             wanted: called before each wait; ``False`` ends the wait early.
             poll_s: interval of these calls.
         """
         stopped = None
-        while wanted() and (host := self._table.of(address)) is not None:
-            watch = self._watches.get(host.host_id)
-            if watch is None:  # the host is activating the agent
+        while wanted() and (placement := self._table.placement(address)) is not None:
+            watch = self._watches.get(placement.host_id)
+            if watch is None or placement.epoch is None:  # the host is activating the agent
                 await asyncio.sleep(LEASE_POLL_S)
                 continue
-            if stopped != host.host_id and (handle := find_actor(host.host_id)) is not None:
-                handle.stop.remote()
-                stopped = host.host_id
+            if stopped != placement.host_id and (handle := find_actor(placement.host_id)) is not None:
+                handle.stop.remote(address)
+                stopped = placement.host_id
             await asyncio.wait({watch}, timeout=poll_s)
 
     async def cancel(self, address: Address, message_id: MessageId) -> bool:
         """See `coordinator.fleet.cancellation.HostCalls`."""
-        host = self._table.of(address)
-        if host is None:
+        placement = self._table.placement(address)
+        if placement is None:
             return False
-        handle = find_actor(host.host_id)
-        if handle is None or host.host_id not in self._watches:  # the host is activating the agent, or has ended
+        handle = find_actor(placement.host_id)
+        if handle is None or placement.epoch is None:  # the host is activating the agent, or has ended
             await asyncio.sleep(LEASE_POLL_S)
             return True
         try:
-            await handle.cancel.remote(message_id)
+            await handle.cancel.remote(address, message_id)
         except (AgentAsleep, ray.exceptions.RayActorError):
-            await self.wait_gone(host.host_id)
+            await self.wait_gone(address, placement.host_id)
         return True
 
     async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> MessageId | None:
@@ -325,7 +329,7 @@ class HostPool:
             return None
         try:
             async with asyncio.timeout(self._wake_timeout_s):
-                stopped: MessageId | None = await handle.preempt.remote(message_id, policy)
+                stopped: MessageId | None = await handle.preempt.remote(address, message_id, policy)
         except (AgentAsleep, ray.exceptions.RayActorError):
             return None
         return stopped
@@ -343,11 +347,3 @@ async def _death_of(handle: Any) -> str:
                 except ray.exceptions.RayActorError as error:
                     return str(error)
     return ""
-
-
-async def _stop(handle: Any, grace_s: float) -> None:
-    try:
-        await handle.stop.remote(grace_s)
-        await handle.wait_ended.remote()
-    except ray.exceptions.RayError:
-        return

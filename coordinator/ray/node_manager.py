@@ -24,7 +24,7 @@ from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import unmount_workspace
 from chronicle.fuse.zygote import launcher
 from coordinator.fleet.background_tasks import BackgroundTasks
-from coordinator.host.agent_host import HostConfig
+from coordinator.host.host_config import HostConfig
 from coordinator.host.path_locks import PathLocks
 from coordinator.host.process_exit import OomKills, WatchedProcess, describe_end, last_words
 from coordinator.host.process_marks import Mark, end_marked

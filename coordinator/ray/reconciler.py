@@ -14,7 +14,7 @@ import structlog
 
 from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
-from coordinator.fleet.model import Assign, Host, HostStatus, ProjectView, Retire, Route, StartHost
+from coordinator.fleet.model import Assign, Host, HostStatus, Placement, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
 from coordinator.fleet.wake_retries import WakeRetries, may_pass
 from coordinator.ray.cluster import cause_of, find_actor, lives
@@ -24,6 +24,8 @@ from podium.errors import HostDied, InvalidAddress
 from podium.messages.courier import Courier
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.ids import SessionId
     from chronicle.journal.records import Lease, Session
     from coordinator.fleet.background_tasks import BackgroundTasks
@@ -108,10 +110,10 @@ class Reconciler:
         The lease of an agent whose process had to be killed is released: so the next activation counts no attempt.
         """
         self._stopping = True
-        for host in await self._pool.stop_all(timeout_s):
-            if host.address is not None and host.epoch is not None:
-                session = await asyncio.to_thread(find_session, self._state.store, host.address)
-                await self._release(session.session_id, host.epoch)
+        for placement in await self._pool.stop_all(timeout_s):
+            if placement.epoch is not None:
+                session = await asyncio.to_thread(find_session, self._state.store, placement.address)
+                await self._release(session.session_id, placement.epoch)
 
     async def poke(self, address: Address) -> bool:
         """Have an agent check its inbox; wake it if it has pending messages.
@@ -139,14 +141,14 @@ class Reconciler:
             _log.warning("inbox_not_read", agent_id=str(address), error=str(error))
             self._retries.failed(address)
 
-    async def host_lost(self, host: Host, how: str | None) -> None:
-        """Handle the end or death of a host: wake its agent again if it has pending messages."""
-        address = host.address
-        assert address is not None, "it was given to an agent"
-        self._state.hosts.note_death(address, how)
+    async def agents_lost(self, agents: Sequence[Placement], how: str | None) -> None:
+        """Handle the end or death of the host of agents: wake those that have pending messages again."""
+        for placement in agents:
+            self._state.hosts.note_death(placement.address, how)
         if not self._stopping:
-            await self._poke_or_retry(address)
-            await self._withdrawals.forget_settled(address)
+            for placement in agents:
+                await self._poke_or_retry(placement.address)
+                await self._withdrawals.forget_settled(placement.address)
 
     # -- act ------------------------------------------------------------------------------------------------------
 
@@ -199,7 +201,7 @@ class Reconciler:
             async with asyncio.timeout(self._config.wake_timeout_s):
                 death = hosts.death_of(address)
                 known, config = self._state.known, self._state.config_of(address.agent_type)
-                hosts.activating(host_id, config)
+                hosts.activating(host_id, address, config)
                 project = ProjectView(config, known.types_to_tell)
                 activating = handle.activate.remote(address, lease, unclean, death, withdrawn, project)
                 turn = await self._pool.answer_of(host_id, activating)
@@ -212,7 +214,7 @@ class Reconciler:
             return
         hosts.note_death(address, None)
         self._retries.forget(address)
-        hosts.activated(host_id, lease.epoch, turn)
+        hosts.activated(host_id, address, lease.epoch, turn)
         if self._state.known is not known:  # registered meanwhile
             self._pool.tell_types(host_id, self._state.known.types_to_tell)
         self._state.progressed()
@@ -259,5 +261,6 @@ class Reconciler:
         except InvalidAddress:
             return
         loaded = await self._pool.ask_loaded(lease.holder)
-        self._state.hosts.add(Host(lease.holder, None, "", HostStatus.ASSIGNED, address, loaded, epoch=lease.epoch))
+        self._state.hosts.add(Host(lease.holder, None, "", HostStatus.ASSIGNED, loaded))
+        self._state.hosts.place(Placement(lease.holder, address, epoch=lease.epoch))
         self._pool.watch(lease.holder)

@@ -23,9 +23,9 @@ __all__ = ["RouteCache"]
 
 
 class RouteCache:
-    """The latest used route to each agent, and the delivery channel to its host.
+    """The latest used route to each agent, and the delivery channel to each host, which its agents share.
 
-    Both are removed when the connection ends, as it does with the host. So a sleeping agent takes no memory.
+    A route is removed when the connection of its host ends. So an agent that sleeps takes no memory.
 
     Args:
         sockets: directory of the hosts' sockets.
@@ -34,12 +34,18 @@ class RouteCache:
     def __init__(self, sockets: Path) -> None:
         self._sockets = sockets
         self._routes: dict[Address, Route] = {}
-        self._channels: dict[Address, tuple[Route, DeliveryChannel]] = {}
+        self._newest: dict[Address, Route] = {}
+        """The latest route to each agent that was used for a delivery."""
+        self._stale: set[Address] = set()
+        """The agents whose newest route was dropped."""
+        self._channels: dict[str, DeliveryChannel] = {}
+        self._agents: dict[str, set[Address]] = {}
+        """The agents for which the channel of a host is used, by host."""
         self._uses: Counter[Address] = Counter()
 
     def __len__(self) -> int:
         """Return the number of agents with a route or a channel."""
-        return len(self._routes.keys() | self._channels.keys())
+        return len(self._routes.keys() | self._newest.keys())
 
     def get(self, address: Address) -> Route | None:
         """Return the route to an agent, if it is known."""
@@ -60,37 +66,65 @@ class RouteCache:
             self._forget_unused(address)
 
     def channel(self, address: Address, route: Route) -> DeliveryChannel:
-        """Return the channel to a route's host; this breaks off deliveries at a host of an earlier epoch.
+        """Return the channel to a route's host; this breaks off the agent's deliveries at a host of an earlier epoch.
 
         Raises:
             AgentAsleep: the route is of an earlier epoch than the one that is used now.
         """
-        if address in self._channels:
-            newest, channel = self._channels[address]
-            if newest.epoch > route.epoch and not channel.closing:  # epochs begin anew with an agent that was deleted
+        newest = self._newest.get(address)
+        if newest is not None:
+            if newest.epoch > route.epoch and address not in self._stale:  # epochs begin anew after a deletion
                 raise AgentAsleep(f"host {route.host_id} of {address} was replaced by {newest.host_id}")
             if newest.host_id != route.host_id:
-                channel.abort()
-            elif not channel.closing:
-                return channel
-        channel = DeliveryChannel(self._sockets / route.host_id, on_end=lambda: self._forget_unused(address))
-        self._channels[address] = route, channel
+                if newest.host_id in self._channels:
+                    self._channels[newest.host_id].abort(address)
+                self._leave(address, newest.host_id)
+        self._newest[address] = route
+        self._stale.discard(address)
+        self._agents.setdefault(route.host_id, set()).add(address)
+        channel = self._channels.get(route.host_id)
+        if channel is None or channel.is_over:
+            path = self._sockets / route.host_id
+            channel = DeliveryChannel(path, on_end=lambda: self._ended(route.host_id, channel))
+            self._channels[route.host_id] = channel
         return channel
 
     def drop(self, address: Address, route: Route) -> None:
-        """Remove a stale route; its channel is closed after the running deliveries."""
+        """Remove a stale route; a channel that no other agent uses is closed after the running deliveries."""
         if self._routes.get(address) == route:
             del self._routes[address]
-        newest, channel = self._channels.get(address, (None, None))
-        if channel is not None and newest is not None and newest.host_id == route.host_id:
-            channel.close()
+        newest = self._newest.get(address)
+        if newest is not None and newest.host_id == route.host_id:
+            self._stale.add(address)
+            self._leave(address, newest.host_id)
         self._forget_unused(address)
+
+    def _leave(self, address: Address, host_id: str) -> None:
+        agents = self._agents.get(host_id, set())
+        agents.discard(address)
+        if not agents:
+            self._agents.pop(host_id, None)
+            if host_id in self._channels:
+                self._channels[host_id].close()
+
+    def _ended(self, host_id: str, channel: DeliveryChannel | None) -> None:
+        """Forget a channel whose connection has ended, and the agents that are not in use."""
+        if self._channels.get(host_id) is channel:
+            del self._channels[host_id]
+            for address in list(self._agents.get(host_id, ())):
+                self._forget_unused(address)
 
     def _forget_unused(self, address: Address) -> None:
         if self._uses[address]:
             return
         del self._uses[address]
-        _, channel = self._channels.get(address, (None, None))
-        if channel is None or not channel.connected:
-            self._channels.pop(address, None)
+        newest = self._newest.get(address)
+        channel = self._channels.get(newest.host_id) if newest is not None else None
+        if newest is None or channel is None or not channel.connected or address in self._stale:
             self._routes.pop(address, None)
+            self._newest.pop(address, None)
+            self._stale.discard(address)
+            if newest is not None:
+                self._leave(address, newest.host_id)
+                if newest.host_id not in self._agents and (channel is None or not channel.connected):
+                    self._channels.pop(newest.host_id, None)

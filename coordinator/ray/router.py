@@ -340,7 +340,7 @@ class Router:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
         async with (
-            aclosing(channel.deliver(message.message_id)) as batches,
+            aclosing(channel.deliver(address, message.message_id)) as batches,
             aclosing(with_ticks(batches, _POSITION_EVERY_S)) as ticks,
         ):
             async for batch in ticks:

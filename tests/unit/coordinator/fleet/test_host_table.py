@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Route
+from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement, Route
 from podium.address import Address
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 HELLO = Code("/agents/hello.py", "Hello", "hello")
 LOADED = Loaded(HELLO, (HELLO.file,), "1")
-ALICE = Address("hello", "alice")
+ALICE, BOB = Address("hello", "alice"), Address("hello", "bob")
 
 
 def test_there_is_a_route_from_activation_to_removal() -> None:
@@ -22,19 +22,43 @@ def test_there_is_a_route_from_activation_to_removal() -> None:
     table.add(Host("h1", HELLO, "1", HostStatus.STARTING))
     table.warm("h1", LOADED)
     table.assign("h1", ALICE)
-    assert table.of(ALICE) == table["h1"]
+    assert table.placement(ALICE) == Placement("h1", ALICE)
     assert table.route(ALICE) is None, "it still activates the agent"
-    table.activated("h1", 3, 7)
+    table.activated("h1", ALICE, 3, 7)
     assert table.route(ALICE) == Route("h1", 3, 7, LOADED)
-    assert table.remove("h1") is not None
+    assert table.remove("h1") == [Placement("h1", ALICE, None, 3, 7)]
     assert (table.route(ALICE), table.remove("h1"), "h1" in table) == (None, None, False)
 
 
 def test_a_host_that_was_removed_does_not_come_back() -> None:
     table = HostTable()
     table.warm("h1", LOADED)
-    table.activated("h1", 1, 0)
+    table.activated("h1", ALICE, 1, 0)
     assert list(table) == []
+
+
+def test_a_host_may_have_several_agents() -> None:
+    table = HostTable()
+    table.add(Host("h1", HELLO, "1", HostStatus.WARM, LOADED))
+    for number, address in enumerate((ALICE, BOB)):
+        table.assign("h1", address)
+        table.activating("h1", address, "{}")
+        table.activated("h1", address, 1, number)
+    assert table.route(ALICE) == Route("h1", 1, 0, LOADED, "{}")
+    assert table.route(BOB) == Route("h1", 1, 1, LOADED, "{}")
+    assert [placement.address for placement in table.agents_of("h1")] == [ALICE, BOB]
+    assert [placement.address for placement in table.remove("h1") or ()] == [ALICE, BOB]
+    assert (list(table.placements()), table.agents_of("h1")) == ([], [])
+
+
+def test_an_agent_that_has_another_host_is_not_changed_by_its_last_one() -> None:
+    table = HostTable()
+    for host_id in ("h1", "h2"):
+        table.add(Host(host_id, HELLO, "1", HostStatus.WARM, LOADED))
+    table.assign("h2", ALICE)
+    table.activating("h1", ALICE, "{}")
+    table.activated("h1", ALICE, 1, 0)
+    assert table.placement(ALICE) == Placement("h2", ALICE)
 
 
 def test_a_death_is_told_until_another_host_has_activated_the_agent() -> None:

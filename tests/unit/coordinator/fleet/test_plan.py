@@ -110,7 +110,7 @@ def test_carrying_the_plan_out_ends_in_peace(there: list[Host], wanted: list[Add
                 case Assign(host_id, address):
                     assert pool[host_id].status is HostStatus.WARM
                     assert pool[host_id].code_stamp == "1"
-                    pool[host_id] = Host(host_id, HELLO, "1", HostStatus.ASSIGNED, address)
+                    pool[host_id] = Host(host_id, HELLO, "1", HostStatus.ASSIGNED)
                     waiting.remove((address, HELLO))
                     served.append(address)
                 case Retire(host_id):

@@ -28,7 +28,7 @@ DEADLINE_S = 60
 class Pool:
     """The processes of hosts: they take note of what they are told."""
 
-    async def retire(self, host_id: str) -> None:
+    async def retire(self, address: Address, host_id: str) -> None:
         pass
 
 
@@ -38,7 +38,7 @@ class Config:
     wake_timeout_s = 2.0 * DEADLINE_S
 
 
-def coordinator_of(host: Host, monkeypatch: pytest.MonkeyPatch) -> Any:
+def coordinator_of(host: Host, monkeypatch: pytest.MonkeyPatch, address: Address = ALICE) -> Any:
     """A coordinator without Ray, with one host that was given to an agent."""
 
     async def begun(_: object) -> None:
@@ -50,6 +50,7 @@ def coordinator_of(host: Host, monkeypatch: pytest.MonkeyPatch) -> Any:
     made._config, made._pool = Config, Pool()
     made._state = FleetState(MemoryJournalStore(), ManualClock(), IdSource())
     made._state.hosts.add(host)
+    made._state.hosts.assign(host.host_id, address)
     return made
 
 
@@ -61,7 +62,7 @@ async def test_a_host_that_is_just_being_given_an_agent_is_judged(
     file.write_text("first = 1\n")
     code = Code(str(file), "Agent", "hello")
     loaded = Loaded(code, (str(file),), CodeStamps().of([str(file)]))
-    host = Host("host_1", code, loaded.stamp, HostStatus.ASSIGNED, ALICE, loaded)
+    host = Host("host_1", code, loaded.stamp, HostStatus.ASSIGNED, loaded)
     coordinator = coordinator_of(host, monkeypatch)
     request = coordinator._state.requests.add(ALICE, code)
     if edited:
@@ -73,7 +74,7 @@ async def test_a_host_that_is_just_being_given_an_agent_is_judged(
     for _ in range(3):
         await asyncio.to_thread(lambda: None)
     route = Route("host_1", 1, 0, loaded)
-    coordinator._state.hosts.activated("host_1", 1, 0)
+    coordinator._state.hosts.activated("host_1", ALICE, 1, 0)
     coordinator._state.requests.fulfil(ALICE, request, route)
     assert await asyncio.wait_for(retiring, DEADLINE_S) == route
 
@@ -85,16 +86,16 @@ async def test_a_host_that_activates_an_agent_with_an_earlier_configuration_is_j
     file.write_text("first = 1\n")
     code = Code(str(file), "Agent", "hello")
     loaded = Loaded(code, (str(file),), CodeStamps().of([str(file)]))
-    coordinator = coordinator_of(Host("host_1", code, loaded.stamp, HostStatus.ASSIGNED, ALICE, loaded), monkeypatch)
+    coordinator = coordinator_of(Host("host_1", code, loaded.stamp, HostStatus.ASSIGNED, loaded), monkeypatch)
     state = coordinator._state
     request = state.requests.add(ALICE, code)
-    state.hosts.activating("host_1", state.config_of("hello"))
+    state.hosts.activating("host_1", ALICE, state.config_of("hello"))
     assert await asyncio.wait_for(coordinator.prepare(ALICE, code), DEADLINE_S) is None
     state.known = KnownAgents(Registry([RegisteredAgent("hello", str(file), "Agent", {"model": "large"})]))
     reloading = asyncio.create_task(coordinator.reload())
     for _ in range(3):
         await asyncio.to_thread(lambda: None)
-    state.hosts.activated("host_1", 1, 0)
+    state.hosts.activated("host_1", ALICE, 1, 0)
     route = Route("host_1", 1, 0, loaded, "{}")
     state.requests.fulfil(ALICE, request, route)
     assert await asyncio.wait_for(reloading, DEADLINE_S) == [(ALICE, route)]
@@ -104,7 +105,7 @@ async def test_an_agent_that_waits_for_a_host_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = Code(str(tmp_path / "agent.py"), "Agent", "hello")
-    other = Host("host_1", code, "", HostStatus.ASSIGNED, Address("hello", "bob"), None)
-    coordinator = coordinator_of(other, monkeypatch)
+    other = Host("host_1", code, "", HostStatus.ASSIGNED)
+    coordinator = coordinator_of(other, monkeypatch, Address("hello", "bob"))
     coordinator._state.requests.add(ALICE, code)
     assert await asyncio.wait_for(coordinator.prepare(ALICE, code), DEADLINE_S) is None

@@ -15,6 +15,7 @@ import pytest
 from chronicle.errors import NotFound
 from chronicle.ids import MessageId
 from coordinator.host.delivery import DeliveryChannel, DeliveryServer
+from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class UsersError(PodiumError):
     """An error of a class that a user derived from ours, which may not exist at the edge."""
 
 
+ALICE, BOB = Address("greeter", "alice"), Address("greeter", "bob", "acme")
 END: Frame = {"type": "turn_end", "turn": 1}
 
 
@@ -40,6 +42,7 @@ class Host:
         self.path = path
         self.pulled: dict[str, int] = {}
         self.ended: set[str] = set()
+        self.receivers: dict[str, Address] = {}
         self.go_on = asyncio.Event()
         self.raises: Exception | None = None
         self.frames = 2
@@ -55,7 +58,8 @@ class Host:
         channel.close()
         await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
 
-    async def _deliver(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+    async def _deliver(self, address: Address, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+        self.receivers[message_id] = address
         try:
             if self.raises is not None:
                 raise self.raises
@@ -68,8 +72,8 @@ class Host:
             self.ended.add(message_id)
 
 
-async def _all(channel: DeliveryChannel, name: str) -> list[Frame]:
-    return [frame async for batch in channel.deliver(MessageId(name)) for frame in batch]
+async def _all(channel: DeliveryChannel, name: str, address: Address = ALICE) -> list[Frame]:
+    return [frame async for batch in channel.deliver(address, MessageId(name)) for frame in batch]
 
 
 async def _until(true: Any) -> None:
@@ -207,18 +211,21 @@ async def test_a_host_is_not_taken_for_gone_when_this_process_cannot_connect(
     await host.closed(channel)
 
 
-async def test_an_aborted_channel_passes_on_nothing_of_its_host(tmp_path: Path) -> None:
+async def test_nothing_is_passed_on_of_an_agent_that_another_host_has(tmp_path: Path) -> None:
     host = Host(tmp_path / "host")
     channel = await host.start()
-    frames = channel.deliver(MessageId("a"))
+    of_bob = asyncio.ensure_future(_all(channel, "b", BOB))
+    frames = channel.deliver(ALICE, MessageId("a"))
     await anext(frames)
     await _until(lambda: host.pulled["a"] == 2)  # the second batch has been sent, and may have come
-    channel.abort()
+    channel.abort(ALICE)
     with pytest.raises(HostDied):
         await anext(frames)
-    with pytest.raises(AgentAsleep):
-        await _all(channel, "b")
     await _until(lambda: "a" in host.ended)
+    host.go_on.set()
+    async with asyncio.timeout(DEADLINE_S):
+        assert (await of_bob)[-1] == END, "the host's other agents go on"
+    assert host.receivers == {"a": ALICE, "b": BOB}
     await host.closed(channel)
 
 
@@ -227,7 +234,7 @@ async def test_a_slow_reader_delays_only_its_own_delivery(tmp_path: Path) -> Non
     channel = await host.start()
     host.frames = 100
     host.go_on.set()
-    async with asyncio.timeout(DEADLINE_S), aclosing(channel.deliver(MessageId("slow"))) as slow:
+    async with asyncio.timeout(DEADLINE_S), aclosing(channel.deliver(ALICE, MessageId("slow"))) as slow:
         await anext(slow)
         assert len(await _all(channel, "quick")) == 101
         assert host.pulled["slow"] < 10
@@ -238,7 +245,7 @@ async def test_a_slow_reader_delays_only_its_own_delivery(tmp_path: Path) -> Non
 async def test_a_reader_that_goes_ends_its_delivery(tmp_path: Path) -> None:
     host = Host(tmp_path / "host")
     channel = await host.start()
-    async with aclosing(channel.deliver(MessageId("a"))) as frames:
+    async with aclosing(channel.deliver(ALICE, MessageId("a"))) as frames:
         await anext(frames)
     await _until(lambda: "a" in host.ended)
     await host.closed(channel)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import ray
 
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import Host, HostStatus
+from coordinator.fleet.model import Ended, Host, HostStatus, Placement
 from coordinator.ray import host_pool
 from coordinator.ray.host_pool import HostPool
 from podium.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 DEADLINE_S = 30
 ALICE = Address("greeter", "alice")
@@ -42,18 +45,19 @@ class Fleet:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.node = Node()
         self.table = HostTable()
-        self.lost: list[tuple[Address | None, str | None]] = []
+        self.lost: list[tuple[Address, str | None]] = []
         self.removed_at_change: list[bool] = []
         monkeypatch.setattr(host_pool, "find_actor", lambda _: self.node)
         self.pool = HostPool(self.table, "node", 60.0, 60.0, BackgroundTasks(), self._changed, self._lost)
         self.pool.find_node()
-        self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED, ALICE, epoch=1))
+        self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED))
+        self.table.place(Placement("host_1", ALICE, epoch=1))
 
     def _changed(self) -> None:
         self.removed_at_change.append("host_1" not in self.table)
 
-    async def _lost(self, host: Host, how: str | None) -> None:
-        self.lost.append((host.address, how))
+    async def _lost(self, agents: Sequence[Placement], how: str | None) -> None:
+        self.lost.extend((placement.address, how) for placement in agents)
 
 
 async def test_a_sender_that_notices_the_end_while_the_process_still_dies_does_not_hide_its_cause(
@@ -62,7 +66,7 @@ async def test_a_sender_that_notices_the_end_while_the_process_still_dies_does_n
     fleet = Fleet(monkeypatch)
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
         for _ in range(2):  # the watch of the host, and a sender whose connection broke
-            _ = tasks.create_task(fleet.pool.wait_gone("host_1"))
+            _ = tasks.create_task(fleet.pool.wait_gone(ALICE, "host_1"))
         while not fleet.node.calls:
             await asyncio.sleep(0)
         fleet.node.ended.set()
@@ -77,16 +81,16 @@ async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_remove
 ) -> None:
     fleet = Fleet(monkeypatch)
 
-    async def wait_ended() -> Any:
-        raise RuntimeError("its state does not fit")
+    async def wait_ended(_: int) -> Any:
+        return [Ended(1, ALICE, "failed", "RuntimeError: its state does not fit")]
 
     fleet.node.wait_ended = type("Method", (), {"remote": staticmethod(wait_ended)})  # type: ignore[attr-defined]
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
-        _ = tasks.create_task(fleet.pool.wait_gone("host_1"))
+        _ = tasks.create_task(fleet.pool.wait_gone(ALICE, "host_1"))
         while not fleet.node.calls:
             await asyncio.sleep(0)
         fleet.pool.watch("host_1")
-        while fleet.pool.watch_of("host_1") is not None and not fleet.pool._ends:
+        while not fleet.pool._ends:
             await asyncio.sleep(0)
         fleet.node.ended.set()
     assert fleet.lost == [(ALICE, "RuntimeError: its state does not fit")]
@@ -100,7 +104,7 @@ async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.
     unavailable = ray.exceptions.ActorUnavailableError("its connection broke", None)
     answers = iter([unavailable, ray.exceptions.RayActorError(error_msg="the node was running low on memory")])
 
-    async def wait_ended() -> Any:
+    async def wait_ended(_: int) -> Any:
         raise unavailable
 
     async def ping() -> None:

@@ -16,7 +16,7 @@ from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.model import Code, Host, HostStatus
+from coordinator.fleet.model import Code, Host, HostStatus, Placement
 from coordinator.fleet.state import FleetState
 from coordinator.ray import reconciler as module
 from coordinator.ray.reconciler import Reconciler
@@ -44,7 +44,7 @@ class Pool:
     """The hosts' processes: none can be started, and those that are stopped are late."""
 
     def __init__(self) -> None:
-        self.late: list[Host] = []
+        self.late: list[Placement] = []
         self.failure: Exception = HostDied("it died")
 
     def poke(self, _: Address) -> bool:
@@ -62,7 +62,7 @@ class Pool:
     async def start(self, host_id: str, _: Code) -> Any:
         raise self.failure
 
-    async def stop_all(self, _: float) -> list[Host]:
+    async def stop_all(self, _: float) -> list[Placement]:
         return self.late
 
 
@@ -101,7 +101,8 @@ class Fleet:
         """Have an agent's wake fail for good: its hosts die."""
         request = self.state.requests.add(address, self.code)
         while not request.route.done():
-            self.state.hosts.add(Host("host_1", self.code, "", HostStatus.ASSIGNED, address))
+            self.state.hosts.add(Host("host_1", self.code, "", HostStatus.WARM))
+            self.state.hosts.assign("host_1", address)
             await self.loop._wake("host_1", address, request)
             self.state.hosts.remove("host_1")
         error = request.route.exception()
@@ -119,7 +120,7 @@ async def test_the_leases_of_all_tenants_are_released_for_hosts_that_had_to_be_k
     for address in (ALICE, BOB):
         fleet.admit(address)
         epoch = fleet.lease(address, f"host_{address.key}").epoch
-        fleet.pool.late.append(Host(f"host_{address.key}", None, "", HostStatus.ASSIGNED, address=address, epoch=epoch))
+        fleet.pool.late.append(Placement(f"host_{address.key}", address, epoch=epoch))
     fleet.pool.late.reverse()
     await fleet.loop.end_agents(1.0)
     for address in (ALICE, BOB):
@@ -164,7 +165,7 @@ async def test_an_inbox_that_cannot_be_read_when_a_host_ends_is_read_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(fleet.store, "sessions_with_pending", fail)
-        await fleet.loop.host_lost(Host("host_1", None, "", HostStatus.ASSIGNED, ALICE, epoch=1), None)
+        await fleet.loop.agents_lost([Placement("host_1", ALICE, epoch=1)], None)
     assert fleet.wanted == []
     fleet.clock.advance(15)
     await fleet.loop._retry_wakes()

@@ -61,7 +61,7 @@ class Host:
 async def deliver(cache: RouteCache, address: Address, route: Route) -> None:
     with cache.in_use(address):
         cache.put(address, route)
-        async with aclosing(cache.channel(address, route).deliver(MessageId("m"))) as batches:
+        async with aclosing(cache.channel(address, route).deliver(address, MessageId("m"))) as batches:
             assert [batch async for batch in batches] == [[END]]
 
 
@@ -95,14 +95,37 @@ async def test_the_host_that_is_used_now_stays_when_an_earlier_one_ends(tmp_path
         await deliver(cache, ALICE, old.route)
         new.route = Route("host_new", 2, 0)
         with cache.in_use(ALICE):
-            stale = cache.channel(ALICE, old.route).deliver(MessageId("m"))
+            stale = cache.channel(ALICE, old.route).deliver(ALICE, MessageId("m"))
             cache.put(ALICE, new.route)
             current = cache.channel(ALICE, new.route)
-            assert [batch async for batch in current.deliver(MessageId("m"))] == [[END]]
+            assert [batch async for batch in current.deliver(ALICE, MessageId("m"))] == [[END]]
             with pytest.raises((HostDied, AgentAsleep)):
                 await anext(stale)
             cache.drop(ALICE, old.route)
             old.sleep()
         assert cache.get(ALICE) == new.route
         assert cache.channel(ALICE, new.route) is current
+    await until(lambda: len(cache) == 0)
+
+
+async def test_the_agents_of_a_host_share_its_connection(tmp_path: Path) -> None:
+    cache = RouteCache(tmp_path)
+    agents = [Address("greeter", str(number)) for number in range(3)]
+    async with Host(tmp_path, "host_many") as many, Host(tmp_path, "host_other") as other:
+        for address in agents:
+            await deliver(cache, address, many.route)
+        shared = cache.channel(agents[0], many.route)
+        assert [cache.channel(address, many.route) for address in agents] == [shared] * 3
+        other.route = Route("host_other", 2, 0)
+        await deliver(cache, agents[0], other.route)
+        with cache.in_use(agents[1]):
+            cache.drop(agents[1], many.route)
+        assert cache.get(agents[1]) is None
+        await deliver(cache, agents[2], many.route)
+        assert shared.connected, "for the agent that is left"
+        assert cache.get(agents[0]) == other.route
+        with cache.in_use(agents[2]):
+            cache.drop(agents[2], many.route)
+        await until(lambda: not shared.connected)
+        assert len(cache) == 1
     await until(lambda: len(cache) == 0)

@@ -39,7 +39,7 @@ class Host:
         self.go_on = asyncio.Event()
         self.server = DeliveryServer(self._deliver)
 
-    async def _deliver(self, _: MessageId) -> AsyncGenerator[list[Frame], None]:
+    async def _deliver(self, _: Address, __: MessageId) -> AsyncGenerator[list[Frame], None]:
         yield [{"type": "turn_start", "turn": 1}]
         await self.go_on.wait()
         yield [{"type": "message_update", "delta": "of a stale host"}]

@@ -1,0 +1,38 @@
+"""The configuration of a host's process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["HostConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostConfig:
+    """The configuration of a host, fixed for its life."""
+
+    host_id: str
+    journal: str
+    """Path of the journal's database."""
+    blobs_url: str
+    layers: str
+    """The node's directory of workspace layers."""
+    home_id: str
+    home_identity: str
+    """`coordinator.home.Home.identity`."""
+    workspaces: str
+    """Absolute directory of agents' workspace paths; see `coordinator.host.workspace_paths`."""
+    path_locks: str
+    """The node's directory of lock files of workspace paths."""
+    link: str
+    """Symlink to the agent's workspace path, dangling before the activation; ``AGENT_WORKSPACE`` until then."""
+    zygote_socket: str
+    presentation: Literal["fuse", "dir"]
+    logs: str
+    """Directory of the agents' logs."""
+    lease_ttl_s: float
+    last_words: str
+    """Path of a file that this process writes before it ends itself."""
+    deliveries: str
+    """Path of the Unix socket for deliveries; see `coordinator.host.delivery`."""
