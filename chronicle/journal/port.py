@@ -404,6 +404,19 @@ class JournalStore(Protocol):
         """Release the lease; does nothing if it is no longer held under that epoch."""
         ...
 
+    def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> Sequence[SessionId]:
+        """Extend leases, each given by its session and epoch, to ``now_ms + ttl_ms`` in one transaction.
+
+        Returns:
+            the sessions whose leases were acquired by another holder, or released, or that do not exist; the others'
+            leases are extended all the same.
+        """
+        ...
+
+    def release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
+        """Release leases, each given by its session and epoch, in one transaction; each as `release_lease` does."""
+        ...
+
     def lease(self, session_id: SessionId) -> Lease | None:
         """Return the lease as last acquired, expired or not; ``None`` if released or never acquired."""
         ...

@@ -10,6 +10,8 @@ from chronicle.journal.memory.tables import Tables
 from chronicle.journal.records import Lease
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.ids import SessionId
 
 __all__ = ["Leases"]
@@ -46,6 +48,23 @@ class Leases(Tables):
             session = self._sessions.get(session_id)
             if session is not None and session.lease is not None and session.lease.epoch == epoch:
                 session.lease = None
+
+    def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> Sequence[SessionId]:
+        """Extend leases, each given by its session and epoch, to ``now_ms + ttl_ms`` in one transaction."""
+        stale: list[SessionId] = []
+        with self._open():
+            for session_id, epoch in leases:
+                session = self._sessions.get(session_id)
+                if session is None or session.lease is None or session.lease.epoch != epoch:
+                    stale.append(session_id)
+                else:
+                    session.lease = replace(session.lease, expires_ms=now_ms + ttl_ms)
+        return stale
+
+    def release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
+        """Release leases, each given by its session and epoch, in one transaction."""
+        for session_id, epoch in leases:
+            self.release_lease(session_id, epoch)
 
     def lease(self, session_id: SessionId) -> Lease | None:
         """Return the lease as last acquired; ``None`` if released or never acquired."""

@@ -420,6 +420,22 @@ class SqlJournalStore:
         with self._db.writing() as db:
             db.execute("UPDATE session SET holder = NULL WHERE session_id = ? AND epoch = ?", (session_id, epoch))
 
+    def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> Sequence[SessionId]:
+        """Extend leases, each given by its session and epoch, to ``now_ms + ttl_ms`` in one transaction."""
+        extend = "UPDATE session SET expires_ms = ? WHERE session_id = ? AND epoch = ? AND holder IS NOT NULL"
+        with self._db.writing() as db:
+            return [  # sorted, so that concurrent calls lock rows in one order
+                session_id
+                for session_id, epoch in sorted(leases)
+                if not db.changed(extend, (now_ms + ttl_ms, session_id, epoch))
+            ]
+
+    def release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
+        """Release leases, each given by its session and epoch, in one transaction."""
+        with self._db.writing() as db:
+            for session_id, epoch in sorted(leases):
+                db.execute("UPDATE session SET holder = NULL WHERE session_id = ? AND epoch = ?", (session_id, epoch))
+
     def lease(self, session_id: SessionId) -> Lease | None:
         """Return the lease as last acquired; ``None`` if released or never acquired."""
         with self._db.reading() as db:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import LeaseHeld, StaleEpoch
+from chronicle.ids import SessionId
 from chronicle.journal.records import MessageStatus, Outcome, Settlement
 from chronicle.testing.journal_contract.writer import NOW_MS, TTL_MS, Contract, Writer
 
@@ -57,6 +58,23 @@ class LeaseContract(Contract):
         store.release_lease(session_id, 2)
         with pytest.raises(StaleEpoch):
             store.renew_lease(session_id, 2, NOW_MS, TTL_MS)
+
+    def test_leases_are_renewed_and_released_together(self, store: JournalStore) -> None:
+        held, taken, given_back = (Writer.on(store, name).session.session_id for name in ("a/1", "a/2", "a/3"))
+        for session_id in (held, taken, given_back):
+            store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS)
+        other = store.acquire_lease(taken, "host b", NOW_MS, TTL_MS, takeover=True)
+        store.release_lease(given_back, 1)
+        missing = SessionId("ses_missing")
+        asked = [(session_id, 1) for session_id in (held, taken, given_back, missing)]
+        assert set(store.renew_leases(asked, NOW_MS + 5, TTL_MS)) == {taken, given_back, missing}
+        renewed = self.other_handle(store).lease(held)
+        assert renewed is not None
+        assert (renewed.holder, renewed.epoch, renewed.expires_ms) == ("host a", 1, NOW_MS + 5 + TTL_MS)
+        assert (store.lease(taken), store.lease(given_back)) == (other, None)
+        assert store.renew_leases([], NOW_MS, TTL_MS) == []
+        store.release_leases(asked)
+        assert (store.lease(held), store.lease(taken)) == (None, other)
 
     def test_one_of_many_gets_the_lease(self, store: JournalStore) -> None:
         session_id = Writer.on(store).session.session_id
