@@ -1,7 +1,7 @@
-"""Commits of coroutines: direct, or grouped, so that all agents of a process share syncs to disk.
+"""Commits and steps of coroutines: direct, or grouped, so that all agents of a process share syncs to disk.
 
-In group commit one thread writes. Commits that arrive while it waits for the disk are queued, and it writes all of them
-in the next transaction. A lone commit costs two thread switches. None of it blocks the event loop: a stalled disk must
+In group commit one thread writes. What arrives while it waits for the disk is queued, and it writes all of it in the
+next transaction. A lone commit costs two thread switches. None of it blocks the event loop: a stalled disk must
 not stall other coroutines.
 """
 
@@ -13,19 +13,22 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from chronicle.errors import Unavailable
+from chronicle.journal.records import StepWrite
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.ids import SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Commit, Head
+    from chronicle.journal.records import Commit, Head, StoredStep
 
 __all__ = ["DirectCommitter", "GroupCommitter"]
 
 _MOST: Final = 256
-"""Most commits in one transaction. It bounds the time that the first of them waits for the others."""
+"""Most writes in one transaction. It bounds the time that the first of them waits for the others."""
 
-_Entry: TypeAlias = "tuple[Commit, asyncio.Future[Head]]"
+_Entry: TypeAlias = "tuple[Commit | StepWrite, asyncio.Future[Head | None]]"
+_Answer: TypeAlias = "tuple[asyncio.Future[Head | None], Head | Exception | None]"
 
 
 class DirectCommitter:
@@ -44,6 +47,10 @@ class DirectCommitter:
     async def commit(self, commit: Commit) -> Head:
         """Commit, durably, and return the new head; raises as the store's commit."""
         return self._store.commit(commit)
+
+    async def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        """Store a step, durably; raises as the store's `put_step`."""
+        self._store.put_step(session_id, step, epoch)
 
 
 class GroupCommitter:
@@ -68,18 +75,31 @@ class GroupCommitter:
         Raises:
             Unavailable: the committer is closed, or as the store's commit, whose other errors are raised, too.
         """
-        future: asyncio.Future[Head] = asyncio.get_running_loop().create_future()
+        head = await self._written(commit)
+        assert head is not None
+        return head
+
+    async def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        """Store a step, durably; when cancelled, it may still be stored.
+
+        Raises:
+            Unavailable: the committer is closed, or as the store's `put_step`, whose other errors are raised, too.
+        """
+        await self._written(StepWrite(session_id, step, epoch))
+
+    async def _written(self, write: Commit | StepWrite) -> Head | None:
+        future: asyncio.Future[Head | None] = asyncio.get_running_loop().create_future()
         with self._guard:
             if self._closed:
                 raise Unavailable("the committer was closed")
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="journal-writer", daemon=True)
                 self._thread.start()
-            self._queue.put((commit, future))
+            self._queue.put((write, future))
         return await future
 
     def close(self) -> None:
-        """Write the queued commits and end the thread. Blocks until then."""
+        """Write what is queued and end the thread. Blocks until then."""
         with self._guard:
             self._closed = True
             thread = self._thread
@@ -101,21 +121,21 @@ class GroupCommitter:
                 except Empty:
                     break
             last = entry is None
-            # A commit whose caller was cancelled while it was queued is skipped.
+            # A write whose caller was cancelled while it was queued is skipped.
             begun = [each for each in batch if not each[1].cancelled()]
             if begun:
                 self._write(begun)
 
     def _write(self, batch: Sequence[_Entry]) -> None:
-        outcomes: list[Head | Exception]
+        outcomes: list[Head | Exception | None]
         try:
             if len(batch) == 1:
-                outcomes = [self._store.commit(batch[0][0])]
+                outcomes = [self._write_one(batch[0][0])]
             else:
-                outcomes = self._store.commit_many([commit for commit, _ in batch])
+                outcomes = self._store.commit_many([write for write, _ in batch])
         except Exception as error:  # noqa: BLE001 - whatever it is, each caller gets it
             outcomes = [error] * len(batch)
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Head], Head | Exception]]] = {}
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Answer]] = {}
         for (_, future), outcome in zip(batch, outcomes, strict=True):
             by_loop.setdefault(future.get_loop(), []).append((future, outcome))
         for loop, answers in by_loop.items():
@@ -124,8 +144,14 @@ class GroupCommitter:
             except RuntimeError:  # the loop was closed, so no coroutine waits there
                 continue
 
+    def _write_one(self, write: Commit | StepWrite) -> Head | None:
+        if isinstance(write, StepWrite):
+            self._store.put_step(write.session_id, write.step, write.epoch)
+            return None
+        return self._store.commit(write)
 
-def _answer(answers: Sequence[tuple[asyncio.Future[Head], Head | Exception]]) -> None:
+
+def _answer(answers: Sequence[_Answer]) -> None:
     for future, outcome in answers:
         if future.done():
             continue

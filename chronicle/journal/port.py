@@ -17,7 +17,7 @@ The contract in code is ``chronicle.testing.journal_contract``: subclass it to t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol
 
 from chronicle.journal.records import DEFAULT_NAMESPACE
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
+    from chronicle.journal.audit import SessionAudit
     from chronicle.journal.records import (
         Branch,
         CatalogueEntry,
@@ -38,66 +39,19 @@ if TYPE_CHECKING:
         NewMessage,
         OutboxMessage,
         Receipt,
+        Reminder,
         Session,
         Snapshot,
+        StepWrite,
+        StoredStep,
         Tombstone,
     )
 
-__all__ = ["EventRow", "JournalStore", "SessionAudit"]
-
-EventRow: TypeAlias = (
-    "tuple[int, str, str, int, int, str | None, str | None, str | None, bytes | None, bytes | None, bytes]"
-)
-"""An event as stored: ``seq, event_id, type, turn, ts, correlation_id, causation_id, payload_ref,
-payload_sha256, payload, hash``. The hashes are 32 bytes; ``payload_sha256`` may be ``None`` if the payload is inline. A
-damaged store may return other types."""
-
-
-class SessionAudit(Protocol):
-    """A consistent view of all records of a session, for :mod:`chronicle.journal.verify`.
-
-    It is read from the tables, not from a cache, and leaves nothing out, not even rows that should not exist.
-    """
-
-    @property
-    def session(self) -> Session:
-        """The session."""
-        ...
-
-    @property
-    def catalogue(self) -> Sequence[CatalogueEntry]:
-        """The catalogue's entries, by number."""
-        ...
-
-    @property
-    def catalogue_head(self) -> tuple[int, str]:
-        """The number and hash of the catalogue's last entry, as the session's record holds them."""
-        ...
-
-    @property
-    def branches(self) -> Sequence[Branch]:
-        """The session's branches."""
-        ...
-
-    def branch(self, branch_id: BranchId) -> Branch | None:
-        """Return a branch, of this session or another one, that a fork may continue."""
-        ...
-
-    def base_hash(self, branch_id: BranchId) -> str:
-        """Return the hash before a branch's first own event, as its record holds it."""
-        ...
-
-    def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
-        """Yield a branch's own events by seq, including rows after its head.
-
-        Raises:
-            Corrupt: a row cannot be read.
-        """
-        ...
+__all__ = ["JournalStore"]
 
 
 class JournalStore(Protocol):
-    """Durable sessions, branches of events, inboxes, outboxes, leases and snapshots."""
+    """Durable sessions, branches of events, inboxes, outboxes, steps, reminders, leases and snapshots."""
 
     # -- sessions and branches ------------------------------------------------------------------------------------
 
@@ -221,9 +175,9 @@ class JournalStore(Protocol):
         ...
 
     def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
-        """Delete a session, its branches, events, snapshots and inbox; their bytes are removed from the store.
+        """Delete a session: its branches, events, snapshots, inbox, steps and reminders.
 
-        Messages that it sent stay in the outbox. Its name is free afterwards.
+        Their bytes are removed from the store. Messages that it sent stay in the outbox. Its name is free afterwards.
 
         Raises:
             NotFound: no such session.
@@ -282,7 +236,9 @@ class JournalStore(Protocol):
         ...
 
     def commit(self, commit: Commit) -> Head:
-        """Append events, settle messages, fill the outbox and store the snapshot in one durable transaction.
+        """Append events, settle messages, fill the outbox, change reminders and store the snapshot, durably.
+
+        All of it is one transaction. The steps of messages that are consumed or cancelled are dropped in it.
 
         Returns:
             the branch's new head.
@@ -296,8 +252,11 @@ class JournalStore(Protocol):
         """
         ...
 
-    def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
-        """Apply several commits with one sync to disk; each succeeds or fails by itself, with the errors of `commit`.
+    def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
+        """Apply several commits and steps with one sync to disk; each succeeds or fails by itself.
+
+        Returns:
+            for each, the result or the error of `commit` or `put_step`.
 
         Raises:
             Unavailable: it is unknown whether any of them was written.
@@ -363,6 +322,75 @@ class JournalStore(Protocol):
 
     def sessions_with_pending(self) -> Sequence[SessionId]:
         """Return the sessions that have pending messages."""
+        ...
+
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        """Store the result of a part of the handling of a pending message, durably.
+
+        Args:
+            epoch: of the writer's lease, as in a `Commit`.
+
+        Raises:
+            StaleEpoch: the epoch is not the one in force.
+            NotFound: the message is not pending in this session.
+            Conflict: the message has a step of that number.
+            Unavailable: it is unknown whether the step was stored; `steps` tells.
+        """
+        ...
+
+    def steps(self, message_id: MessageId) -> Sequence[StoredStep]:
+        """Return the steps of a message, by number."""
+        ...
+
+    def steps_of_session(self, session_id: SessionId) -> Sequence[StoredStep]:
+        """Return the steps of all messages of a session, by the position of the message, then number."""
+        ...
+
+    def drop_steps(self, message_id: MessageId) -> None:
+        """Drop the steps of a message, so that its next attempt begins anew; doing it twice is harmless."""
+        ...
+
+    # -- reminders ------------------------------------------------------------------------------------------------
+
+    def reminders(self, session_id: SessionId) -> Sequence[Reminder]:
+        """Return a session's reminders, by name."""
+        ...
+
+    def due_reminders(self, now_ms: int, limit: int) -> Sequence[Reminder]:
+        """Return reminders of all sessions that are due at or before ``now_ms``, longest due first."""
+        ...
+
+    def next_reminder_ms(self) -> int | None:
+        """Return the time at which the first reminder of all sessions is due; ``None`` if there is none."""
+        ...
+
+    def fire_reminder(
+        self,
+        session_id: SessionId,
+        name: str,
+        due_ms: int,
+        message: NewMessage,
+        next_due_ms: int | None,
+        next_body: bytes | None = None,
+    ) -> Receipt | None:
+        """Admit the message of a due reminder, and move or drop the reminder, in one durable transaction.
+
+        The message is admitted whatever the number of pending ones.
+
+        Args:
+            due_ms: the time at which it is due. If the reminder is due at another time, or does not exist, nothing
+                happens: it was fired already, replaced or cancelled.
+            next_due_ms: when it is due again; ``None`` to drop it.
+            next_body: its new body; ``None`` to keep the old one.
+
+        Returns:
+            the receipt; ``None`` if nothing happened.
+
+        Raises:
+            IdempotencyConflict: the message's key was used with another body.
+        """
         ...
 
     # -- outbox ---------------------------------------------------------------------------------------------------

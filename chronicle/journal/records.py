@@ -1,4 +1,4 @@
-"""The records of a journal, as frozen values: sessions, branches, heads, events, messages, leases, snapshots.
+"""The records of a journal, as frozen values, from sessions and branches to leases and snapshots.
 
 Nothing here does I/O. All times are epoch milliseconds, all hashes are in the text form that users see.
 """
@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from chronicle.canonical import Json
+    from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, BranchId, EventId, MessageId, SessionId
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "CatalogueEntry",
     "Commit",
     "Draft",
+    "DropReminder",
     "Event",
     "Head",
     "InboxMessage",
@@ -29,9 +30,13 @@ __all__ = [
     "OutboxMessage",
     "Outcome",
     "Receipt",
+    "Reminder",
     "Session",
+    "SetReminder",
     "Settlement",
     "Snapshot",
+    "StepWrite",
+    "StoredStep",
     "Tombstone",
 ]
 
@@ -202,6 +207,8 @@ class NewMessage:
     admitted_ms: int
     idempotency_key: str | None = None
     sender: str | None = None
+    headers: JsonObject | None = None
+    """What travels with the message beside its body. A repeat may have others; those of the first admission stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,6 +237,8 @@ class InboxMessage:
     admitted_ms: int
     attempts: int
     status: MessageStatus
+    headers: JsonObject | None = None
+    """As admitted; kept after the body was dropped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +256,62 @@ class OutboxMessage:
     """The sender as the receiver's inbox shows it."""
     namespace: str = DEFAULT_NAMESPACE
     """The namespace of both sessions."""
+    headers: JsonObject | None = None
+    """The headers with which the receiver admits it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredStep:
+    """The durable result of a part of the handling of a pending message.
+
+    It is dropped when the message is consumed or cancelled, and kept when an attempt fails or the message is parked.
+    """
+
+    message_id: MessageId
+    number: int
+    """From 1, in the order in which the steps of the message ended."""
+    key: str
+    """The name by which the next attempt finds it."""
+    body: bytes
+    """Opaque to the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepWrite:
+    """A step to store with other writes (`JournalStore.commit_many`)."""
+
+    session_id: SessionId
+    step: StoredStep
+    epoch: int | None
+    """As in a `Commit`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reminder:
+    """A message that a session is to get at a given time."""
+
+    session_id: SessionId
+    name: str
+    """Unique in the session."""
+    due_ms: int
+    body: bytes
+    """Opaque to the journal: what is to be sent, and when again."""
+
+
+@dataclass(frozen=True, slots=True)
+class SetReminder:
+    """A reminder that a commit makes, or puts in place of the one of that name."""
+
+    name: str
+    due_ms: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class DropReminder:
+    """A reminder that a commit removes, if there is one of that name."""
+
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,6 +343,8 @@ class Commit:
     settled: tuple[Settlement, ...] = ()
     outbox: tuple[OutboxMessage, ...] = ()
     snapshot: Snapshot | None = None
+    reminders: tuple[SetReminder | DropReminder, ...] = ()
+    """Applied in this order."""
 
 
 @dataclass(frozen=True, slots=True)

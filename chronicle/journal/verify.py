@@ -27,7 +27,8 @@ from chronicle.journal.records import BranchChange
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.journal.port import JournalStore, SessionAudit
+    from chronicle.journal.audit import SessionAudit
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Branch, CatalogueEntry, Head, Session
 
 __all__ = ["Anchor", "Damage", "Report", "verify_session"]

@@ -100,7 +100,9 @@ def deliver_outbox(
             session = store.ensure_session(
                 message.target, ids.session(now_ms), ids.branch(now_ms), now_ms, message.namespace
             )
-            arriving = NewMessage(message.message_id, message.body, now_ms, message.message_id, message.sender)
+            arriving = NewMessage(
+                message.message_id, message.body, now_ms, message.message_id, message.sender, message.headers
+            )
             try:
                 store.admit(session.session_id, arriving, limit=inbox_limit)
             except InboxFull as error:

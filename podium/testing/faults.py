@@ -12,13 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from chronicle.errors import ChronicleError, Unavailable
+from chronicle.journal.records import StepWrite
 
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Coroutine
 
+    from chronicle.ids import SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Commit, Head
+    from chronicle.journal.records import Commit, Head, StoredStep
 
 __all__ = ["LATEST_S", "NO_FAULTS", "FaultRates", "Link", "LinkedWorkspace", "SharedCommitter"]
 
@@ -74,11 +76,14 @@ _WRITES: Final = frozenset(
         "acquire_lease",
         "admit",
         "commit_many",
+        "drop_steps",
         "ensure_session",
         "erase",
+        "fire_reminder",
         "fold",
         "fork_session",
         "outbox_delivered",
+        "put_step",
         "release_lease",
         "renew_lease",
         "retry_message",
@@ -167,6 +172,15 @@ class Link:
         await self._pass()
         return head
 
+    async def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        """Store a step; a `podium.turn.ledger.Committer`."""
+        await self._pass()
+        if self._committer is not None:
+            await self._committer.put_step(session_id, step, epoch)
+        else:
+            self.store.put_step(session_id, step, epoch)
+        await self._pass()
+
     async def _pass(self) -> None:
         """Let time pass between the host and the world, and perhaps kill the host."""
         self.maybe_die()
@@ -230,24 +244,33 @@ class SharedCommitter:
     def __init__(self, link: Link, generator: random.Random) -> None:
         self._link = link
         self._generator = generator
-        self._waiting: list[tuple[Commit, asyncio.Future[Head]]] = []
+        self._waiting: list[tuple[Commit | StepWrite, asyncio.Future[Head | None]]] = []
         self._writer: asyncio.Task[None] | None = None
 
     async def commit(self, commit: Commit) -> Head:
         """Commit with the next batch. If the caller dies before its batch starts, its commit is left out."""
-        future: asyncio.Future[Head] = asyncio.get_running_loop().create_future()
-        self._waiting.append((commit, future))
+        head = await self._written(commit)
+        assert head is not None
+        return head
+
+    async def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        """Store a step with the next batch, likewise."""
+        await self._written(StepWrite(session_id, step, epoch))
+
+    async def _written(self, write: Commit | StepWrite) -> Head | None:
+        future: asyncio.Future[Head | None] = asyncio.get_running_loop().create_future()
+        self._waiting.append((write, future))
         if self._writer is None:
             self._writer = self._link.spawn(self._write(), "writer")
         return await future
 
     async def _write(self) -> None:
         while self._waiting:
-            batch = [(commit, future) for commit, future in self._waiting if not future.cancelled()]
+            batch = [(write, future) for write, future in self._waiting if not future.cancelled()]
             self._waiting.clear()
-            outcomes: list[Head | Exception]
+            outcomes: list[Head | Exception | None]
             try:
-                outcomes = self._link.store.commit_many([commit for commit, _ in batch]) if batch else []
+                outcomes = self._link.store.commit_many([write for write, _ in batch]) if batch else []
             except Unavailable as error:
                 outcomes = [error] * len(batch)
             await asyncio.sleep(0.1 * self._generator.random() ** 3)  # meanwhile, the next batch gathers

@@ -11,7 +11,7 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import decode
-from chronicle.journal.records import DEFAULT_NAMESPACE, MessageStatus
+from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Head, MessageStatus
 from podium.testing.commit_rules import CommitRules
 from podium.testing.model import BranchModel, MessageModel, Verdict
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, MessageId, SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Branch, Commit, Head, Lease, NewMessage, Receipt, Session
+    from chronicle.journal.records import Branch, Lease, NewMessage, Receipt, Session, StepWrite
     from chronicle.workspace.port import TreeRef
     from podium.turn.stream import Frame
 
@@ -158,12 +158,12 @@ class JournalOracle:
         self._accepted(commit, head)
         return head
 
-    def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
+    def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
         """Commit several, and check the accepted ones."""
-        outcomes = self.store.commit_many(commits)
-        for commit, outcome in zip(commits, outcomes, strict=True):
-            if not isinstance(outcome, Exception):
-                self._accepted(commit, outcome)
+        outcomes = self.store.commit_many(writes)
+        for write, outcome in zip(writes, outcomes, strict=True):
+            if isinstance(write, Commit) and isinstance(outcome, Head):
+                self._accepted(write, outcome)
         return outcomes
 
     def _accepted(self, commit: Commit, head: Head) -> None:

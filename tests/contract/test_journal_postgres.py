@@ -15,7 +15,7 @@ import pytest
 from chronicle.errors import Corrupt, InvalidInput, Unavailable, UnsupportedFormat
 from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.postgres import schema as tables
-from chronicle.journal.records import OutboxMessage
+from chronicle.journal.records import OutboxMessage, SetReminder, StoredStep
 from chronicle.journal.sql import commits
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import JournalStoreContract, Writer
@@ -108,12 +108,18 @@ def test_tampering_is_found(
 
 def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -> None:
     store.close()
-    tamper(server, schema, "UPDATE format SET version = 3")
-    with pytest.raises(UnsupportedFormat, match="format 3, and this code reads up to 2"):
+    tamper(server, schema, "UPDATE format SET version = 4")
+    with pytest.raises(UnsupportedFormat, match="format 4, and this code reads up to 3"):
         PostgresJournalStore(server, schema=schema)
 
 
-TO_FORMAT_1 = """
+TO_FORMAT_2 = """
+DROP TABLE step, reminder;
+ALTER TABLE inbox DROP COLUMN headers;
+ALTER TABLE outbox DROP COLUMN headers;
+UPDATE format SET version = 2;
+"""
+TO_FORMAT_1 = f"""{TO_FORMAT_2}
 ALTER TABLE session DROP COLUMN namespace, ADD UNIQUE (name);
 ALTER TABLE outbox DROP COLUMN namespace;
 ALTER TABLE tombstone DROP COLUMN namespace;
@@ -145,6 +151,24 @@ def test_a_journal_without_namespaces_is_migrated_when_it_is_opened(
         each.close()
 
 
+def test_a_journal_without_steps_is_migrated_when_it_is_opened(
+    store: PostgresJournalStore, server: str, schema: str
+) -> None:
+    writer = Writer.on(store)
+    message_id = writer.admit()
+    writer.write(outbox=(OutboxMessage(IDS.message(1), "hello/carol", b"{}", 1),))
+    before = (store.pending(writer.session.session_id), store.outbox())
+    store.close()
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f'SET search_path TO "{schema}"')
+        db.execute(TO_FORMAT_2)
+    with closing(PostgresJournalStore(server, schema=schema)) as again:
+        assert (again.pending(writer.session.session_id), again.outbox()) == before
+        again.put_step(writer.session.session_id, StoredStep(message_id, 1, "step", b"{}"), None)
+        replace(writer, store=again).write(reminders=(SetReminder("daily", 1, b"{}"),))
+        assert len(again.steps(message_id)) == len(again.reminders(writer.session.session_id)) == 1
+
+
 def test_a_migration_that_fails_changes_nothing(
     store: PostgresJournalStore, server: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,7 +179,7 @@ def test_a_migration_that_fails_changes_nothing(
         db.execute(f'SET search_path TO "{schema}"')
         db.execute(TO_FORMAT_1)
     with monkeypatch.context() as patched:
-        patched.setattr(tables, "_MIGRATIONS", {1: tables._MIGRATIONS[1] + "ALTER TABLE nowhere ADD COLUMN x TEXT;"})
+        patched.setattr(tables, "_MIGRATIONS", {1: tables._MIGRATIONS[1], 2: "ALTER TABLE nowhere ADD COLUMN x TEXT;"})
         with pytest.raises(Corrupt, match="nowhere"):
             PostgresJournalStore(server, schema=schema)
     with closing(PostgresJournalStore(server, schema=schema)) as migrated:

@@ -21,7 +21,7 @@ from chronicle.errors import Unavailable
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.chain import head_after
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.records import Commit, Head, InboxMessage, MessageStatus
+from chronicle.journal.records import Commit, Head, InboxMessage, MessageStatus, StepWrite
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.content import content
 from chronicle.workspace.dir.workspace import open_dir_workspace
@@ -200,9 +200,10 @@ class Forgets(MemoryJournalStore):
 class StopsHalfWay(MemoryJournalStore):
     """Says that a batch was done of which it did the first half."""
 
-    def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
-        done = super().commit_many(commits[: (len(commits) + 1) // 2])
-        return done + [head_after(commit.expected, commit.events) for commit in commits[len(done) :]]
+    def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
+        done = super().commit_many(writes[: (len(writes) + 1) // 2])
+        rest = writes[len(done) :]
+        return done + [head_after(each.expected, each.events) if isinstance(each, Commit) else None for each in rest]
 
 
 class FoldsWhatIsRead(MemoryJournalStore):

@@ -6,15 +6,15 @@ Every method holds one lock, and a commit checks everything before it changes an
 from __future__ import annotations
 
 from chronicle.journal.memory.events import Events
-from chronicle.journal.memory.inboxes import Inboxes
 from chronicle.journal.memory.leases import Leases
+from chronicle.journal.memory.reminders import Reminders
 from chronicle.journal.memory.sessions import Sessions
 from chronicle.journal.memory.snapshots import Snapshots
 
 __all__ = ["MemoryJournalStore"]
 
 
-class MemoryJournalStore(Sessions, Events, Inboxes, Leases, Snapshots):
+class MemoryJournalStore(Sessions, Events, Reminders, Leases, Snapshots):
     """A :class:`~chronicle.journal.port.JournalStore` with the lifetime of the object."""
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chronicle.ids import BranchId
-    from chronicle.journal.port import EventRow
+    from chronicle.journal.audit import EventRow
     from chronicle.journal.records import Branch, CatalogueEntry, Event, Session
 
 __all__ = ["MemoryAudit"]

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chronicle.errors import BranchVersionConflict, ChronicleError, InvalidInput, NotFound, StaleEpoch
+from chronicle.errors import BranchVersionConflict, ChronicleError, InvalidInput, NotFound
 from chronicle.journal.chain import head_after
+from chronicle.journal.memory.reminders import change_reminders
 from chronicle.journal.memory.snapshots import check_snapshot, keep_snapshot
-from chronicle.journal.memory.tables import Tables
-from chronicle.journal.records import Head, InboxMessage, MessageStatus, Outcome
+from chronicle.journal.memory.steps import Steps
+from chronicle.journal.records import Head, InboxMessage, MessageStatus, Outcome, StepWrite
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["Events"]
 
 
-class Events(Tables):
+class Events(Steps):
     """Read, append and erase events."""
 
     def events(
@@ -41,16 +42,14 @@ class Events(Tables):
             return self._events.get(event_id)
 
     def commit(self, commit: Commit) -> Head:
-        """Append events, settle messages, fill the outbox and store the snapshot, all or nothing."""
+        """Append events, settle messages, fill the outbox, change reminders and store the snapshot, all or nothing."""
         head = head_after(commit.expected, commit.events)
         with self._open():
             branch = self._branches.get(head.branch_id)
             session = self._session(commit.session_id)
             if branch is None or branch.record.session_id != commit.session_id:
                 raise NotFound(f"no branch {head.branch_id} in session {commit.session_id}")
-            in_force = 0 if session.epoch == 0 else session.lease.epoch if session.lease else None
-            if (commit.epoch or 0) != in_force or commit.epoch == 0:
-                raise StaleEpoch(commit.epoch or 0, session.epoch)
+            session.check_epoch(commit.epoch)
             now = branch.record.head
             if (now.seq, now.hash) != (commit.expected.seq, commit.expected.hash):
                 raise BranchVersionConflict(head.branch_id, now.seq, now.event_id)
@@ -75,17 +74,25 @@ class Events(Tables):
             branch.events.extend(commit.events)
             self._events.update((event.event_id, event) for event in commit.events)
             session.inbox.update((message.position, message) for message in settled)
+            for message in settled:
+                if message.status in (MessageStatus.CONSUMED, MessageStatus.CANCELLED):
+                    session.steps.pop(message.message_id, None)
             self._outbox.update((message.message_id, message) for message in commit.outbox)
+            change_reminders(session, commit.reminders)
             if commit.snapshot is not None:
                 keep_snapshot(branch, commit.snapshot)
             return head
 
-    def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
-        """Apply several commits; each succeeds or fails by itself."""
-        outcomes: list[Head | Exception] = []
-        for commit in commits:
+    def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
+        """Apply several commits and steps; each succeeds or fails by itself."""
+        outcomes: list[Head | Exception | None] = []
+        for write in writes:
             try:
-                outcomes.append(self.commit(commit))
+                if isinstance(write, StepWrite):
+                    self.put_step(write.session_id, write.step, write.epoch)
+                    outcomes.append(None)
+                else:
+                    outcomes.append(self.commit(write))
             except ChronicleError as error:
                 outcomes.append(error)
         return outcomes

@@ -49,6 +49,7 @@ class Inboxes(Tables):
                 message.admitted_ms,
                 0,
                 MessageStatus.PENDING,
+                message.headers,
             )
             self._messages[message.message_id] = (session_id, position)
             if key is not None:

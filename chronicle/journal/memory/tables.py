@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from chronicle.errors import BranchInUse, Conflict, InvalidInput, NotFound, Unavailable
+from chronicle.errors import BranchInUse, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
 from chronicle.journal.chain import catalogue_genesis, empty_head, seal_entry
 from chronicle.journal.records import (
     Branch,
@@ -16,8 +16,10 @@ from chronicle.journal.records import (
     Head,
     InboxMessage,
     Lease,
+    Reminder,
     Session,
     Snapshot,
+    StoredStep,
     Tombstone,
 )
 
@@ -38,8 +40,16 @@ class SessionTable:
     keys: dict[str, tuple[int, bytes]] = field(default_factory=dict)
     """Idempotency key to position and SHA-256 of the body."""
     last_position: int = 0
+    steps: dict[MessageId, list[StoredStep]] = field(default_factory=dict)
+    reminders: dict[str, Reminder] = field(default_factory=dict)
     epoch: int = 0
     lease: Lease | None = None
+
+    def check_epoch(self, epoch: int | None) -> None:
+        """Raise `StaleEpoch` unless the epoch, ``None`` for no lease, is the one in force."""
+        in_force = 0 if self.epoch == 0 else self.lease.epoch if self.lease else None
+        if (epoch or 0) != in_force or epoch == 0:
+            raise StaleEpoch(epoch or 0, self.epoch)
 
 
 @dataclass(slots=True)

@@ -18,11 +18,29 @@ if TYPE_CHECKING:
 
 __all__ = ["VERSION", "prepare"]
 
-VERSION: Final = 2
+VERSION: Final = 3
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
 
-_TABLES: Final = """
+_STEPS_AND_REMINDERS: Final = """
+CREATE TABLE step (
+    message BIGINT NOT NULL,
+    number  INTEGER NOT NULL,
+    key     TEXT NOT NULL,
+    body    BYTEA NOT NULL,
+    PRIMARY KEY (message, number)
+);
+CREATE TABLE reminder (
+    id      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    session BIGINT NOT NULL,
+    name    TEXT COLLATE "C" NOT NULL,
+    due_ms  BIGINT NOT NULL,
+    body    BYTEA NOT NULL,
+    UNIQUE (session, name)
+);
+CREATE INDEX reminder_by_due ON reminder (due_ms);
+"""
+_TABLES: Final = f"""
 CREATE TABLE format (version INTEGER NOT NULL);
 CREATE TABLE session (
     key            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -90,7 +108,8 @@ CREATE TABLE inbox (
     admitted_ms     BIGINT NOT NULL,
     attempts        INTEGER NOT NULL,
     status          INTEGER NOT NULL,
-    body            BYTEA
+    body            BYTEA,
+    headers         BYTEA
 ) WITH (fillfactor = 70);
 CREATE UNIQUE INDEX inbox_by_key ON inbox (session, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE TABLE outbox (
@@ -100,7 +119,8 @@ CREATE TABLE outbox (
     body       BYTEA NOT NULL,
     created_ms BIGINT NOT NULL,
     sender     TEXT,
-    namespace  TEXT COLLATE "C" NOT NULL DEFAULT 'default'
+    namespace  TEXT COLLATE "C" NOT NULL DEFAULT 'default',
+    headers    BYTEA
 );
 CREATE TABLE snapshot (
     id       BIGINT PRIMARY KEY,
@@ -121,7 +141,7 @@ CREATE TABLE tombstone (
     catalogue_hash BYTEA NOT NULL,
     namespace      TEXT COLLATE "C" NOT NULL DEFAULT 'default'
 );
-"""
+{_STEPS_AND_REMINDERS}"""
 
 _MIGRATIONS: Final[Mapping[int, str]] = {
     1: """
@@ -130,11 +150,15 @@ ALTER TABLE session DROP CONSTRAINT session_name_key, ADD UNIQUE (namespace, nam
 ALTER TABLE outbox ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'default';
 ALTER TABLE tombstone ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'default';
 """,
+    2: f"""
+ALTER TABLE inbox ADD COLUMN headers BYTEA;
+ALTER TABLE outbox ADD COLUMN headers BYTEA;
+{_STEPS_AND_REMINDERS}""",
 }
-"""By older version: the statements that migrate to the next one. Each adds columns with constant defaults, which
-rewrites no rows. Processes of the older version that are connected go on with the defaults, but cannot make sessions,
-whose names are no longer unique by themselves, nor open anew: end them before another namespace is used, because they
-find sessions by name alone."""
+"""By older version: the statements that migrate to the next one. Each adds tables, and columns with constant defaults,
+which rewrites no rows. Processes of the older version that are connected go on with the defaults, but cannot open anew.
+Those of version 1 cannot make sessions, whose names are no longer unique by themselves: end them before another
+namespace is used, because they find sessions by name alone."""
 
 
 def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chronicle.ids import BranchId, SessionId
-    from chronicle.journal.port import EventRow
+    from chronicle.journal.audit import EventRow
     from chronicle.journal.records import Branch, CatalogueEntry, Session
     from chronicle.journal.sql.port import Connection
 
@@ -35,7 +35,7 @@ _BATCH: Final = 1024
 
 
 class SqlAudit:
-    """A :class:`~chronicle.journal.port.SessionAudit` over one read transaction.
+    """A :class:`~chronicle.journal.audit.SessionAudit` over one read transaction.
 
     Raises:
         NotFound: no such session.

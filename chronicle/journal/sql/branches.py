@@ -285,6 +285,8 @@ def delete_session(db: Connection, session_id: SessionId, now_ms: int) -> Tombst
     events = sum(_drop_branch(db, branch_key) for branch_key, _ in branches)
     for table in ("catalogue", "inbox"):
         db.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", (row_id(key, 0), row_id(key, MAX_NUMBER)))
+    db.execute("DELETE FROM step WHERE message BETWEEN ? AND ?", (row_id(key, 0), row_id(key, MAX_NUMBER)))
+    db.execute("DELETE FROM reminder WHERE session = ?", (key,))
     db.execute("DELETE FROM session WHERE key = ?", (key,))
     db.execute(
         f"INSERT INTO tombstone ({TOMBSTONE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",

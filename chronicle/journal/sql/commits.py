@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import BranchVersionConflict, InvalidInput, NotFound, StaleEpoch
 from chronicle.journal.chain import MAX_SEQ, head_after
 from chronicle.journal.records import MessageStatus, Outcome
-from chronicle.journal.sql import snapshots
-from chronicle.journal.sql.rows import STATUS_CODES, Row, event_row, hash_bytes, row_id
+from chronicle.journal.sql import reminders, snapshots, steps
+from chronicle.journal.sql.rows import OUTBOX_COLUMNS, STATUS_CODES, Row, event_row, hash_bytes, outbox_row, row_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.errors import ChronicleError
-    from chronicle.ids import SessionId
+    from chronicle.ids import MessageId, SessionId
     from chronicle.journal.records import Commit, Head, Snapshot
     from chronicle.journal.sql.port import Connection
 
@@ -30,7 +30,7 @@ _CANCELLED: Final = STATUS_CODES[MessageStatus.CANCELLED]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
 
 _OF: Final = "WHERE message_id = ? AND session = ? AND status"
-_SETTLE: Final[dict[str, str]] = {
+_SETTLE: Final[dict[Outcome, str]] = {
     outcome: f"UPDATE inbox SET {change}"
     for outcome, change in {
         Outcome.CONSUMED: f"status = {_CONSUMED}, body = NULL {_OF} = {_PENDING}",
@@ -39,6 +39,7 @@ _SETTLE: Final[dict[str, str]] = {
         Outcome.PARKED: f"status = {_PARKED}, attempts = attempts + 1 {_OF} = {_PENDING}",
     }.items()
 }
+_ENDED: Final = frozenset({Outcome.CONSUMED, Outcome.CANCELLED})
 _IN_FORCE: Final = "SELECT 1 FROM session WHERE key = ? AND epoch = ? AND (holder IS NOT NULL OR epoch = 0)"
 _ADVANCE: Final = (
     "UPDATE branch SET seq = ?, turn = ?, event_id = ?, hash = ? WHERE key = ? AND seq = ? AND hash = ? "
@@ -48,9 +49,7 @@ _INSERT_EVENT: Final = (
     "INSERT INTO event (id, event_id, type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, "
     "erased, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_INSERT_OUTBOX: Final = (
-    "INSERT INTO outbox (message_id, target, body, created_ms, sender, namespace) VALUES (?, ?, ?, ?, ?, ?)"
-)
+_INSERT_OUTBOX: Final = f"INSERT INTO outbox ({OUTBOX_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,9 +64,10 @@ class Ready:
     advance: Row
     """The values of `_ADVANCE`: the new head, the expected one, and the epoch, 0 for none."""
     events: Sequence[Row]
-    settled: Sequence[tuple[str, str]]
+    settled: Sequence[tuple[Outcome, MessageId]]
     """Outcomes with message ids."""
     outbox: Sequence[Row]
+    reminders: Sequence[Row]
     snapshot: snapshots.PreparedSnapshot | None = None
 
     @property
@@ -107,10 +107,8 @@ def prepare(commit: Commit, branch_key: int, session_key: int) -> Ready:
         advance,
         [event_row(branch_key, event) for event in commit.events],
         [(settlement.outcome, settlement.message_id) for settlement in commit.settled],
-        [
-            (sent.message_id, sent.target, sent.body, sent.created_ms, sent.sender, sent.namespace)
-            for sent in commit.outbox
-        ],
+        [outbox_row(sent) for sent in commit.outbox],
+        reminders.prepare(commit.reminders),
     )
 
 
@@ -141,8 +139,12 @@ def apply(db: Connection, ready: Ready) -> None:
     for outcome, message_id in ready.settled:
         if not db.changed(_SETTLE[outcome], (message_id, ready.session_key)):
             raise NotFound(f"message {message_id} does not wait in the inbox of session {ready.session_id}")
+        if outcome in _ENDED:
+            steps.drop(db, message_id)
     if ready.outbox:
         db.insert(_INSERT_OUTBOX, ready.outbox)
+    if ready.reminders:
+        reminders.apply(db, ready.session_key, ready.reminders)
     if ready.snapshot is not None:
         snapshots.keep(db, ready.branch_key, ready.snapshot)
 

@@ -14,6 +14,7 @@ from chronicle.journal.records import MessageStatus, Receipt
 from chronicle.journal.sql.rows import (
     INBOX_COLUMNS,
     STATUS_CODES,
+    headers_bytes,
     inbox_message_from,
     key_of,
     number_of,
@@ -75,7 +76,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
     )
     db.execute(
         "INSERT INTO inbox (id, session, message_id, idempotency_key, sender, body_sha256, admitted_ms, attempts, "
-        f"status, body) VALUES (?, ?, ?, ?, ?, ?, ?, 0, {_PENDING}, ?)",
+        f"status, body, headers) VALUES (?, ?, ?, ?, ?, ?, ?, 0, {_PENDING}, ?, ?)",
         (
             row_id(session, position),
             session,
@@ -85,6 +86,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
             digest,
             message.admitted_ms,
             message.body,
+            headers_bytes(message.headers),
         ),
     )
     return Receipt(session_id, message.message_id, position, repeated=False)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from chronicle.canonical import decode, encode
 from chronicle.journal.chain import HASH_PREFIX
 from chronicle.journal.records import (
     Branch,
@@ -21,6 +22,7 @@ from chronicle.journal.records import (
 )
 
 if TYPE_CHECKING:
+    from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, SessionId
 
 __all__ = [
@@ -40,11 +42,13 @@ __all__ = [
     "event_row",
     "hash_bytes",
     "hash_text",
+    "headers_bytes",
     "inbox_message_from",
     "key_of",
     "lease_from",
     "number_of",
     "outbox_message_from",
+    "outbox_row",
     "row_id",
     "session_from",
     "tombstone_from",
@@ -64,13 +68,13 @@ EVENT_COLUMNS: Final = (
     "id & 4294967295, event_id, type, turn, ts, correlation_id, "
     "CASE WHEN causation_id = '' THEN correlation_id ELSE causation_id END, payload_ref, payload_sha256, payload, hash"
 )
-"""As :data:`chronicle.journal.port.EventRow`."""
+"""As :data:`chronicle.journal.audit.EventRow`."""
 CATALOGUE_COLUMNS: Final = "id & 4294967295, change, branch_id, parent_branch_id, seq, branch_hash, ts, hash"
 INBOX_COLUMNS: Final = (
     "session.session_id, inbox.id & 4294967295, message_id, idempotency_key, sender, body, admitted_ms, attempts"
-    ", status"
+    ", status, headers"
 )
-OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms, sender, namespace"
+OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms, sender, namespace, headers"
 TOMBSTONE_COLUMNS: Final = "session_id, name, deleted_ms, events, catalogue_hash, namespace"
 
 _STATUSES: Final = (MessageStatus.PENDING, MessageStatus.CONSUMED, MessageStatus.CANCELLED, MessageStatus.PARKED)
@@ -184,15 +188,54 @@ def catalogue_entry_from(session_id: SessionId, row: Row, prev_hash: str) -> Cat
     )
 
 
+def headers_bytes(headers: JsonObject | None) -> bytes | None:
+    """Return a message's headers as they are stored.
+
+    Raises:
+        InvalidInput: they are not JSON.
+    """
+    return encode(headers) if headers is not None else None
+
+
+def _headers_from(data: bytes | None) -> JsonObject | None:
+    return cast("JsonObject", decode(bytes(data))) if data is not None else None
+
+
 def inbox_message_from(row: Row) -> InboxMessage:
     """Return the message of a row of `INBOX_COLUMNS`."""
-    session_id, position, message_id, key, sender, body, admitted_ms, attempts, status = row
-    return InboxMessage(session_id, position, message_id, key, sender, body, admitted_ms, attempts, _STATUSES[status])
+    session_id, position, message_id, key, sender, body, admitted_ms, attempts, status, headers = row
+    return InboxMessage(
+        session_id,
+        position,
+        message_id,
+        key,
+        sender,
+        body,
+        admitted_ms,
+        attempts,
+        _STATUSES[status],
+        _headers_from(headers),
+    )
+
+
+def outbox_row(message: OutboxMessage) -> Row:
+    """Return the row of `OUTBOX_COLUMNS` of a message."""
+    headers = headers_bytes(message.headers)
+    return (
+        message.message_id,
+        message.target,
+        message.body,
+        message.created_ms,
+        message.sender,
+        message.namespace,
+        headers,
+    )
 
 
 def outbox_message_from(row: Row) -> OutboxMessage:
     """Return the message of a row of `OUTBOX_COLUMNS`."""
-    return OutboxMessage(*row)
+    message_id, target, body, created_ms, sender, namespace, headers = row
+    return OutboxMessage(message_id, target, body, created_ms, sender, namespace, _headers_from(headers))
 
 
 def tombstone_from(row: Row) -> Tombstone:

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import ChronicleError, Conflict, LeaseHeld, NotFound, StaleEpoch
+from chronicle.errors import ChronicleError, Conflict, NotFound
 from chronicle.journal.chain import check_base, empty_head
-from chronicle.journal.records import DEFAULT_NAMESPACE, Lease, Session
-from chronicle.journal.sql import branches, commits, inbox, snapshots
+from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Session, StepWrite
+from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, writes
 from chronicle.journal.sql.audit import SqlAudit, read_catalogue
 from chronicle.journal.sql.rows import (
     BRANCH_COLUMNS,
@@ -24,7 +24,6 @@ from chronicle.journal.sql.rows import (
     event_from,
     hash_bytes,
     hash_text,
-    lease_from,
     outbox_message_from,
     row_id,
     session_from,
@@ -38,15 +37,17 @@ if TYPE_CHECKING:
     from chronicle.journal.records import (
         Branch,
         CatalogueEntry,
-        Commit,
         Event,
         Head,
         InboxMessage,
+        Lease,
         MessageStatus,
         NewMessage,
         OutboxMessage,
         Receipt,
+        Reminder,
         Snapshot,
+        StoredStep,
         Tombstone,
     )
     from chronicle.journal.sql.port import Database
@@ -274,15 +275,15 @@ class SqlJournalStore:
         self._write(ready)
         return ready.head
 
-    def commit_many(self, commits_: Sequence[Commit]) -> list[Head | Exception]:
-        """Apply several commits with one sync to disk; each succeeds or fails by itself."""
-        outcomes: list[Head | Exception] = []
-        prepared: list[commits.Ready | None] = []
-        for commit in commits_:
+    def commit_many(self, writes_: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
+        """Apply several commits and steps with one sync to disk; each succeeds or fails by itself."""
+        outcomes: list[Head | Exception | None] = []
+        prepared: list[writes.ReadyWrite | None] = []
+        for write in writes_:
             try:
-                ready = self._prepare(commit)
+                ready = self._prepare(write) if isinstance(write, Commit) else steps.prepare(write)
                 prepared.append(ready)
-                outcomes.append(ready.head)
+                outcomes.append(ready.head if isinstance(ready, commits.Ready) else None)
             except ChronicleError as error:
                 prepared.append(None)
                 outcomes.append(error)
@@ -294,14 +295,14 @@ class SqlJournalStore:
                     continue
                 try:
                     with self._db.savepoint(db):
-                        commits.apply(db, each)
+                        writes.apply(db, each)
                 except ChronicleError as error:
                     outcomes[index] = error
         return outcomes
 
-    def _write(self, ready: commits.Ready) -> None:
+    def _write(self, ready: writes.ReadyWrite) -> None:
         with self._db.writing() as db:
-            commits.apply(db, ready)
+            writes.apply(db, ready)
 
     def _prepare(self, commit: Commit) -> commits.Ready:
         branch_id = commit.expected.branch_id
@@ -366,6 +367,57 @@ class SqlJournalStore:
         with self._db.reading() as db:
             return inbox.sessions_with_pending(db)
 
+    # -- steps ----------------------------------------------------------------------------------------------------
+
+    def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        """Store the result of a part of the handling of a pending message, durably."""
+        self._write(steps.prepare(StepWrite(session_id, step, epoch)))
+
+    def steps(self, message_id: MessageId) -> Sequence[StoredStep]:
+        """Return the steps of a message, by number."""
+        with self._db.reading() as db:
+            return steps.of_message(db, message_id)
+
+    def steps_of_session(self, session_id: SessionId) -> Sequence[StoredStep]:
+        """Return the steps of all messages of a session, by the position of the message, then number."""
+        with self._db.reading_one_moment() as db:
+            return steps.of_session(db, session_id)
+
+    def drop_steps(self, message_id: MessageId) -> None:
+        """Drop the steps of a message; doing it twice is harmless."""
+        with self._db.writing() as db:
+            steps.drop(db, message_id)
+
+    # -- reminders ------------------------------------------------------------------------------------------------
+
+    def reminders(self, session_id: SessionId) -> Sequence[Reminder]:
+        """Return a session's reminders, by name."""
+        with self._db.reading() as db:
+            return reminders.of_session(db, session_id)
+
+    def due_reminders(self, now_ms: int, limit: int) -> Sequence[Reminder]:
+        """Return reminders of all sessions that are due at or before ``now_ms``, longest due first."""
+        with self._db.reading() as db:
+            return reminders.due(db, now_ms, limit)
+
+    def next_reminder_ms(self) -> int | None:
+        """Return the time at which the first reminder of all sessions is due; ``None`` if there is none."""
+        with self._db.reading() as db:
+            return reminders.next_ms(db)
+
+    def fire_reminder(
+        self,
+        session_id: SessionId,
+        name: str,
+        due_ms: int,
+        message: NewMessage,
+        next_due_ms: int | None,
+        next_body: bytes | None = None,
+    ) -> Receipt | None:
+        """Admit the message of a due reminder, and move or drop the reminder, in one durable transaction."""
+        with self._db.writing() as db:
+            return reminders.fire(db, session_id, name, due_ms, message, next_due_ms, next_body)
+
     # -- outbox ---------------------------------------------------------------------------------------------------
 
     def outbox(self, limit: int = 100) -> Sequence[OutboxMessage]:
@@ -386,39 +438,17 @@ class SqlJournalStore:
     ) -> Lease:
         """Acquire the lease under a new epoch, one higher than the last."""
         with self._db.writing() as db:
-            row = db.execute(
-                f"SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?{db.for_update}", (session_id,)
-            ).fetchone()
-            if row is None:
-                raise NotFound(f"no session {session_id}")
-            held = lease_from(session_id, row)
-            if held is not None and held.holder != holder and held.expires_ms > now_ms and not takeover:
-                raise LeaseHeld(held.holder, held.epoch, held.expires_ms)
-            lease = Lease(session_id, holder, row[1] + 1, now_ms + ttl_ms)
-            db.execute(
-                "UPDATE session SET holder = ?, epoch = ?, expires_ms = ? WHERE session_id = ?",
-                (lease.holder, lease.epoch, lease.expires_ms, session_id),
-            )
-            return lease
+            return leases.acquire(db, session_id, holder, now_ms, ttl_ms, takeover=takeover)
 
     def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
         """Extend the lease to ``now_ms + ttl_ms``."""
         with self._db.writing() as db:
-            row = db.execute(
-                f"SELECT holder, epoch FROM session WHERE session_id = ?{db.for_update}", (session_id,)
-            ).fetchone()
-            if row is None:
-                raise NotFound(f"no session {session_id}")
-            holder, current = row
-            if holder is None or current != epoch:
-                raise StaleEpoch(epoch, current)
-            db.execute("UPDATE session SET expires_ms = ? WHERE session_id = ?", (now_ms + ttl_ms, session_id))
-            return Lease(session_id, holder, epoch, now_ms + ttl_ms)
+            return leases.renew(db, session_id, epoch, now_ms, ttl_ms)
 
     def release_lease(self, session_id: SessionId, epoch: int) -> None:
         """Release the lease; does nothing if it is no longer held under that epoch."""
         with self._db.writing() as db:
-            db.execute("UPDATE session SET holder = NULL WHERE session_id = ? AND epoch = ?", (session_id, epoch))
+            leases.release(db, session_id, epoch)
 
     def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> Sequence[SessionId]:
         """Extend leases, each given by its session and epoch, to ``now_ms + ttl_ms`` in one transaction."""
@@ -439,10 +469,7 @@ class SqlJournalStore:
     def lease(self, session_id: SessionId) -> Lease | None:
         """Return the lease as last acquired; ``None`` if released or never acquired."""
         with self._db.reading() as db:
-            row = db.execute(
-                "SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?", (session_id,)
-            ).fetchone()
-        return lease_from(session_id, row) if row is not None else None
+            return leases.find(db, session_id)
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,8 @@ _OWNED: Final = {
     "event": ("id >> 32", "branch"),
     "snapshot": ("id >> 32", "branch"),
     "snapshot_pack": ("id >> 32", "branch"),
+    "step": ("message >> 32", "session"),
+    "reminder": ("session", "session"),
 }
 """By table: the expression for a row's owner, and the owner's table."""
 _KINDS: Final = {"INTEGER": "integer", "TEXT": "text", "BLOB": "blob"}
@@ -74,22 +76,31 @@ def _declared(db: sqlite3.Connection) -> dict[tuple[str, str], tuple[str, str | 
 
 def _kinds(db: sqlite3.Connection) -> str | None:
     """Find a value of another type than its column's: SQLite does not enforce column types."""
-    for (table,) in db.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'").fetchall():
+    for table in _tables(db):
         columns = db.execute(f"PRAGMA main.table_info({table})").fetchall()
         wrong = [
             f"typeof({name}) <> '{_KINDS[kind]}'" + ("" if needed else f" AND {name} IS NOT NULL")
             for _, name, kind, needed, _, key in columns
-            if not key
+            if needed or not key  # a key that is not declared as needed is the rowid
         ]
-        row = db.execute(f"SELECT rowid FROM main.{table} WHERE {' OR '.join(wrong)} LIMIT 1").fetchone()
+        row = db.execute(f"SELECT {columns[0][1]} FROM main.{table} WHERE {' OR '.join(wrong)} LIMIT 1").fetchone()
         if row is not None:
             return f"row {row[0]} of its table {table} holds a value of a wrong type"
     return None
 
 
+def _tables(db: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in db.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
+
+
 def _owners(db: sqlite3.Connection) -> str | None:
-    for table, (owner, among) in _OWNED.items():
-        row = db.execute(f"SELECT rowid FROM {table} WHERE {owner} NOT IN (SELECT key FROM {among}) LIMIT 1").fetchone()
+    for table in _tables(db):
+        if table not in _OWNED:
+            continue
+        owner, among = _OWNED[table]
+        row = db.execute(
+            f"SELECT {owner} FROM main.{table} WHERE {owner} NOT IN (SELECT key FROM main.{among}) LIMIT 1"
+        ).fetchone()
         if row is not None:
-            return f"row {row[0]} of its table {table} belongs to a {among} that is not there"
+            return f"a row of its table {table} belongs to a {among} {row[0]} that is not there"
     return None

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
-from chronicle.journal.sqlite import checksums, format_1, health, raw_reads, schema
+from chronicle.journal.sqlite import checksums, health, older_formats, raw_reads, schema
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
 if TYPE_CHECKING:
@@ -196,8 +196,9 @@ class ReadOnlyDatabase:
         reader = _Reader(db, rest, held)
         try:
             db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-            if db.execute("PRAGMA user_version").fetchone()[0] == 1:
-                format_1.show_namespaces(db)
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if 0 < version < schema.VERSION:
+                older_formats.show_as_newest(db, version)
             db.execute("PRAGMA query_only = ON")
         except BaseException:
             reader.close()

@@ -3,17 +3,20 @@
 Branches and sessions have internal integer keys. A row that belongs to one of them has the 64-bit primary key ``key <<
 32 | number``: rows of one branch are adjacent, and no second index is needed. There are few indexes, because a commit
 writes a page of each that it touches, and an empty index takes a page, too. Tables are plain rowid tables: ``WITHOUT
-ROWID`` took 3.3 times the disk for rows of 1.25 KB.
+ROWID`` took 3.3 times the disk for rows of 1.25 KB. The exception are steps, which are few and soon dropped: without a
+rowid, storing one writes one page.
 """
 
 from __future__ import annotations
 
+import re
 import sqlite3
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, OlderVersionRuns, UnsupportedFormat, UnusableFormat
-from chronicle.journal.sqlite import format_1
+from chronicle.journal.sqlite import older_formats
 from chronicle.journal.sqlite.copying import copy_database
 from chronicle.system.atomic_files import replacing
 
@@ -24,8 +27,9 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "make_tables", "prepare", 
 
 APPLICATION_ID: Final = 0x4348_4A4C
 """``CHJL`` in the file's header: distinguishes a journal from other SQLite databases."""
-VERSION: Final = 2
+VERSION: Final = 3
 
+_NAME: Final = re.compile(r"CREATE (?:TABLE|VIEW|INDEX|UNIQUE INDEX) (\w+)")
 _TABLES: Final = """
 CREATE TABLE session (
     key            INTEGER PRIMARY KEY,
@@ -93,7 +97,8 @@ CREATE TABLE inbox (
     admitted_ms     INTEGER NOT NULL,
     attempts        INTEGER NOT NULL,
     status          INTEGER NOT NULL,                  -- 0 pending, 1 consumed, 2 cancelled, 3 parked
-    body            BLOB                               -- NULL once consumed or cancelled
+    body            BLOB,                              -- NULL once consumed or cancelled
+    headers         BLOB                               -- a JSON object
 );
 CREATE UNIQUE INDEX inbox_by_key ON inbox (session, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE TABLE outbox (
@@ -103,8 +108,25 @@ CREATE TABLE outbox (
     body       BLOB NOT NULL,
     created_ms INTEGER NOT NULL,
     sender     TEXT,
-    namespace  TEXT NOT NULL DEFAULT 'default'         -- of sender and target
+    namespace  TEXT NOT NULL DEFAULT 'default',        -- of sender and target
+    headers    BLOB
 );
+CREATE TABLE step (
+    message INTEGER NOT NULL,                          -- inbox.id of a message that is pending or parked
+    number  INTEGER NOT NULL,
+    key     TEXT NOT NULL,
+    body    BLOB NOT NULL,
+    PRIMARY KEY (message, number)
+) WITHOUT ROWID;
+CREATE TABLE reminder (
+    id      INTEGER PRIMARY KEY,
+    session INTEGER NOT NULL,
+    name    TEXT NOT NULL,
+    due_ms  INTEGER NOT NULL,
+    body    BLOB NOT NULL,
+    UNIQUE (session, name)
+);
+CREATE INDEX reminder_by_due ON reminder (due_ms);
 CREATE TABLE snapshot (
     id       INTEGER PRIMARY KEY,                      -- branch key << 32 | seq
     sha256   BLOB NOT NULL,
@@ -132,11 +154,19 @@ CREATE VIEW events AS                                  -- for people with a SQLi
 """
 
 
-def _add_namespaces(db: sqlite3.Connection) -> None:
-    format_1.add_namespaces(db, {name: _declaration(name) for name in format_1.TABLES})
+def _upgrade(db: sqlite3.Connection, version: int) -> None:
+    """Migrate from a version to the next one: make some tables anew, and create what is missing then."""
+    declared = _declarations(version + 1)
+    older_formats.remake_tables(db, {name: declared[name] for name in older_formats.REMADE[version]})
+    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
+    for name, text in declared.items():
+        if name not in there:
+            db.execute(text)
 
 
-MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {1: _add_namespaces}
+MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {
+    version: partial(_upgrade, version=version) for version in older_formats.REMADE
+}
 """By older version: the statements that migrate to the next one, in a transaction. Version 1 is the first."""
 
 
@@ -210,13 +240,21 @@ def prepare(
 
 def make_tables(db: sqlite3.Connection, version: int = VERSION) -> None:
     """Create the tables, indexes and views of a version, in the caller's transaction."""
-    older = {_declaration(name): text for name, text in format_1.TABLES.items()} if version == 1 else {}
-    for statement in _statements(_TABLES):
-        db.execute(older.get(statement, statement))
+    for statement in _declarations(version).values():
+        db.execute(statement)
 
 
-def _declaration(table: str) -> str:
-    return next(text for text in _statements(_TABLES) if text.lstrip().startswith(f"CREATE TABLE {table} ("))
+def _declarations(version: int) -> dict[str, str]:
+    """Return the declarations of a version's tables, indexes and views, by name, in the order of creation.
+
+    Between two versions, `older_formats` has the difference.
+    """
+    declared = {_NAME.findall(text)[0]: text for text in _statements(_TABLES)}
+    for older in range(VERSION - 1, version - 1, -1):
+        declared |= older_formats.REMADE[older]
+        for name in older_formats.ADDED.get(older, ()):
+            del declared[name]
+    return declared
 
 
 def _statements(script: str) -> list[str]:

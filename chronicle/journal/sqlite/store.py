@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chronicle.errors import ChronicleError, Corrupt, StorageRefused, Unavailable
-from chronicle.journal.sql import commits
+from chronicle.journal.sql import writes
 from chronicle.journal.sql.store import SqlJournalStore
 from chronicle.journal.sqlite import checksums
 from chronicle.journal.sqlite.copying import copy_database
 from chronicle.journal.sqlite.database import SqliteDatabase
-from chronicle.journal.sqlite.group_commit import commit_codec
+from chronicle.journal.sqlite.group_commit import write_codec
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
 from chronicle.journal.sqlite.reserve import Reserve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.journal.sql.commits import Ready
+    from chronicle.journal.sql.writes import ReadyWrite
     from chronicle.journal.sqlite.database import SqliteConnection
 
 __all__ = ["SqliteJournalStore"]
@@ -40,6 +40,9 @@ _WRITES: Final = (
     "commit_many",
     "admit",
     "retry_message",
+    "put_step",
+    "drop_steps",
+    "fire_reminder",
     "outbox_delivered",
     "acquire_lease",
     "renew_lease",
@@ -52,7 +55,8 @@ _WRITES: Final = (
 class SqliteJournalStore(SqlJournalStore):
     """A :class:`~chronicle.journal.port.JournalStore` in one file, for any number of threads and processes.
 
-    A write is on disk when it returns. Commits that wait for the writer lock share one sync, across processes.
+    A write is on disk when it returns. Commits and steps that wait for the writer lock share one sync, across
+    processes.
 
     Args:
         path: the file; created, with its tables, if it does not exist. A symlink is resolved: the files beside a
@@ -162,26 +166,26 @@ class SqliteJournalStore(SqlJournalStore):
         with self._file.reading_one_moment() as db:
             return checksums.missing(db, self._path, names_only=True)
 
-    def _write(self, ready: Ready) -> None:
-        """Write a commit, alone or grouped with those of other processes."""
+    def _write(self, ready: ReadyWrite) -> None:
+        """Write a commit or a step, alone or grouped with those of other processes."""
         if self._shared is None:
             super()._write(ready)
             return
 
         def work(db: SqliteConnection, maybe_done: bool) -> None:
-            if not (maybe_done and commits.is_there(db, ready)):
-                commits.apply(db, ready)
+            if not (maybe_done and writes.is_there(db, ready)):
+                writes.apply(db, ready)
 
-        self._shared.write(work, lambda: commit_codec.to_bytes(ready))
+        self._shared.write(work, lambda: write_codec.to_bytes(ready))
 
     def _serve(self, db: SqliteConnection, data: bytes) -> bool:
-        """Apply another process's commit; a refused one is left to that process, which then gets the error."""
-        ready = commit_codec.from_bytes(data)
+        """Apply another process's write; a refused one is left to that process, which then gets the error."""
+        ready = write_codec.from_bytes(data)
         if ready is None:
             return False
         try:
             with self._db.savepoint(db):
-                commits.apply(db, ready)
+                writes.apply(db, ready)
         except Unavailable:
             raise
         except ChronicleError:

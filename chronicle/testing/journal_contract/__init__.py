@@ -20,8 +20,10 @@ from chronicle.testing.journal_contract.forks import ForkContract
 from chronicle.testing.journal_contract.inbox import InboxContract
 from chronicle.testing.journal_contract.leases import LeaseContract
 from chronicle.testing.journal_contract.namespaces import NamespaceContract
+from chronicle.testing.journal_contract.reminders import ReminderContract
 from chronicle.testing.journal_contract.sessions import SessionContract
 from chronicle.testing.journal_contract.snapshots import SnapshotContract
+from chronicle.testing.journal_contract.steps import StepContract
 from chronicle.testing.journal_contract.writer import Writer
 
 __all__ = ["JournalStoreContract", "Writer"]
@@ -33,6 +35,8 @@ class JournalStoreContract(
     EventContract,
     CommitContract,
     InboxContract,
+    StepContract,
+    ReminderContract,
     LeaseContract,
     ForkContract,
     DroppingContract,

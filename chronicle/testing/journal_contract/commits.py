@@ -14,6 +14,7 @@ from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
 if TYPE_CHECKING:
+    from chronicle.canonical import JsonObject
     from chronicle.journal.port import JournalStore
 
 __all__ = ["CommitContract"]
@@ -25,7 +26,10 @@ class CommitContract(Contract):
     def test_a_commit_does_all_of_it(self, store: JournalStore) -> None:
         writer = Writer.on(store)
         message_id = writer.admit()
-        outgoing = OutboxMessage(IDS.message(NOW_MS), "other/one", b'{"a":1}', NOW_MS, "hello/alice")
+        headers: JsonObject = {"ask": {"path": ["hello/alice"], "deadline_ms": NOW_MS}}
+        outgoing = OutboxMessage(
+            IDS.message(NOW_MS), "other/one", b'{"a":1}', NOW_MS, "hello/alice", headers=headers
+        )  # fmt: skip
         snapshot = Snapshot(writer.head.branch_id, 1, b"state")
         writer.write(settled=(Settlement(message_id, Outcome.CONSUMED),), outbox=(outgoing,), snapshot=snapshot)
         other = self.other_handle(store)

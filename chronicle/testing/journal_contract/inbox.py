@@ -14,6 +14,7 @@ from chronicle.journal.records import MessageStatus, NewMessage, Outcome, Settle
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
 if TYPE_CHECKING:
+    from chronicle.canonical import JsonObject
     from chronicle.journal.port import JournalStore
 
 __all__ = ["InboxContract"]
@@ -68,6 +69,23 @@ class InboxContract(Contract):
             store.admit(session_id, replace(repeat, body=b"other"))
         other = Writer.on(store, "other/one")
         assert not store.admit(other.session.session_id, repeat).repeated
+
+    def test_headers_stay_with_the_message(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        headers: JsonObject = {"trace": "00-é", "ask": {"path": ["a/b"], "deadline_ms": 2**60}, "none": None}
+        session_id = writer.session.session_id
+        message = NewMessage(IDS.message(NOW_MS), b"body", NOW_MS, "key", headers=headers)
+        store.admit(session_id, message)
+        repeat = replace(message, message_id=IDS.message(NOW_MS), headers={"trace": "other"})
+        assert store.admit(session_id, repeat).repeated
+        plain = writer.admit()
+        seen = self.other_handle(store)
+        assert [waiting.headers for waiting in seen.pending(session_id)] == [headers, None]
+        assert seen.message(plain).headers is None
+        writer.write(settled=(Settlement(message.message_id, Outcome.CONSUMED),))
+        assert seen.message(message.message_id).headers == headers
+        (consumed,) = seen.messages(session_id, MessageStatus.CONSUMED)
+        assert (consumed.headers, consumed.body) == (headers, None)
 
     def test_a_concurrent_repeat_is_admitted_once(self, store: JournalStore) -> None:
         writer = Writer.on(store)

@@ -20,13 +20,23 @@ import shutil
 import sqlite3
 import sys
 from contextlib import closing
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronicle.errors import NotFound
 from chronicle.ids import IdSource
-from chronicle.journal.records import MessageStatus, NewMessage, OutboxMessage, Outcome, Settlement, Snapshot
+from chronicle.journal.records import (
+    MessageStatus,
+    NewMessage,
+    OutboxMessage,
+    Outcome,
+    SetReminder,
+    Settlement,
+    Snapshot,
+    StoredStep,
+)
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import Anchor, verify_session
 from chronicle.testing.journal_contract import Writer
@@ -43,7 +53,11 @@ BODY = b'{"text":"do it"}'
 
 
 def work(directory: Path, turns: int, seed: int) -> None:
-    """Write turns of two agents: each consumes a message, sends one, and some keep a snapshot or fork."""
+    """Write turns of two agents: each consumes a message after a step, sends one, and some keep a snapshot or fork.
+
+    Half of the messages are those of the reminder ``clock``, whose time counts its fires. The body of the reminder
+    ``last`` is the number of the turn that set it.
+    """
     generator = random.Random(seed)
     ids = IdSource(generator)
     store = SqliteJournalStore(directory / "journal.db")
@@ -52,7 +66,8 @@ def work(directory: Path, turns: int, seed: int) -> None:
     for turn in range(turns):
         writer = writers[turn % 2]
         message_id = ids.message(turn)
-        store.admit(writer.session.session_id, NewMessage(message_id, BODY, turn, f"key {seed} {turn}"))
+        admit(store, writer, NewMessage(message_id, BODY, turn, f"key {seed} {turn}"), by_reminder=turn % 4 > 1)
+        store.put_step(writer.session.session_id, StoredStep(message_id, 1, "step", BODY), None)
         text = {"text": "x" * generator.randrange(1, 3_000)}
         sent = OutboxMessage(ids.message(turn), "hello/carol", BODY, turn)
         drafts = [writer.draft("user_message", text), writer.draft("turn.committed", {"consumed": message_id})]
@@ -60,12 +75,32 @@ def work(directory: Path, turns: int, seed: int) -> None:
         snapshot = None
         if turn % 4 == 3:
             snapshot = Snapshot(writer.head.branch_id, seq, b"state at %d " % seq * 2_000)
-        writer.write(*drafts, settled=(Settlement(message_id, Outcome.CONSUMED),), outbox=(sent,), snapshot=snapshot)
+        reminders = [SetReminder("last", 1, b"%d" % (writer.head.turn + 1))]
+        if not writer.head.turn:
+            reminders.append(SetReminder("clock", 0, b""))
+        writer.write(
+            *drafts,
+            settled=(Settlement(message_id, Outcome.CONSUMED),),
+            outbox=(sent,),
+            snapshot=snapshot,
+            reminders=tuple(reminders),
+        )
         os.write(acknowledged, f"{Anchor.of(writer.head)}\n".encode())
         if turn % 8 == 7:
             fork = writer.fork(seq)
             store.delete_branch(fork.head.branch_id, turn)
     store.close()
+
+
+def admit(store: SqliteJournalStore, writer: Writer, message: NewMessage, *, by_reminder: bool) -> None:
+    """Admit a message, or have the reminder ``clock`` send it."""
+    session_id = writer.session.session_id
+    if not by_reminder:
+        store.admit(session_id, message)
+        return
+    due_ms = {reminder.name: reminder.due_ms for reminder in store.reminders(session_id)}["clock"]
+    message = replace(message, headers={"reminder": due_ms})
+    assert store.fire_reminder(session_id, "clock", due_ms, message, due_ms + 1) is not None
 
 
 def check(directory: Path) -> int:
@@ -108,7 +143,16 @@ def check_agent(store: SqliteJournalStore, session: Session, anchors: list[Ancho
     assert head.seq % 2 == 0, "half a turn is there"
     consumed = store.messages(session.session_id, MessageStatus.CONSUMED)
     assert len(consumed) == head.seq // 2, "a message is consumed without its turn, or the other way round"
-    assert len(store.pending(session.session_id)) <= 1
+    pending = store.pending(session.session_id)
+    assert len(pending) <= 1
+    steps = store.steps_of_session(session.session_id)
+    assert {step.message_id for step in steps} <= {message.message_id for message in pending}, "a step is left"
+    reminders = {reminder.name: reminder for reminder in store.reminders(session.session_id)}
+    assert set(reminders) == ({"clock", "last"} if head.seq else set()), "a turn is there without its reminders"
+    if reminders:
+        assert int(reminders["last"].body) == head.turn, "a reminder is not of the last turn"
+        fired = [message for message in (*consumed, *pending) if message.headers is not None]
+        assert reminders["clock"].due_ms == len(fired), "a reminder moved without its message, or the other way round"
     return head.seq // 2
 
 

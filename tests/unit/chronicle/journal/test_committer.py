@@ -8,15 +8,17 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.errors import BranchVersionConflict, Unavailable
+from chronicle.errors import BranchVersionConflict, StaleEpoch, Unavailable
 from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import StepWrite, StoredStep
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from chronicle.ids import SessionId
     from chronicle.journal.records import Commit, Head
 
 
@@ -33,13 +35,19 @@ class SlowStore(MemoryJournalStore):
         self._wait(1)
         return super().commit(commit)
 
-    def commit_many(self, commits: Sequence[Commit]) -> list[Head | Exception]:
-        self._wait(len(commits))
-        outcomes: list[Head | Exception] = []
-        for commit in commits:
+    def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        self._wait(1)
+        super().put_step(session_id, step, epoch)
+
+    def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
+        self._wait(len(writes))
+        outcomes: list[Head | Exception | None] = []
+        for write in writes:
             try:
-                outcomes.append(super().commit(commit))
-            except BranchVersionConflict as error:
+                if isinstance(write, StepWrite):
+                    super().put_step(write.session_id, write.step, write.epoch)
+                outcomes.append(None if isinstance(write, StepWrite) else super().commit(write))
+            except (BranchVersionConflict, StaleEpoch) as error:
                 outcomes.append(error)
         return outcomes
 
@@ -97,6 +105,28 @@ async def test_each_gets_its_own_answer(store: SlowStore) -> None:
     assert first.result() == store.head(writer.head.branch_id)
     assert good.result() == store.head(other.head.branch_id)
     with pytest.raises(BranchVersionConflict):
+        await stale
+    committer.close()
+
+
+async def test_steps_gather_with_commits(store: SlowStore) -> None:
+    committer = GroupCommitter(store)
+    writer, other = Writer.on(store, "agent/0"), Writer.on(store, "agent/1")
+    session_id = writer.session.session_id
+    steps = [StoredStep(writer.admit(), number, "step", b"{}") for number in range(1, 4)]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(committer.put_step(session_id, steps[0], None))
+        await started(store)
+        stale = asyncio.ensure_future(committer.put_step(session_id, steps[1], 7))
+        last = group.create_task(committer.put_step(session_id, steps[2], None))
+        commit = group.create_task(committer.commit(other.commit_of()))
+        await asyncio.sleep(0)
+        store.let_all_through()
+    assert store.sizes == [1, 3]
+    assert last.result() is None
+    assert commit.result() == store.head(other.head.branch_id)
+    assert list(store.steps_of_session(session_id)) == [steps[0], steps[2]]
+    with pytest.raises(StaleEpoch):
         await stale
     committer.close()
 

@@ -11,18 +11,32 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
-from chronicle.errors import BranchVersionConflict, NotFound, StaleEpoch
-from chronicle.journal.records import MessageStatus, OutboxMessage, Outcome, Settlement, Snapshot
+from chronicle.errors import BranchVersionConflict, Conflict, NotFound, StaleEpoch
+from chronicle.journal.records import (
+    DropReminder,
+    MessageStatus,
+    OutboxMessage,
+    Outcome,
+    SetReminder,
+    Settlement,
+    Snapshot,
+    StepWrite,
+    StoredStep,
+)
+from chronicle.journal.sql import steps
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.sqlite.database import SqliteDatabase
-from chronicle.journal.sqlite.group_commit import commit_codec, futex, waiting_room
+from chronicle.journal.sqlite.group_commit import futex, waiting_room, write_codec
 from chronicle.journal.sqlite.group_commit.waiting_room import MAX_BYTES, WaitingRoom
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import Writer
+from chronicle.testing.journal_contract.writer import IDS
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -32,6 +46,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Head
 
 DEADLINE_S = 30.0
+_T = TypeVar("_T")
 
 
 @contextmanager
@@ -244,8 +259,8 @@ def database(store: SqliteJournalStore) -> SqliteDatabase:
 
 @contextmanager
 def while_writing(
-    holder: SqliteJournalStore, room_of: SqliteJournalStore, *commits: Callable[[], Head]
-) -> Iterator[list[Future[Head]]]:
+    holder: SqliteJournalStore, room_of: SqliteJournalStore, *commits: Callable[[], _T]
+) -> Iterator[list[Future[_T]]]:
     """Have commits wait for a transaction, which ends when all of them have asked; then wait for them."""
     with ThreadPoolExecutor(len(commits)) as pool:
         with database(holder).writing():
@@ -265,24 +280,40 @@ def test_a_commit_that_says_all_there_is_survives_the_way(
     commit = writer.commit_of(
         *drafts,
         settled=(Settlement(message, Outcome.CONSUMED),),
-        outbox=(OutboxMessage(message, "hello/bob", '{"é":1}'.encode(), 5, "hello/alice"),),
+        outbox=(
+            OutboxMessage(message, "hello/bob", '{"é":1}'.encode(), 5, "hello/alice"),
+            OutboxMessage(IDS.message(1), "hello/bob", b"{}", 5, headers={"trace": "é"}),
+        ),
+        reminders=(SetReminder("é", 5, '{"é":1}'.encode()), DropReminder("daily")),
     )
     ready = store._prepare(commit)
-    data = commit_codec.to_bytes(ready)
+    data = write_codec.to_bytes(ready)
     assert data is not None
-    assert commit_codec.from_bytes(data) == ready
+    assert write_codec.from_bytes(data) == ready
+
+
+def test_a_step_survives_the_way() -> None:
+    write = StepWrite(IDS.session(1), StoredStep(IDS.message(1), 3, "fetch#1", '{"é":1}'.encode()), 7)
+    ready = steps.prepare(write)
+    data = write_codec.to_bytes(ready)
+    assert data is not None
+    assert write_codec.from_bytes(data) == ready
+    for damaged in (data[:-2], data.replace(b",7,", b",", 1), data.replace(b"[3,", b"[4,", 1)):
+        assert write_codec.from_bytes(damaged) is None
+    no_text = replace(write, step=replace(write.step, body=b"\xff"))
+    assert write_codec.to_bytes(steps.prepare(no_text)) is None
 
 
 def test_what_cannot_be_handed_over(stores: tuple[SqliteJournalStore, SqliteJournalStore]) -> None:
     store, _ = stores
     writer = Writer.on(store)
     snapshot = Snapshot(writer.head.branch_id, 1, b"state")
-    assert commit_codec.to_bytes(store._prepare(writer.commit_of(snapshot=snapshot))) is None
-    data = commit_codec.to_bytes(store._prepare(writer.commit_of()))
+    assert write_codec.to_bytes(store._prepare(writer.commit_of(snapshot=snapshot))) is None
+    data = write_codec.to_bytes(store._prepare(writer.commit_of()))
     assert data is not None
-    assert commit_codec.from_bytes(data.replace(b"[2,", b"[3,", 1)) is None
-    assert commit_codec.from_bytes(data[:-2]) is None
-    assert commit_codec.from_bytes(b"[1,2]") is None
+    assert write_codec.from_bytes(data.replace(b"[3,", b"[4,", 1)) is None
+    assert write_codec.from_bytes(data[:-2]) is None
+    assert write_codec.from_bytes(b"[1,2]") is None
 
 
 def test_waiting_commits_are_done_by_the_one_who_writes(
@@ -327,6 +358,26 @@ def test_a_refusal_meets_the_one_who_waits_and_nobody_else(
     assert all(verify_session(holder, writer.session).ok for writer in (fine, stale, behind, gone))
 
 
+def test_waiting_steps_are_stored_by_the_one_who_writes(
+    stores: tuple[SqliteJournalStore, SqliteJournalStore],
+) -> None:
+    holder, store = stores
+    writer = Writer.on(store)
+    session_id, message_id = writer.session.session_id, writer.admit()
+    epoch = store.acquire_lease(session_id, "host", 0, 1_000).epoch
+    store.put_step(session_id, StoredStep(message_id, 1, "first", b"1"), epoch)
+    asked = [(StoredStep(message_id, 2, "fine", b"2"), epoch), (StoredStep(message_id, 3, "stale", b"3"), epoch + 1)]
+    asked += [
+        (StoredStep(message_id, 1, "again", b"1"), epoch),
+        (StoredStep(IDS.message(1), 1, "of nothing", b"1"), epoch),
+    ]
+    puts = [lambda each=each: store.put_step(session_id, *each) for each in asked]
+    with while_writing(holder, store, *puts) as waiting_:
+        errors = [type(each.exception(DEADLINE_S)) for each in waiting_]
+    assert errors == [type(None), StaleEpoch, Conflict, NotFound]
+    assert [step.key for step in holder.steps(message_id)] == ["first", "fine"]
+
+
 def test_when_the_writer_fails_those_who_wait_go_on(stores: tuple[SqliteJournalStore, SqliteJournalStore]) -> None:
     holder, store = stores
     commit = Writer.on(store).commit_of()
@@ -359,6 +410,18 @@ with store._db.writing():
 """
 
 
+@contextmanager
+def dying_writer(journal: Path, when: str) -> Iterator[Callable[[], object]]:
+    """A process that holds the writer lock, and dies before or after its commit once it is told to."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", DYING, journal, when], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "writing\n"
+    yield partial(process.communicate, "\n", timeout=DEADLINE_S)
+    assert process.returncode == 9
+
+
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_writer_dies_before_it_could_answer(
     stores: tuple[SqliteJournalStore, SqliteJournalStore], tmp_path: Path, when: str
@@ -368,23 +431,29 @@ def test_a_writer_dies_before_it_could_answer(
     writer = Writer.on(store)
     writer.epoch = store.acquire_lease(writer.session.session_id, "host", 0, 1_000).epoch
     commit = writer.commit_of()
-    process = subprocess.Popen(
-        [sys.executable, "-c", DYING, tmp_path / "journal.db", when],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "writing\n"
-    with ThreadPoolExecutor(1) as pool:
+    with dying_writer(tmp_path / "journal.db", when) as die, ThreadPoolExecutor(1) as pool:
         waits_ = pool.submit(store.commit, commit)
         wait_until(lambda: list(database(other)._room.requests()))
-        process.communicate("\n", timeout=DEADLINE_S)
+        die()
         head = waits_.result(DEADLINE_S)
-    assert process.returncode == 9
     assert store.head(head.branch_id) == head
     assert [event.event_id for event in store.events(head.branch_id)] == [commit.events[0].event_id]
     assert verify_session(store, writer.session).ok
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_writer_dies_before_it_could_answer_about_a_step(
+    stores: tuple[SqliteJournalStore, SqliteJournalStore], tmp_path: Path, when: str
+) -> None:
+    store, other = stores
+    writer = Writer.on(store)
+    step = StoredStep(writer.admit(), 1, "step", b"{}")
+    with dying_writer(tmp_path / "journal.db", when) as die, ThreadPoolExecutor(1) as pool:
+        waits_ = pool.submit(store.put_step, writer.session.session_id, step, None)
+        wait_until(lambda: list(database(other)._room.requests()))
+        die()
+        waits_.result(DEADLINE_S)
+    assert list(store.steps(step.message_id)) == [step]
 
 
 def test_a_forked_child_keeps_no_lock(stores: tuple[SqliteJournalStore, SqliteJournalStore]) -> None:

@@ -12,17 +12,17 @@ from chronicle.journal.sqlite import schema
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from coordinator.home import Home
-from tests.golden.homes import NAMES, extract
+from tests.golden.homes import JOURNAL_FORMATS, extract
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=JOURNAL_FORMATS)
 def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A home whose journal has format 1, and is at rest: what a crash left in its log is in its file."""
+    """A home whose journal has an older format, and is at rest: what a crash left in its log is in its file."""
     home = extract(request.param, tmp_path) / "home"
-    assert format_of(home) == 1
+    assert format_of(home) == JOURNAL_FORMATS[request.param] < schema.VERSION
     return home
 
 
@@ -39,19 +39,19 @@ def files_of(home: Path) -> dict[Path, bytes]:
 def test_a_command_that_writes_is_refused_until_the_service_has_ended(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    before = files_of(home)
+    before, version = files_of(home), format_of(home)
     with Home(home).service_lock() as held:
         assert held
         assert main(["fold", "filer/ben", "--home", str(home)]) == ExitCode.UNAVAILABLE
         assert capsys.readouterr().err == (
-            f"podium: {home}/journal.db has format 1 and is in use by an older version; end it, then try again; "
-            "`podium down` ends the service\n"
+            f"podium: {home}/journal.db has format {version} and is in use by an older version; end it, then try "
+            "again; `podium down` ends the service\n"
         )
         assert files_of(home) == before
     assert main(["fold", "filer/ben", "--home", str(home)]) == ExitCode.OK
     assert "the history of filer/ben begins at turn" in capsys.readouterr().out
     assert format_of(home) == schema.VERSION
-    assert (home / "journal.db.v1.backup").exists()
+    assert (home / f"journal.db.v{version}.backup").exists()
 
 
 def test_commands_that_read_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

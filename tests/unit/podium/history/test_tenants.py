@@ -83,14 +83,15 @@ def test_messages_are_delivered_in_the_tenant_of_their_sender(store: MemoryJourn
     session = store.session(THEIRS.name, THEIRS.tenant)
     head = store.head(session.main_branch_id)
     sent = (
-        OutboxMessage(IDS.message(1), OURS.name, b'{"to":"self"}', 1, str(THEIRS), "acme"),
+        OutboxMessage(IDS.message(1), OURS.name, b'{"to":"self"}', 1, str(THEIRS), "acme", {"trace": "00-1"}),
         OutboxMessage(IDS.message(1), "hello/new", b"{}", 1, str(THEIRS), "acme"),
     )
     draft = Draft(IDS.event(1), "note", None, 1, 1)
     store.commit(Commit(session.session_id, head, seal(head, [draft]), None, outbox=sent))
     assert deliver_outbox(store, IDS, 2) == [THEIRS, Address("hello", "new", "acme")]
     assert not store.pending(store.session(OURS.name).session_id)
-    assert [message.sender for message in store.pending(session.session_id)] == ["acme:hello/alice"]
+    (message,) = store.pending(session.session_id)
+    assert (message.sender, message.headers) == ("acme:hello/alice", {"trace": "00-1"})
     assert [session.namespace for session in store.sessions("hello/new")] == ["acme"]
 
 

@@ -1,0 +1,66 @@
+"""Leases in SQL: columns of the session's row. All statements run inside the caller's transaction."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.errors import LeaseHeld, NotFound, StaleEpoch
+from chronicle.journal.records import Lease
+from chronicle.journal.sql.rows import lease_from
+
+if TYPE_CHECKING:
+    from chronicle.ids import SessionId
+    from chronicle.journal.sql.port import Connection
+
+__all__ = ["acquire", "find", "release", "renew"]
+
+
+def acquire(db: Connection, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool) -> Lease:
+    """Acquire the lease under a new epoch, one higher than the last.
+
+    Raises:
+        LeaseHeld: another holder's lease has not expired, and ``takeover`` is false.
+        NotFound: no such session.
+    """
+    row = db.execute(
+        f"SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?{db.for_update}", (session_id,)
+    ).fetchone()
+    if row is None:
+        raise NotFound(f"no session {session_id}")
+    held = lease_from(session_id, row)
+    if held is not None and held.holder != holder and held.expires_ms > now_ms and not takeover:
+        raise LeaseHeld(held.holder, held.epoch, held.expires_ms)
+    lease = Lease(session_id, holder, row[1] + 1, now_ms + ttl_ms)
+    db.execute(
+        "UPDATE session SET holder = ?, epoch = ?, expires_ms = ? WHERE session_id = ?",
+        (lease.holder, lease.epoch, lease.expires_ms, session_id),
+    )
+    return lease
+
+
+def renew(db: Connection, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
+    """Extend the lease to ``now_ms + ttl_ms``.
+
+    Raises:
+        StaleEpoch: the lease was acquired by another holder, or released.
+        NotFound: no such session.
+    """
+    row = db.execute(f"SELECT holder, epoch FROM session WHERE session_id = ?{db.for_update}", (session_id,)).fetchone()
+    if row is None:
+        raise NotFound(f"no session {session_id}")
+    holder, current = row
+    if holder is None or current != epoch:
+        raise StaleEpoch(epoch, current)
+    db.execute("UPDATE session SET expires_ms = ? WHERE session_id = ?", (now_ms + ttl_ms, session_id))
+    return Lease(session_id, holder, epoch, now_ms + ttl_ms)
+
+
+def release(db: Connection, session_id: SessionId, epoch: int) -> None:
+    """Release the lease, if it is held under that epoch."""
+    db.execute("UPDATE session SET holder = NULL WHERE session_id = ? AND epoch = ?", (session_id, epoch))
+
+
+def find(db: Connection, session_id: SessionId) -> Lease | None:
+    """Return the lease as last acquired; ``None`` if released or never acquired."""
+    row = db.execute("SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?", (session_id,)).fetchone()
+    return lease_from(session_id, row) if row is not None else None

@@ -1,0 +1,97 @@
+"""The headers of a message, as typed values: what travels with it beside its body, from sender to receiver.
+
+The journal keeps them as a JSON object. Keys that this version does not know, and values of a form that it does not
+know, are kept as they are, so that another version finds them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from chronicle.canonical import Json, JsonObject
+
+__all__ = ["AskHeader", "Headers", "ReminderHeader"]
+
+
+@dataclass(frozen=True, slots=True)
+class AskHeader:
+    """Of a question: who waits for its answer, and how long."""
+
+    path: tuple[str, ...]
+    """The addresses of the agents that wait, the first asker first, the sender last."""
+    deadline_ms: int
+    """When the sender stops waiting."""
+
+    @classmethod
+    def from_json(cls, value: Json) -> AskHeader | None:
+        """Return the header of a JSON value; ``None`` if the value has another form."""
+        match value:
+            case {"path": [*path], "deadline_ms": int(deadline_ms)} if all(isinstance(each, str) for each in path):
+                return cls(tuple(str(each) for each in path), deadline_ms)
+            case _:
+                return None
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON."""
+        return {"path": list(self.path), "deadline_ms": self.deadline_ms}
+
+
+@dataclass(frozen=True, slots=True)
+class ReminderHeader:
+    """Of a message that a reminder sent."""
+
+    name: str
+    due_ms: int
+    """When it was due: before the message was admitted, if no service ran then."""
+    missed: int
+    """Of a repeated reminder: the times after ``due_ms`` that have passed as well, for which no message comes."""
+
+    @classmethod
+    def from_json(cls, value: Json) -> ReminderHeader | None:
+        """Return the header of a JSON value; ``None`` if the value has another form."""
+        match value:
+            case {"name": str(name), "due_ms": int(due_ms), "missed": int(missed)}:
+                return cls(name, due_ms, missed)
+            case _:
+                return None
+
+    def to_json(self) -> JsonObject:
+        """Return it as JSON."""
+        return {"name": self.name, "due_ms": self.due_ms, "missed": self.missed}
+
+
+@dataclass(frozen=True, slots=True)
+class Headers:
+    """All headers of a message."""
+
+    ask: AskHeader | None = None
+    reminder: ReminderHeader | None = None
+    trace: str | None = None
+    """The ``traceparent`` of W3C Trace Context under which it was sent."""
+    others: JsonObject = field(default_factory=dict)
+    """What this version does not know."""
+
+    @classmethod
+    def from_json(cls, stored: JsonObject | None) -> Headers:
+        """Return the headers that the journal holds."""
+        if not stored:
+            return cls()
+        ask = AskHeader.from_json(stored.get("ask"))
+        reminder = ReminderHeader.from_json(stored.get("reminder"))
+        trace = stored.get("trace")
+        known = {"ask": ask is not None, "reminder": reminder is not None, "trace": isinstance(trace, str)}
+        others = {key: value for key, value in stored.items() if not known.get(key)}
+        return cls(ask, reminder, trace if isinstance(trace, str) else None, others)
+
+    def to_json(self) -> JsonObject | None:
+        """Return them for the journal; ``None`` if there are none."""
+        found: JsonObject = dict(self.others)
+        if self.ask is not None:
+            found["ask"] = self.ask.to_json()
+        if self.reminder is not None:
+            found["reminder"] = self.reminder.to_json()
+        if self.trace is not None:
+            found["trace"] = self.trace
+        return found or None
