@@ -30,6 +30,8 @@ COMMANDS: Final[dict[str, str]] = {
     "down": "down.down",
     "reload": "reload.reload",
     "ps": "ps.ps",
+    "why": "why.why",
+    "nodes": "why.nodes",
     "log": "log.log",
     "inbox": "inbox.inbox",
     "retry": "inbox.retry",

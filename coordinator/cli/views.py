@@ -23,13 +23,16 @@ __all__ = [
     "show_diff",
     "show_file_changes",
     "show_inbox",
+    "show_nodes",
     "show_patch",
     "show_text",
     "show_versions",
+    "show_why",
     "text_of",
     "write_event",
 ]
 
+_GIB: Final = 1 << 30
 _LETTERS: Final = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
 """As git has them."""
 _CONTROLS_LEFT_OUT: Final = "(control characters were left out; redirect the output to get the bytes as they are)"
@@ -50,6 +53,54 @@ def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
                 str(agent["parked"]),
             )
             for agent in agents
+        ],
+    )
+
+
+def show_why(why: Mapping[str, Any], now_ms: int) -> None:
+    """Write what is known of an agent, a line for each fact; the first says what it waits for."""
+    write_line(one_line(f"{why['agent']} is {why['status']}; it waits for {why['waits_for']}"))
+    parked = f", {why['parked']} parked" if why["parked"] else ""
+    facts: list[tuple[str, str | None]] = [
+        ("turn", str(why["turn"])),
+        ("inbox", f"{why['pending']} pending{parked}"),
+        ("host", f"{why['host_id']}, isolation {why['isolation']}" if why["host_id"] else None),
+        ("handles", why["message_id"]),
+        ("lease", f"epoch {why['epoch']}, of {why['holder']}" if why["holder"] else None),
+        ("class", why["problem"]),
+    ]
+    if why["failed_wakes"]:
+        facts.append(("failed wakes", f"{why['failed_wakes']} in a row, the last one: {why['wake_error']}"))
+    facts.append(("last death", why["last_death"]))
+    if error := why["last_error"]:
+        of = f" of {error['message_id']}" if error["message_id"] else ""
+        when = ago(now_ms - error["at"])
+        facts.append(("last error", f"{error['type']}: {error['message']} (attempt {error['attempt']}{of}, {when})"))
+    for name, fact in facts:
+        if fact is not None:
+            write_line(one_line(f"  {name:<13} {fact}"))
+
+
+def show_nodes(nodes: Sequence[Mapping[str, Any]] | None) -> None:
+    """Write nodes as a table; ``None`` if no service runs."""
+    if nodes is None:
+        say("no service is running; it has the nodes")
+        return
+    table(
+        ("NODE", "STATUS", "AGENTS", "WARM", "STARTING", "MOUNTS", "WORKSPACES", "CPUS", "MEMORY AVAILABLE"),
+        [
+            (
+                node["node"],
+                "ready" if node["problem"] is None else f"not ready: {node['problem']}",
+                str(node["assigned"]),
+                str(node["warm"]),
+                str(node["starting"]),
+                str(node["mounts"]),
+                node["presentation"],
+                str(node["cpus"]),
+                f"{node['memory_available'] / _GIB:.1f} of {node['memory'] / _GIB:.1f} GiB",
+            )
+            for node in nodes
         ],
     )
 

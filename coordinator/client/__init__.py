@@ -44,13 +44,16 @@ if TYPE_CHECKING:
         Forked,
         ForkPoint,
         InboxMessage,
+        LastError,
         Message,
         MessageError,
+        Node,
         Receipt,
         Rewound,
         State,
         TranscriptDifference,
         Verification,
+        Why,
     )
     from coordinator.client.run import AsyncRun
     from coordinator.client.sse_parser import ServerSentEvent, SseParser, parse_sse
@@ -81,10 +84,12 @@ __all__ = [
     "Forked",
     "InboxMessage",
     "InvalidRequest",
+    "LastError",
     "Message",
     "MessageCancelled",
     "MessageError",
     "MessageFailed",
+    "Node",
     "PermissionDenied",
     "Podium",
     "RateLimited",
@@ -100,6 +105,7 @@ __all__ = [
     "TranscriptDifference",
     "Unreachable",
     "Verification",
+    "Why",
     "parse_sse",
 ]
 
@@ -134,13 +140,16 @@ _RESULTS: Final = (
     "ForkPoint",
     "Forked",
     "InboxMessage",
+    "LastError",
     "Message",
     "MessageError",
+    "Node",
     "Receipt",
     "Rewound",
     "State",
     "TranscriptDifference",
     "Verification",
+    "Why",
 )
 _MODULES: Final = {
     "AsyncFiles": "coordinator.client.files",

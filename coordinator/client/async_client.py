@@ -21,10 +21,12 @@ from coordinator.client.results import (
     Forked,
     InboxMessage,
     Message,
+    Node,
     Receipt,
     Rewound,
     State,
     Verification,
+    Why,
     read_result,
 )
 from coordinator.client.run import AsyncRun
@@ -265,6 +267,23 @@ class AsyncPodium:
             ResourceNotFound: it has no such turn.
         """
         return read_result(Rewound, await self._backend.rewind(_address(agent), turn, only))
+
+    async def why(self, agent: str) -> Why:
+        """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
+
+        Raises:
+            ResourceNotFound: no such agent.
+        """
+        return read_result(Why, await self._backend.why(_address(agent)))
+
+    async def nodes(self) -> list[Node]:
+        """Return the nodes that run agents.
+
+        Raises:
+            PermissionDenied: the key is not an operator's.
+            ServerFailed: no service runs.
+        """
+        return [read_result(Node, node) for node in (await self._backend.nodes())["items"]]
 
     async def passivate(self, agent: str) -> None:
         """Put an agent to sleep after its running turn; return when it sleeps."""

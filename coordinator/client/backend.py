@@ -40,6 +40,12 @@ class Backend(Protocol):
     async def agent(self, agent: Address) -> Wire:
         """Return one agent."""
 
+    async def why(self, agent: Address) -> Wire:
+        """Return what an agent waits for."""
+
+    async def nodes(self) -> Wire:
+        """Return the nodes of the home's service."""
+
     async def delete(self, agent: Address, *, detach: bool) -> Wire:
         """Delete an agent."""
 

@@ -57,6 +57,14 @@ class HttpBackend:
         """Return one agent."""
         return await self._get(_path(agent))
 
+    async def why(self, agent: Address) -> Wire:
+        """Return what an agent waits for."""
+        return await self._get(_path(agent, "why"))
+
+    async def nodes(self) -> Wire:
+        """Return the nodes of the home's service."""
+        return await self._get(path_of("nodes"))
+
     async def delete(self, agent: Address, *, detach: bool) -> Wire:
         """Delete an agent."""
         return _object(

@@ -78,6 +78,16 @@ class LocalBackend:
         with _translated():
             return _wire(await (await self._agents()).agent(agent))
 
+    async def why(self, agent: Address) -> Wire:
+        """Return what an agent waits for."""
+        with _translated():
+            return _wire(await (await self._agents()).why(agent))
+
+    async def nodes(self) -> Wire:
+        """Return the nodes of the home's service."""
+        with _translated():
+            return _wire(await (await self._agents()).nodes())
+
     async def delete(self, agent: Address, *, detach: bool) -> Wire:
         """Delete an agent."""
         with _translated():

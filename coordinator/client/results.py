@@ -30,14 +30,17 @@ __all__ = [
     "ForkPoint",
     "Forked",
     "InboxMessage",
+    "LastError",
     "Message",
     "MessageError",
+    "Node",
     "Receipt",
     "Result",
     "Rewound",
     "State",
     "TranscriptDifference",
     "Verification",
+    "Why",
     "read_result",
 ]
 
@@ -68,6 +71,81 @@ class Agent(Result):
     created_at: int
     updated_at: int
     """The time of its last event."""
+
+
+class LastError(Result):
+    """The error of an agent's last failed attempt."""
+
+    type: str
+    """The name of the error's class in the agent."""
+    message: str
+    message_id: str | None
+    """The message that was attempted; ``None`` for a hook without one."""
+    attempt: int
+    at: int
+
+
+class Why(Result):
+    """What an agent waits for, and what is known of it."""
+
+    agent: str
+    status: str
+    """``awake`` or ``asleep``."""
+    waits_for: str
+    """For people; its words may change."""
+    service: bool
+    """Whether a service runs: without one, all that only it knows is ``None``."""
+    turn: int
+    """Its last committed turn."""
+    pending: int
+    """Messages that wait, the one being handled included."""
+    parked: int
+    message_id: str | None
+    """The message whose turn runs."""
+    host_id: str | None
+    """Its host."""
+    isolation: str | None
+    """How its host is separated from other agents: ``process``."""
+    epoch: int | None
+    """Of its lease."""
+    holder: str | None
+    """Who has its lease: a host, or a command."""
+    lease_expires_at: int | None
+    held: bool
+    """Whether an operation keeps it asleep, such as a rewind."""
+    problem: str | None
+    """Why its class cannot be loaded."""
+    retry_at: int | None
+    """When its wake is tried again, after failures that may pass."""
+    failed_wakes: int
+    """Failed wakes in a row."""
+    wake_error: str | None
+    """The error of the last one."""
+    last_death: str | None
+    """How the process of its last host died, until another host has activated it."""
+    last_error: LastError | None
+
+
+class Node(Result):
+    """A node and its hosts."""
+
+    node: str
+    problem: str | None
+    """Why it is not ready for agents; ``None`` if it is."""
+    presentation: str
+    """How workspaces are presented there: ``fuse`` or ``dir``."""
+    cpus: int
+    memory: int
+    """Of the machine, bytes."""
+    memory_available: int
+    mounts: int
+    """Mounted workspaces."""
+    starting: int
+    """Hosts whose processes start."""
+    warm: int
+    """Hosts that are ready for an agent."""
+    assigned: int
+    """Hosts that have an agent."""
 
 
 class Deleted(Result):

@@ -179,6 +179,8 @@ class Podium(_Twin[AsyncPodium]):
     delete = _waiting(AsyncPodium.delete)
     fork = _waiting(AsyncPodium.fork)
     rewind = _waiting(AsyncPodium.rewind)
+    why = _waiting(AsyncPodium.why)
+    nodes = _waiting(AsyncPodium.nodes)
     passivate = _waiting(AsyncPodium.passivate)
     verify = _waiting(AsyncPodium.verify)
     events = _iterating(AsyncPodium.events)

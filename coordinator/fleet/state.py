@@ -11,6 +11,7 @@ from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Observed
 from coordinator.fleet.sleep_holds import SleepHolds
 from coordinator.fleet.wake_requests import WakeRequests
+from coordinator.fleet.wake_retries import WakeRetries
 from coordinator.registry.known_agents import KnownAgents
 from podium.address import Address
 
@@ -42,6 +43,7 @@ class FleetState:
         self.codes = CodeRegistry()
         self.requests = WakeRequests(self.changed.set)
         self.holds = SleepHolds(clock)
+        self.retries = WakeRetries(clock)
         self.known = KnownAgents()
         self.progress_s = clock.monotonic_s()
         """When a host last became ready or activated an agent."""

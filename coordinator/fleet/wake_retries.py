@@ -5,7 +5,7 @@ Nobody else would: an agent's messages are durable, and their senders may not co
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypedDict
 
 from chronicle.errors import Unavailable
 from podium.errors import HostDied
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from podium.address import Address
 
-__all__ = ["WakeRetries", "may_pass", "retry_delay_s"]
+__all__ = ["RetryFacts", "WakeRetries", "may_pass", "retry_delay_s"]
 
 _DELAYS_S: Final = (15.0, 30.0, 60.0, 120.0, 300.0)
 """Delay by the number of failures in a row; the last one repeats. A retry costs the start of a host."""
@@ -30,6 +30,16 @@ def retry_delay_s(failures: int) -> float:
     return _DELAYS_S[min(failures, len(_DELAYS_S)) - 1]
 
 
+class RetryFacts(TypedDict):
+    """A wake that failed and is tried again."""
+
+    failures: int
+    """In a row."""
+    in_s: float
+    """Time until it is tried again."""
+    error: str
+
+
 class WakeRetries:
     """The agents whose wake failed and is to be tried again.
 
@@ -39,13 +49,23 @@ class WakeRetries:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._failures: dict[Address, int] = {}
+        self._failures: dict[Address, tuple[int, str]] = {}
+        """The number of failures in a row, and the last error."""
         self._due_s: dict[Address, float] = {}
 
-    def failed(self, address: Address) -> None:
+    def failed(self, address: Address, error: Exception) -> None:
         """Have a wake tried again after a delay, which grows with each failure in a row."""
-        self._failures[address] = failures = self._failures.get(address, 0) + 1
+        failures = self._failures.get(address, (0, ""))[0] + 1
+        self._failures[address] = failures, str(error) or type(error).__name__
         self._due_s[address] = self._clock.monotonic_s() + retry_delay_s(failures)
+
+    def of(self, address: Address) -> RetryFacts | None:
+        """Return when an agent is woken again, and why; ``None`` if its wake did not fail."""
+        if address not in self._failures:
+            return None
+        failures, error = self._failures[address]
+        now_s = self._clock.monotonic_s()
+        return {"failures": failures, "in_s": max(0.0, self._due_s.get(address, now_s) - now_s), "error": error}
 
     def forget(self, address: Address) -> None:
         """Forget an agent that was woken, or that has no messages."""

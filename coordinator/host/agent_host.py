@@ -209,6 +209,14 @@ class AgentHost:
         """
         return self._agent(address).preempt(message_id, policy)
 
+    def doing(self, address: Address) -> tuple[MessageId | None, float | None]:
+        """Return the message of an agent's running turn, and the seconds left to its hook; see `HostedAgent.doing`.
+
+        Raises:
+            AgentAsleep: the agent is not awake here.
+        """
+        return self._agent(address).doing(self._clock.monotonic_s())
+
     def retire(self, address: Address) -> None:
         """End an agent in order after its running turn; see `HostedAgent.retire`.
 

@@ -89,6 +89,17 @@ class HostedAgent:
         """End at once, without writing: the lease is lost."""
         self._event_loop.call_soon_threadsafe(self._loop.evict)
 
+    def doing(self, now_s: float) -> tuple[MessageId | None, float | None]:
+        """Return the message on whose behalf a hook runs, and the seconds left to the hook; ``None`` if none runs.
+
+        Args:
+            now_s: by the clock's ``monotonic_s``.
+        """
+        message_id, deadline_s = self.activation.running_message_id, self.activation.deadline_s
+        if message_id is None or deadline_s is None:
+            return message_id, None
+        return message_id, deadline_s - now_s
+
     def retire(self) -> None:
         """End in order after the running turn, without a time limit, and begin no other turn.
 

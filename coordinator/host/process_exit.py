@@ -23,7 +23,15 @@ from typing import TYPE_CHECKING, Final, NoReturn
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["OomKills", "WatchedProcess", "describe_end", "last_words", "leave_last_words", "tell_of_os_exit"]
+__all__ = [
+    "OomKills",
+    "WatchedProcess",
+    "available_bytes",
+    "describe_end",
+    "last_words",
+    "leave_last_words",
+    "tell_of_os_exit",
+]
 
 _PIDFD_GET_INFO: Final = 0xC040FF0B
 """``_IOWR(0xFF, 11, 64 bytes)``, include/uapi/linux/pidfd.h."""
@@ -175,6 +183,15 @@ def _signal_name(number: int) -> str:
         return f"{signal.Signals(number).name} (signal {number})"
     except ValueError:
         return f"signal {number}"
+
+
+def available_bytes() -> int:
+    """Return the memory that the kernel estimates to be available to new programs, bytes; 0 if it is not known."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
 
 
 def _oom_kills() -> int:

@@ -13,6 +13,7 @@ from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from coordinator.operations import artifacts, branches, files, history, listing, messages
 from coordinator.operations.answers import AnswerBuilder
+from coordinator.operations.explaining import why_object
 from coordinator.operations.quota_checks import QuotaChecks
 from coordinator.operations.stores import HomeStores
 from coordinator.operations.uploads import received
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
     from chronicle.clock import Clock
     from chronicle.workspace.content.content import Content
+    from coordinator.fleet.facts import AgentFacts
     from coordinator.home import Home
     from coordinator.operations import objects
     from coordinator.operations.files import FileContent
@@ -112,6 +114,26 @@ class HomeAgents:
                 self._stores.home, store, blobs, address, self._ids, now_ms, detach=detach
             )
         )
+
+    async def why(self, address: Address) -> objects.WhyObject:
+        """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
+
+        Without a running service it returns what the journal has.
+
+        Raises:
+            UnknownAgent: there is no such agent.
+        """
+        await self.agent(address)
+        facts: AgentFacts | None = None
+        with suppress(ServiceError):
+            facts = await (await self._link.client()).facts(str(address))
+        now_ms = self._clock.now_ms()
+        return await self._stores.read(lambda store, blobs: why_object(store, blobs, address, facts, now_ms))
+
+    async def nodes(self) -> objects.NodeList:
+        """Return the nodes of the home's service."""
+        nodes = await (await self._link.client()).nodes()
+        return {"items": [{**node} for node in nodes]}
 
     async def passivate(self, address: Address) -> objects.Passivated:
         """Put an agent to sleep after its running turn; return when it sleeps. Its next message wakes it.

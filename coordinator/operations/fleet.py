@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Collection
 
     from chronicle.workspace.content.content import Content
+    from coordinator.fleet.facts import AgentFacts, NodeFacts
     from podium.events import Part
     from podium.turn.busy import BusyPolicy
     from podium.turn.stream import Frame
@@ -74,6 +75,14 @@ class Fleet(Protocol):
 
     async def change_file(self, agent: str, path: str, content: Content | None) -> FileChanged:
         """Put or delete a file after the agent's running turn."""
+        ...
+
+    async def facts(self, agent: str) -> AgentFacts:
+        """Return what the fleet knows of an agent, beside the journal."""
+        ...
+
+    async def nodes(self) -> list[NodeFacts]:
+        """Return the nodes and their hosts."""
         ...
 
 

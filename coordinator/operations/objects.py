@@ -34,7 +34,10 @@ __all__ = [
     "Forked",
     "InboxMessageObject",
     "InboxPage",
+    "LastErrorObject",
     "MessageObject",
+    "NodeList",
+    "NodeObject",
     "Part",
     "Passivated",
     "Receipt",
@@ -43,6 +46,7 @@ __all__ = [
     "StateObject",
     "SymlinkObject",
     "Verification",
+    "WhyObject",
 ]
 
 Part: TypeAlias = Literal["state", "files", "transcript"]
@@ -135,6 +139,90 @@ class Passivated(TypedDict):
     """An agent that sleeps."""
 
     agent: str
+
+
+@_documented
+class LastErrorObject(TypedDict):
+    """The error of an agent's last failed attempt."""
+
+    type: str
+    """The name of the error's class in the agent."""
+    message: str
+    message_id: str | None
+    """The message that was attempted; null for a hook without one."""
+    attempt: int
+    at: int
+
+
+@_documented
+class WhyObject(TypedDict):
+    """What an agent waits for, and what is known of it."""
+
+    agent: str
+    status: Literal["awake", "asleep"]
+    waits_for: str
+    """For people; its words may change."""
+    service: bool
+    """Whether a service runs: without one, all that only it knows is null."""
+    turn: int
+    """Its last committed turn."""
+    pending: int
+    """Messages that wait, the one being handled included."""
+    parked: int
+    message_id: str | None
+    """The message whose turn runs; null if none runs."""
+    host_id: str | None
+    """Its host; null if it has none."""
+    isolation: str | None
+    """How its host is separated from other agents: `process`."""
+    epoch: int | None
+    """Of its lease; null while none is recorded."""
+    holder: str | None
+    """Who has its lease: a host, or a command; null while nobody has."""
+    lease_expires_at: int | None
+    held: bool
+    """Whether an operation keeps it asleep, such as a rewind."""
+    problem: str | None
+    """Why its class cannot be loaded."""
+    retry_at: int | None
+    """When its wake is tried again, after failures that may pass."""
+    failed_wakes: int
+    """Failed wakes in a row."""
+    wake_error: str | None
+    """The error of the last one."""
+    last_death: str | None
+    """How the process of its last host died, until another host has activated it."""
+    last_error: LastErrorObject | None
+
+
+@_documented
+class NodeObject(TypedDict):
+    """A node and its hosts."""
+
+    node: str
+    problem: str | None
+    """Why it is not ready for agents; null if it is."""
+    presentation: str
+    """How workspaces are presented there: `fuse` or `dir`."""
+    cpus: int
+    memory: int
+    """Of the machine, bytes."""
+    memory_available: int
+    mounts: int
+    """Mounted workspaces."""
+    starting: int
+    """Hosts whose processes start."""
+    warm: int
+    """Hosts that are ready for an agent."""
+    assigned: int
+    """Hosts that have an agent."""
+
+
+@_documented
+class NodeList(TypedDict):
+    """The nodes of a home's service."""
+
+    items: list[NodeObject]
 
 
 @_documented

@@ -17,6 +17,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
+from coordinator.fleet.facts import agent_facts
 from coordinator.fleet.model import Code
 from coordinator.fleet.state import FleetState
 from coordinator.logs import log_to
@@ -26,6 +27,7 @@ from coordinator.registry.known_agents import kept_known_agents
 
 if TYPE_CHECKING:
     from chronicle.ids import MessageId
+    from coordinator.fleet.facts import AgentFacts, NodeFacts
     from coordinator.fleet.model import Route
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.registry.known_agents import KnownAgents
@@ -245,6 +247,20 @@ class CoordinatorActor:
             for host in hosts
             for placement in hosts.agents_of(host.host_id) or (None,)
         ]
+
+    async def facts(self, address: Address) -> AgentFacts:
+        """Return what is known of an agent, its host's answer included."""
+        await self._begin()
+        facts = agent_facts(self._state, address)
+        host = facts["host"]
+        if host is not None and host["activated"]:
+            host["message_id"], host["left_s"] = await self._pool.doing(address)
+        return facts
+
+    async def nodes(self) -> list[NodeFacts]:
+        """Return the nodes and their hosts."""
+        await self._begin()
+        return [await self._pool.describe_node()]
 
     async def stop(self, timeout_s: float) -> None:
         """End all agents in order, then all hosts; no agent is woken afterwards.

@@ -99,6 +99,11 @@ class HostActor:
     async def ping(self) -> None:
         """Answer a liveness probe, even if the agent's code blocks."""
 
+    @ray.method(concurrency_group="control")
+    async def doing(self, address: Address) -> tuple[MessageId | None, float | None]:
+        """Return the message whose turn runs, and the seconds left to its hook, even if the agent's code blocks."""
+        return self._host.doing(address)
+
     async def poke(self, address: Address) -> None:
         """Have an agent check its inbox for a new message."""
         self._host.poke(address)

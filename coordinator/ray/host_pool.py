@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import ray
 import structlog
 
+from coordinator.fleet.facts import node_facts, unreachable_node
 from coordinator.fleet.leases import LEASE_POLL_S
 from coordinator.fleet.liveness import until_ended, with_probes
 from coordinator.fleet.model import HostStatus
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from coordinator.fleet.background_tasks import BackgroundTasks
+    from coordinator.fleet.facts import NodeFacts, NodeState
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.model import Code, Ended, Loaded, Placement
     from podium.address import Address
@@ -103,6 +105,15 @@ class HostPool:
         """
         async with asyncio.timeout(_NODE_DEADLINE_S):
             await self._node.ready.remote()
+
+    async def describe_node(self) -> NodeFacts:
+        """Return the node and its hosts as they are now."""
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                node: NodeState = await self._node.describe.remote()
+        except (TimeoutError, ray.exceptions.RayError) as error:
+            node = unreachable_node(self._node_manager, str(cause_of(error)) or "its manager does not answer")
+        return node_facts(node, self._table)
 
     # -- start and end --------------------------------------------------------------------------------------------
 
@@ -272,6 +283,19 @@ class HostPool:
             return False
         handle.poke.remote(address)
         return True
+
+    async def doing(self, address: Address) -> tuple[MessageId | None, float | None]:
+        """Return the message of an agent's running turn, and the seconds left to it; ``None`` without an answer."""
+        placement = self._table.placement(address)
+        handle = find_actor(placement.host_id) if placement is not None else None
+        if handle is None:
+            return None, None
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                doing: tuple[MessageId | None, float | None] = await handle.doing.remote(address)
+        except (AgentAsleep, TimeoutError, ray.exceptions.RayError):
+            return None, None
+        return doing
 
     def tell_types(self, host_id: str, types: tuple[str, ...] | None) -> None:
         """Set the agent types that the agents of a host may send messages to; ``None`` for any."""

@@ -21,22 +21,23 @@ import structlog
 from chronicle.errors import ChronicleError, NotFound
 from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mounts
-from chronicle.fuse.server.client import unmount_workspace
+from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.host.host_config import HostConfig
 from coordinator.host.path_locks import PathLocks
-from coordinator.host.process_exit import OomKills, WatchedProcess, describe_end, last_words
+from coordinator.host.process_exit import OomKills, WatchedProcess, available_bytes, describe_end, last_words
 from coordinator.host.process_marks import Mark, end_marked
 from coordinator.host.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, find_actor
 from coordinator.ray.host_actor import HostActor
-from podium.errors import HostDied
+from podium.errors import HostDied, PodiumError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from coordinator.fleet.facts import NodeState
     from coordinator.fleet.model import Code, Loaded
 
 __all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
@@ -124,6 +125,24 @@ class NodeManagerActor:
         self._paths.create()
         if self._config.presentation == "fuse":
             await asyncio.to_thread(self._start_zygote)
+
+    async def describe(self) -> NodeState:
+        """Return the state of this node."""
+        problem: str | None = None
+        try:
+            await self.ready()
+        except (PodiumError, ChronicleError) as error:
+            problem = str(error)
+        pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
+        return {
+            "node": Path(self._config.directory).name,
+            "problem": problem,
+            "presentation": self._config.presentation,
+            "cpus": os.cpu_count() or 1,
+            "memory": pages * page,
+            "memory_available": available_bytes(),
+            "mounts": await asyncio.to_thread(self._count_mounts),
+        }
 
     async def start_host(self, host_id: str, code: Code) -> Loaded:
         """Start a host of a given name and have it import an agent's code. Takes a second or more.
@@ -298,6 +317,14 @@ class NodeManagerActor:
             pass
         except OSError as error:  # still mounted, or written to after the unmount: never delete files here
             _log.warning("workspace_path_left", path=str(path), error=str(error))
+
+    def _count_mounts(self) -> int:
+        if self._config.presentation != "fuse":
+            return 0
+        try:
+            return len(list_mounts(self._zygote_socket))
+        except ChronicleError:
+            return 0
 
     def _rotate_logs(self) -> None:
         while True:

@@ -16,7 +16,7 @@ from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, Host, HostStatus, Placement, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
-from coordinator.fleet.wake_retries import WakeRetries, may_pass
+from coordinator.fleet.wake_retries import may_pass
 from coordinator.ray.cluster import cause_of, find_actor, lives
 from podium.address import Address
 from podium.agent_record import find_session
@@ -71,7 +71,6 @@ class Reconciler:
         self._withdrawals = withdrawals
         self._tasks = tasks
         self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
-        self._retries = WakeRetries(state.clock)
         self.courier = Courier(state.store, state.ids, state.clock, self._poke_or_retry)
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
         self._stopping = False
@@ -101,7 +100,7 @@ class Reconciler:
                     await state.changed.wait()
 
     async def _retry_wakes(self) -> None:
-        for address in self._retries.take_due():
+        for address in self._state.retries.take_due():
             await self._poke_or_retry(address)
 
     async def end_agents(self, timeout_s: float) -> None:
@@ -129,7 +128,7 @@ class Reconciler:
         if await self._state.has_pending(address):
             self._state.requests.add(address, code)
         else:
-            self._retries.forget(address)
+            self._state.retries.forget(address)
         self._state.changed.set()
         return True
 
@@ -139,7 +138,7 @@ class Reconciler:
             await self.poke(address)
         except ChronicleError as error:
             _log.warning("inbox_not_read", agent_id=str(address), error=str(error))
-            self._retries.failed(address)
+            self._state.retries.failed(address, error)
 
     async def agents_lost(self, agents: Sequence[Placement], how: str | None) -> None:
         """Handle the end or death of the host of agents: wake those that have pending messages again."""
@@ -213,7 +212,7 @@ class Reconciler:
             await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
             return
         hosts.note_death(address, None)
-        self._retries.forget(address)
+        self._state.retries.forget(address)
         hosts.activated(host_id, address, lease.epoch, turn)
         if self._state.known is not known:  # registered meanwhile
             self._pool.tell_types(host_id, self._state.known.types_to_tell)
@@ -250,7 +249,7 @@ class Reconciler:
                 return
         self._state.requests.fail(address, request, error)
         if may_pass(error):
-            self._retries.failed(address)
+            self._state.retries.failed(address, error)
 
     async def _recover_agent(self, session: Session) -> None:
         lease = await asyncio.to_thread(self._state.store.lease, session.session_id)

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from coordinator.client_messages import Admitted
+    from coordinator.fleet.facts import AgentFacts, NodeFacts
     from coordinator.fleet.model import Code, Route
     from coordinator.home import Home
     from coordinator.registry.known_agents import KnownAgents
@@ -290,6 +291,18 @@ class Router:
         async with self._in_time():
             hosts: list[dict[str, Any]] = await self._coordinator.running.remote()
         return hosts
+
+    async def facts(self, address: Address) -> AgentFacts:
+        """Return what the fleet knows of an agent."""
+        async with self._in_time():
+            facts: AgentFacts = await self._coordinator.facts.remote(address)
+        return facts
+
+    async def nodes(self) -> list[NodeFacts]:
+        """Return the nodes and their hosts."""
+        async with self._in_time():
+            nodes: list[NodeFacts] = await self._coordinator.nodes.remote()
+        return nodes
 
     async def _ask(self, answer: Any) -> Any:
         """Await a result of the coordinator, without a time limit while it answers liveness probes."""

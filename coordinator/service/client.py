@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.workspace.content.content import Content
+    from coordinator.fleet.facts import AgentFacts, NodeFacts
     from coordinator.registry.registry import Registry
     from podium.events import Part
     from podium.turn.stream import Frame
@@ -265,6 +266,16 @@ class ServiceClient:
         """Return the running hosts."""
         result: list[dict[str, Any]] = (await self._ask({"op": "ps"}))["hosts"]
         return result
+
+    async def facts(self, agent: str) -> AgentFacts:
+        """Return what the fleet knows of an agent, beside the journal."""
+        facts: AgentFacts = (await self._ask({"op": "facts", "agent": agent}))["facts"]
+        return facts
+
+    async def nodes(self) -> list[NodeFacts]:
+        """Return the nodes and their hosts."""
+        nodes: list[NodeFacts] = (await self._ask({"op": "nodes"}))["nodes"]
+        return nodes
 
     # -- the service ----------------------------------------------------------------------------------------------
 

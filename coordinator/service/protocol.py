@@ -59,6 +59,10 @@ that agents inherit (`coordinator.process_environment`);
 ``position {"agent"}``
     answers ``{"turn", "waits"}``: the agent's last turn, null if it never started, and whether messages wait in its
     inbox;
+``facts {"agent"}``
+    answers ``{"facts"}``, what the fleet knows of an agent (`coordinator.fleet.facts.AgentFacts`);
+``nodes {}``
+    answers ``{"nodes"}``, a list of `coordinator.fleet.facts.NodeFacts`;
 ``ps {}``; ``ping {}``, a liveness probe.
 
 Unless stated otherwise ``agent`` is an address. A line that is not a request, or is too long, ends the connection.

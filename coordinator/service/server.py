@@ -199,6 +199,10 @@ class ServiceServer:
                 return {}
             case "ps":
                 return {"hosts": await self._router.running()}
+            case "nodes":
+                return {"nodes": await self._router.nodes()}
+            case "facts":
+                return {"facts": await self._router.facts(address_in(request))}
             case "position":
                 turn, waits = await asyncio.to_thread(position_of, self._store, address_in(request))
                 return {"turn": turn, "waits": waits}

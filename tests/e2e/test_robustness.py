@@ -18,7 +18,7 @@ from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceError
-from tests.waiting import until
+from tests.waiting import until, wait_until
 
 from .conftest import TIMEOUT_S, client_of, command, kill_at_once, processes_of
 
@@ -183,6 +183,26 @@ async def test_code_that_ends_its_process_or_its_loop_parks_its_message(client: 
         last = (await send(client, "ends", text))[-1]
         assert (last["type"], last["error"]["type"], last["parked"]) == ("error", error, True)
     assert (await send(client, "ends", "hi"))[-1]["type"] == "turn_end"
+
+
+async def test_why_tells_what_a_running_agent_waits_for(served: Podium, client: ServiceClient, tmp_path: Path) -> None:
+    gate = tmp_path / "gate"
+    sending = asyncio.create_task(send(client, "asked", f"wait for {gate}"))
+
+    def handles() -> dict[str, Any]:
+        found = served.json("why", "troubled/asked") if served.row("troubled/asked") else {}
+        return found if found.get("message_id") else {}
+
+    why = await asyncio.to_thread(wait_until, handles)
+    assert why["waits_for"].startswith(f"the end of its turn for {why['message_id']} (limit in ")
+    assert (why["status"], why["isolation"], why["pending"], why["epoch"]) == ("awake", "process", 1, 1)
+    (node,) = served.json("nodes")["nodes"]
+    assert (node["node"], node["problem"]) == ("local", None)
+    assert node["assigned"] >= 1
+    assert node["mounts"] >= 1
+    assert 0 < node["memory_available"] < node["memory"]
+    gate.touch()
+    pid_of(await sending)
 
 
 async def test_malformed_requests_hurt_nobody(served: Podium, client: ServiceClient) -> None:

@@ -16,8 +16,10 @@ from coordinator.cli.views import (
     show_artifacts,
     show_diff,
     show_inbox,
+    show_nodes,
     show_text,
     show_versions,
+    show_why,
     write_event,
 )
 from coordinator.client.errors import ResourceNotFound
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from coordinator.client.async_client import AsyncPodium
     from coordinator.client.results import Artifact, Difference, FileVersion, State
 
-__all__ = ["artifact", "artifacts", "cat", "diff", "history", "inbox", "log", "ps", "state"]
+__all__ = ["artifact", "artifacts", "cat", "diff", "history", "inbox", "log", "nodes", "ps", "state", "why"]
 
 
 def ps(gateway: Gateway, *, json: bool) -> None:
@@ -53,6 +55,24 @@ def ps(gateway: Gateway, *, json: bool) -> None:
         show_agents(agents, SystemClock().now_ms())
     else:
         say(f"no agents at {gateway.url} yet")
+
+
+def why(gateway: Gateway, agent: str, *, json: bool) -> None:
+    """Show what an agent waits for."""
+    found = ask(gateway, f"asking for {agent}", lambda podium: podium.why(agent)).model_dump()
+    if json:
+        write_json(found)
+    else:
+        show_why(found, SystemClock().now_ms())
+
+
+def nodes(gateway: Gateway, *, json: bool) -> None:
+    """Show the nodes of a home."""
+    found = [node.model_dump() for node in ask(gateway, "asking for the nodes", lambda podium: podium.nodes())]
+    if json:
+        write_json({"service": True, "nodes": found})
+    else:
+        show_nodes(found)
 
 
 def state(gateway: Gateway, moment: str, *, json: bool) -> None:

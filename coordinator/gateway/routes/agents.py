@@ -18,7 +18,15 @@ from coordinator.gateway.dependencies import (
     Writing,
 )
 from coordinator.gateway.documents import statuses
-from coordinator.operations.objects import AgentObject, AgentPage, Deleted, Passivated, Verification
+from coordinator.operations.objects import (
+    AgentObject,
+    AgentPage,
+    Deleted,
+    NodeList,
+    Passivated,
+    Verification,
+    WhyObject,
+)
 
 __all__ = ["agent", "router"]
 
@@ -58,6 +66,19 @@ async def delete_agent(
 ) -> Deleted:
     """Delete an agent permanently: its events, state, files and messages. It must sleep. Needs the scope `admin`."""
     return await agents.delete(address, detach=detach)
+
+
+@agent.get("/why", responses=statuses(404))
+async def explain_agent(agents: Agents, address: Reading) -> WhyObject:
+    """Tell what an agent waits for, and what is known of its host, its lease, its inbox and its last failures."""
+    return await agents.why(address)
+
+
+@router.get("/nodes", responses=statuses())
+async def list_nodes(agents: Agents, caller: Called) -> NodeList:
+    """List the nodes that run agents. It needs the scope `admin`, and a key of the tenant `default`."""
+    caller.require_operator()
+    return await agents.nodes()
 
 
 @agent.post("/passivate", responses=statuses(404))

@@ -91,6 +91,7 @@ READING = [
     ("log", "counter/a", "--type", "turn.committed"),
     ("log", "counter/a", "--after", "3", "--limit", "4"),
     ("inbox", "counter/a"),
+    ("why", "counter/a"),
     ("history", "counter/a", "out.txt"),
     ("history", "counter/a@2", "out.txt"),
     ("cat", "counter/a", "out.txt"),

@@ -258,6 +258,23 @@ async def test_state_events_and_differences(podium: AsyncPodium) -> None:
     assert (caught.value.code, caught.value.kind) == ("unknown_turn", "UnknownMoment")
 
 
+async def test_why_and_nodes(podium: AsyncPodium) -> None:
+    await handled(podium, AGENT, "one")
+    why = await podium.why(AGENT)
+    assert (why.agent, why.service, why.turn, why.pending, why.parked) == (AGENT, True, 1, 0, 0)
+    assert (why.waits_for, why.host_id, why.isolation) == ("a message", "host_1", "process")
+    assert why.epoch == 1
+    assert why.last_error is None
+    await podium.passivate(AGENT)
+    why = await podium.why(AGENT)
+    assert (why.status, why.host_id, why.holder) == ("asleep", None, None)
+    with pytest.raises(ResourceNotFound) as caught:
+        await podium.why("notes/none")
+    assert caught.value.code == "unknown_agent"
+    (node,) = await podium.nodes()
+    assert (node.node, node.warm, node.problem) == ("local", 1, "its manager does not answer")
+
+
 async def test_fork_rewind_passivate_verify_and_delete(podium: AsyncPodium) -> None:
     for said in ("one", "two"):
         await handled(podium, AGENT, said)
@@ -363,6 +380,9 @@ def test_results_have_the_keys_of_the_wire() -> None:
         "InboxMessage": "InboxMessageObject",
         "Event": "EventObject",
         "Artifact": "ArtifactObject",
+        "LastError": "LastErrorObject",
+        "Why": "WhyObject",
+        "Node": "NodeObject",
     }
     for name in results.__all__:
         kind: Any = getattr(results, name)

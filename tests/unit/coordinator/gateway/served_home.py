@@ -21,6 +21,7 @@ from coordinator.access.administration import KeyAdministration
 from coordinator.access.audit import Audit
 from coordinator.access.caller import OpenAccess
 from coordinator.access.key_access import KeyAccess
+from coordinator.fleet.facts import unreachable_node
 from coordinator.gateway.app import create_app
 from coordinator.gateway.routes.project import Reload
 from coordinator.home import Home
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.content.content import Content
     from coordinator.access.key_store import KeyStore
+    from coordinator.fleet.facts import AgentFacts, NodeFacts
     from podium.events import Part
     from podium.turn.stream import Frame
 
@@ -146,6 +148,24 @@ class HarnessFleet:
 
     async def passivate(self, agent: str) -> None:
         await self.sleep(agent)
+
+    async def facts(self, agent: str) -> AgentFacts:
+        awake = agent in self._harnesses
+        return {
+            "known": True,
+            "problem": None,
+            "held": False,
+            "host": {"host_id": "host_1", "isolation": "process", "activated": True, "message_id": None, "left_s": None}
+            if awake
+            else None,
+            "queue": None,
+            "retry": None,
+            "death": None,
+        }
+
+    async def nodes(self) -> list[NodeFacts]:
+        node = unreachable_node("local", "its manager does not answer")
+        return [{**node, "starting": 0, "warm": 1, "assigned": len(self._harnesses)}]
 
     async def rewind(self, agent: str, turn: int, only: Collection[Part] | None) -> tuple[int, int | None]:
         await self.sleep(agent)

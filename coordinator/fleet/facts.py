@@ -1,0 +1,148 @@
+"""What the coordinator knows of an agent and of its nodes beside the journal, as plain values. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, TypedDict
+
+from coordinator.fleet.model import HostStatus
+
+if TYPE_CHECKING:
+    from coordinator.fleet.host_table import HostTable
+    from coordinator.fleet.state import FleetState
+    from coordinator.fleet.wake_retries import RetryFacts
+    from podium.address import Address
+
+__all__ = [
+    "AgentFacts",
+    "HostFacts",
+    "NodeFacts",
+    "NodeState",
+    "QueueFacts",
+    "agent_facts",
+    "node_facts",
+    "unreachable_node",
+]
+
+
+class HostFacts(TypedDict):
+    """The host of an agent."""
+
+    host_id: str
+    isolation: str
+    activated: bool
+    """Whether the agent's activation has completed."""
+    message_id: str | None
+    """The message whose turn runs there, if it was asked and answered."""
+    left_s: float | None
+    """Time until the deadline of the running hook; negative once it has passed."""
+
+
+class QueueFacts(TypedDict):
+    """An open request to wake an agent that has no host."""
+
+    before: int
+    """Older requests for agents of the same class."""
+    starting: int
+    """Hosts of the class that are starting."""
+    losses: int
+    """Hosts that died under the request."""
+
+
+class AgentFacts(TypedDict):
+    """What the coordinator knows of an agent."""
+
+    known: bool
+    """Whether the class of its type is known, and loads."""
+    problem: str | None
+    """Why its class cannot be loaded."""
+    held: bool
+    """Whether an operation keeps it asleep."""
+    host: HostFacts | None
+    queue: QueueFacts | None
+    retry: RetryFacts | None
+    death: str | None
+    """How its last host died, until another one has activated it."""
+
+
+class NodeState(TypedDict):
+    """A node, as its manager sees it."""
+
+    node: str
+    problem: str | None
+    """Why it is not ready for agents; ``None`` if it is."""
+    presentation: str
+    """How workspaces are presented there: ``fuse`` or ``dir``."""
+    cpus: int
+    memory: int
+    """Memory of the machine, bytes."""
+    memory_available: int
+    mounts: int
+
+
+class NodeFacts(NodeState):
+    """A node and its hosts, by the phases of their lives."""
+
+    starting: int
+    warm: int
+    assigned: int
+
+
+def agent_facts(state: FleetState, address: Address) -> AgentFacts:
+    """Return what is known of an agent; what its host has to tell is left out."""
+    agent_type = address.agent_type
+    placement = state.hosts.placement(address)
+    return {
+        "known": state.codes.get(agent_type) is not None,
+        "problem": state.codes.problems.get(agent_type),
+        "held": address in state.holds,
+        "host": None
+        if placement is None
+        else {
+            "host_id": placement.host_id,
+            "isolation": "process",
+            "activated": placement.epoch is not None,
+            "message_id": None,
+            "left_s": None,
+        },
+        "queue": _queue(state, address) if placement is None else None,
+        "retry": state.retries.of(address),
+        "death": state.hosts.death_of(address),
+    }
+
+
+def node_facts(node: NodeState, hosts: HostTable) -> NodeFacts:
+    """Return a node with the hosts of a table, which are all its own."""
+    counts = Counter(host.status for host in hosts)
+    return {
+        **node,
+        "starting": counts[HostStatus.STARTING],
+        "warm": counts[HostStatus.WARM],
+        "assigned": counts[HostStatus.ASSIGNED],
+    }
+
+
+def unreachable_node(node: str, problem: str) -> NodeState:
+    """Return a node whose manager does not answer."""
+    return {
+        "node": node,
+        "problem": problem,
+        "presentation": "",
+        "cpus": 0,
+        "memory": 0,
+        "memory_available": 0,
+        "mounts": 0,
+    }
+
+
+def _queue(state: FleetState, address: Address) -> QueueFacts | None:
+    request = state.requests.get(address)
+    if request is None:
+        return None
+    before = 0
+    for other, code in state.requests:
+        if other == address:
+            break
+        before += code == request.code and state.hosts.placement(other) is None
+    starting = sum(host.status is HostStatus.STARTING and host.code == request.code for host in state.hosts)
+    return {"before": before, "starting": starting, "losses": request.losses}

@@ -1,0 +1,164 @@
+"""What `podium why` says an agent waits for, from what the journal and the fleet know."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.clock import ManualClock
+from chronicle.ids import IdSource
+from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import MessageStatus, NewMessage
+from coordinator.fleet.facts import agent_facts, node_facts, unreachable_node
+from coordinator.fleet.model import Code, Host, HostStatus, Placement
+from coordinator.fleet.state import FleetState
+from coordinator.operations.explaining import why_object
+from podium.address import Address
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+from podium.errors import HostDied
+from podium.testing import AgentHarness
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coordinator.operations.objects import WhyObject
+
+ALICE, BOB = Address("hello", "alice"), Address("hello", "bob")
+
+
+class Home:
+    """A journal with an agent that sleeps, and a fleet that knows its class."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        file = tmp_path / "hello.py"
+        file.write_text("")
+        self.code = Code(str(file), "Hello", "hello")
+        self.clock, self.store, self.ids = ManualClock(), MemoryJournalStore(), IdSource()
+        self.state = FleetState(self.store, self.clock, self.ids)
+        self.state.codes.register(self.code)
+        self.session = self.store.ensure_session(ALICE.name, self.ids.session(0), self.ids.branch(0), 0)
+
+    def admit(self) -> None:
+        self.store.admit(self.session.session_id, NewMessage(self.ids.message(0), b"{}", 0))
+
+    def why(self, *, service: bool = True, **of_host: Any) -> WhyObject:
+        facts = agent_facts(self.state, ALICE) if service else None
+        if facts is not None and facts["host"] is not None:
+            facts["host"] = {**facts["host"], **of_host}  # type: ignore[typeddict-item]
+        return why_object(self.store, None, ALICE, facts, self.clock.now_ms())  # type: ignore[arg-type]
+
+    def host(self, **values: Any) -> None:
+        self.state.hosts.add(Host("host_1", self.code, "", HostStatus.WARM))
+        self.state.hosts.place(Placement("host_1", ALICE, **values))
+
+
+@pytest.fixture
+async def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+async def test_a_sleeping_agent_waits_for_a_message_or_a_service(home: Home) -> None:
+    assert home.why()["waits_for"] == home.why(service=False)["waits_for"] == "a message"
+    home.admit()
+    assert home.why(service=False)["waits_for"] == "a service: none runs"
+    assert (home.why()["pending"], home.why()["status"]) == (1, "asleep")
+
+
+async def test_an_agent_whose_class_is_not_there_waits_for_it(home: Home) -> None:
+    home.admit()
+    home.state.codes.drop(home.code, "it has a syntax error")
+    why = home.why()
+    assert why["waits_for"] == "its class, which cannot be loaded: it has a syntax error"
+    assert why["problem"] == "it has a syntax error"
+    home.state.codes.loads(home.code)
+    assert home.why()["waits_for"].startswith("a project or a command that names its class")
+
+
+async def test_a_requested_agent_waits_behind_others_for_a_host(home: Home) -> None:
+    home.admit()
+    home.state.requests.add(BOB, home.code)
+    home.state.requests.add(ALICE, home.code)
+    home.state.hosts.add(Host("host_2", home.code, "", HostStatus.STARTING))
+    assert home.why()["waits_for"] == "a host of its class (1 starting), behind 1 other agent"
+    home.host()
+    assert home.why()["waits_for"].startswith("its activation in host_1")
+    assert (home.why()["host_id"], home.why()["isolation"]) == ("host_1", "process")
+
+
+async def test_an_awake_agent_waits_for_the_end_of_its_turn(home: Home) -> None:
+    home.host(epoch=1)
+    home.store.acquire_lease(home.session.session_id, "host_1", home.clock.now_ms(), 10_000)
+    assert home.why()["waits_for"] == "a message"
+    home.admit()
+    assert home.why()["waits_for"] == "its host, which takes the next message"
+    why = home.why(message_id="msg_1", left_s=12.0)
+    assert why["waits_for"] == "the end of its turn for msg_1 (limit in 12 s)"
+    assert (why["status"], why["epoch"], why["holder"], why["message_id"]) == ("awake", 1, "host_1", "msg_1")
+    assert home.why(message_id="msg_1", left_s=-3.0)["waits_for"].endswith("(limit passed 3 s ago)")
+
+
+async def test_a_held_agent_and_a_failed_wake_say_so(home: Home) -> None:
+    home.admit()
+    home.state.holds.renew(ALICE, "hold_1")
+    assert home.why()["held"]
+    assert home.why()["waits_for"].startswith("the end of an operation that needs it asleep")
+    home.state.holds.release(ALICE, "hold_1")
+    home.state.retries.failed(ALICE, HostDied("its process died"))
+    home.state.hosts.note_death(ALICE, "killed by SIGKILL (signal 9)")
+    home.clock.advance(5)
+    why = home.why()
+    assert why["waits_for"] == "the next attempt to wake it, in 10 s: its process died"
+    assert (why["failed_wakes"], why["wake_error"]) == (1, "its process died")
+    assert why["retry_at"] == home.clock.now_ms() + 10_000
+    assert why["last_death"] == "killed by SIGKILL (signal 9)"
+    home.state.retries.forget(ALICE)
+    assert "its last wake failed for good" in home.why()["waits_for"]
+
+
+async def test_a_lease_of_a_command_is_waited_for(home: Home) -> None:
+    home.admit()
+    home.store.acquire_lease(home.session.session_id, "command_1", home.clock.now_ms(), 10_000)
+    assert home.why()["waits_for"] == "the end of command_1, which has its lease"
+    assert "or of that lease" in home.why(service=False)["waits_for"]
+
+
+class Failing(BaseAgent):
+    """Fails as its message says."""
+
+    class State(DeltaState):
+        pass
+
+    max_attempts = 1
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        raise ValueError(message["text"])
+
+
+async def test_the_last_error_is_of_the_last_failed_attempt() -> None:
+    store = MemoryJournalStore()
+    async with AgentHarness(Failing, "a", store=store) as agent:
+        await agent.send({"text": "first"})
+        await agent.send({"text": "second"})
+        session = store.session("failing/a")
+        last = store.messages(session.session_id, MessageStatus.PARKED)[-1]
+        why = why_object(store, agent.blobs, Address("failing", "a"), None, agent.clock.now_ms())
+    assert why["last_error"] is not None
+    assert (why["last_error"]["type"], why["last_error"]["message"]) == ("ValueError", "second")
+    assert why["last_error"]["attempt"] == 1
+    assert why["last_error"]["message_id"] == last.message_id
+    assert why["parked"] == 2
+
+
+async def test_a_node_has_its_hosts_by_their_phases(home: Home) -> None:
+    home.host()
+    home.state.hosts.add(Host("host_2", home.code, "", HostStatus.WARM))
+    node = node_facts(unreachable_node("local", "it hangs"), home.state.hosts)
+    assert (node["node"], node["problem"], node["starting"], node["warm"], node["assigned"]) == (
+        "local",
+        "it hangs",
+        0,
+        1,
+        1,
+    )
