@@ -188,6 +188,25 @@ class Workspace(Protocol):
         """
         ...
 
+    def move_to(self, ref: TreeRef) -> None:
+        """Make the content that of a tree which was sealed on top of the base, or of the base, keeping its history.
+
+        For an attempt that follows a lost one: what that one sealed is taken over instead of being made again. No
+        iterations are added; those of the tree keep their numbers, and all changes since are discarded like those of a
+        rollback. `base` stays, and a `seal` without further changes returns ``ref``. Several such moves may follow each
+        other.
+
+        Nothing else is disturbed: handles of files that the tree has too stay valid and have its content from now on; a
+        file that is not in the tree has lost its name. A plain directory gives changed files anew, so handles of those
+        keep the old content. The cost is proportional to the differing entries, not to the size of files; that of a
+        plain directory is that of its `seal`. A quota that the tree exceeds does not prevent it.
+
+        Raises:
+            NotFound: blobs of the differing part of the tree are not in the store. Nothing was changed.
+            Conflict: the tree was sealed on top of another commit. Nothing was changed.
+        """
+        ...
+
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations, oldest first, uncommitted ones included.
 

@@ -322,6 +322,6 @@ class LinkedWorkspace:
     def __getattr__(self, name: str) -> Any:
         """Return an attribute; methods that work on the files go through the link."""
         attribute = getattr(self.workspace, name)
-        if name not in {"begin_turn", "seal", "adopt", "rollback"}:
+        if name not in {"begin_turn", "seal", "adopt", "move_to", "rollback"}:
             return attribute
         return lambda *args: self._link.touch(lambda: attribute(*args))

@@ -183,6 +183,17 @@ class ScratchWorkspace:
         self.files.update(base)
         self._layer.sealed = self._layer.base
 
+    def move_to(self, ref: TreeRef) -> None:
+        """Replace the files by those of a sealed tree.
+
+        Raises:
+            NotFound: it was never sealed.
+        """
+        files = self._forest.files(ref)
+        self.files.clear()
+        self.files.update(files)
+        self._layer.sealed = ref
+
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations since the workspace was opened."""
         if path not in self._history:

@@ -14,7 +14,16 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
-from chronicle.testing.workspace_contract import VersionPerCloseContract, closes, files, history, opening, trees, turns
+from chronicle.testing.workspace_contract import (
+    VersionPerCloseContract,
+    closes,
+    files,
+    history,
+    moves,
+    opening,
+    trees,
+    turns,
+)
 from chronicle.workspace.api.workspace import ApiWorkspace
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import Opened
@@ -229,7 +238,7 @@ class ApiNode:
 class TestApiWorkspace(VersionPerCloseContract):
     @pytest.fixture
     def node(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiNode]:
-        for part in (closes, files, history, opening, trees, turns):
+        for part in (closes, files, history, moves, opening, trees, turns):
             monkeypatch.setattr(part, "os", ApiOs(), raising=False)
             monkeypatch.setattr(part, "open", open_file, raising=False)
         made = ApiNode(tmp_path, MemoryBlobStore())

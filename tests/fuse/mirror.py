@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.blobs.buffer import Meanwhile
-    from chronicle.workspace.layer.restore import Touched
+    from chronicle.workspace.layer.state.touched import Touched
 
 EMPTY = TreeRef(BlobId("0" * 64), BlobId("0" * 64))
 VERSION = bytes(range(256)) * 10_000
@@ -70,6 +70,9 @@ class MirrorEngine:
             return
         for path in self._directory.iterdir():
             path.unlink()
+
+    def move_to(self, ref: TreeRef) -> Touched:
+        raise NotFound(f"{ref.tree_id} was never sealed")
 
     def history(self, path: str) -> Sequence[Iteration]:
         if path == "missing":

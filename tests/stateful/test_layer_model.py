@@ -17,13 +17,15 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import NotFound
+from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer import file_data
 from chronicle.workspace.layer.disk import log
-from chronicle.workspace.layer.layer import Handle
+from chronicle.workspace.layer.layer import Handle, Layer
 from chronicle.workspace.layer.opening import open_layer
-from chronicle.workspace.layer.state.node import DirNode, FileNode
+from chronicle.workspace.layer.state.names import Names
+from chronicle.workspace.layer.state.node import DirNode, FileNode, Node, loaded_names
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.quota import measure
 from tests.layers import abandon, contents, file_at, place
@@ -83,6 +85,10 @@ class LayerModel(RuleBasedStateMachine):
         self.numbers = Numbers()
         self.commits: list[tuple[TreeRef, World]] = []
         """What can be gone back to."""
+        self.on_base: list[tuple[TreeRef, World]] = []
+        """What was sealed on top of the base, by lost attempts too."""
+        self.knows_numbers = True
+        """Whether this node has seen all attempts on the base."""
         self.open_files: list[Open[Handle]] = []
         self.layer, _ = open_layer(self.spec(None), self.blobs, self.clock)
         self.base = self.layer.base
@@ -223,6 +229,7 @@ class LayerModel(RuleBasedStateMachine):
         assert read_root(self.blobs, ref.oplog_id).usage == self.layer.usage == measure(self.blobs, ref.tree_id)
         self.sealed = ref, self.world.copy()
         self.commits.append(self.sealed)
+        self.on_base.append(self.sealed)
 
     @precondition(lambda self: self.sealed is not None)
     @rule()
@@ -230,7 +237,12 @@ class LayerModel(RuleBasedStateMachine):
         assert self.sealed is not None
         self.base, self.committed = self.sealed
         self.layer.adopt(self.base)
+        self.begin_turn()
+
+    def begin_turn(self) -> None:
         self.sealed = None
+        self.on_base.clear()
+        self.knows_numbers = True
         self.turn += 1
         self.layer.begin_turn(self.turn)
 
@@ -309,6 +321,59 @@ class LayerModel(RuleBasedStateMachine):
                         expected.append(version.read())
             assert not expected or expected[-1] == ("dir" if path in found and found[path] is None else found.get(path))
 
+    @rule(pick=st.integers(0), writes=st.none() | st.integers(0, 3))
+    def move_to(self, pick: int, writes: int | None) -> None:
+        """Take over what an attempt sealed on top of the base, or die on the way there."""
+        self.look()
+        sealed = [*self.on_base, (self.base, self.committed)]
+        ref, then = sealed[pick % len(sealed)]
+        if writes is None:
+            self.layer.move_to(ref)
+        else:
+            before = self.world.contents()
+            with pytest.MonkeyPatch.context() as patch, suppress(Death):
+                mortal = MortalOs(writes)
+                patch.setattr(log, "os", mortal)
+                patch.setattr(atomic_files, "os", mortal)
+                self.layer.move_to(ref)
+            self.abandon()
+            self.layer, recovered = open_layer(self.spec(self.base), self.blobs, self.clock)
+            assert recovered is None
+            if self.layer.sealed != ref or self.layer.changed:
+                assert contents(self.layer) == before
+                self.world.died()
+                return
+        if not self.knows_numbers:
+            self.numbers.forget()
+        self.world = then.copy()
+        self.sealed = (ref, then) if ref != self.base else None
+        check_names(self.layer, self.blobs)
+        for opened in self.open_files:
+            path = self.layer.names.path_of(opened.handle.node)
+            if path is not None:
+                file = self.world.regular(path.decode())
+                assert file is not None
+                opened.file = file
+            assert self.layer.read(opened.handle, 0, 1 << 20) == opened.file.content
+        assert contents(self.layer) == then.contents()
+        assert self.layer.seal() == ref or ref == self.base
+        self.look()
+
+    @rule()
+    def lose_node(self) -> None:
+        """Another node goes on from the base, and knows of what was sealed there only."""
+        self.abandon()
+        shutil.rmtree(self.directory)
+        self.directory.mkdir()
+        self.epoch += 1
+        self.layer, recovered = open_layer(self.spec(self.base), self.blobs, self.clock)
+        assert recovered is None
+        self.world = self.committed.copy()
+        self.sealed = None
+        self.numbers.forget()
+        self.knows_numbers = False
+        self.layer.begin_turn(self.turn)
+
     @rule(told=st.booleans())
     def kill(self, told: bool) -> None:
         """The process dies; perhaps after the journal committed what it had sealed."""
@@ -317,6 +382,8 @@ class LayerModel(RuleBasedStateMachine):
         if told and self.sealed is not None:
             self.base, self.committed = self.sealed
             self.sealed = None
+            self.on_base.clear()
+            self.knows_numbers = True
         self.layer, recovered = open_layer(self.spec(self.base), self.blobs, self.clock)
         assert recovered is None
 
@@ -398,6 +465,36 @@ class LayerModel(RuleBasedStateMachine):
                     assert item.size == len(what)
                 else:
                     assert (item.op == "delete") == (what is None)
+
+
+def check_names(layer: Layer, blobs: MemoryBlobStore) -> None:
+    """Check that each node in memory is what it would be if it were loaded now."""
+    sealed = layer.sealed
+    assert sealed is not None
+    assert not layer.changed
+    fresh = Names(blobs, read_root(blobs, sealed.oplog_id), layer.owner)
+    stack: list[tuple[bytes, Node]] = [(b"", layer.root)]
+    seen = set()
+    while stack:
+        path, node = stack.pop()
+        seen.add(node.ino)
+        stored = fresh.resolve(path)
+        assert stored is not None, path
+        for field in ("mode", "uid", "gid", "nlink", "size", "mtime_ns", "ctime_ns", "versioned", "device"):
+            assert getattr(node, field) == getattr(stored, field), (path, field)
+        assert dict(node.xattrs) == dict(stored.xattrs)
+        assert layer.names.renumbered.stored(node.ino) == stored.ino
+        if isinstance(node, DirNode):
+            assert isinstance(stored, DirNode)
+            assert (node.tree, node.attrs, node.changed) == (stored.tree, stored.attrs, set())
+            for name, child in node.children.items():
+                assert child is not None
+                assert (node, name) in loaded_names(child)
+                stack.append((path + b"/" + name if path else name, child))
+        elif isinstance(node, FileNode):
+            assert isinstance(stored, FileNode)
+            assert (node.content, node.dirty, node.unversioned) == (stored.content, False, False)
+    assert {ino for ino, node in layer.names.by_ino.items() if node.nlink} == seen
 
 
 TestLayerModel = LayerModel.TestCase

@@ -187,6 +187,10 @@ class FuseWorkspace:
         self._call("adopt", ref=messages.ref_to_wire(ref))
         self._base = ref
 
+    def move_to(self, ref: TreeRef) -> None:
+        """Make the content that of a tree which was sealed on top of the base, below all who use the mount."""
+        self._call("move_to", _SEAL_DEADLINE_S, ref=messages.ref_to_wire(ref))
+
     def rollback(self) -> None:
         """Discard everything since the base. `root` is another mount when this returns; handles of the old one fail."""
         with self._lock:

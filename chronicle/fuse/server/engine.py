@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.buffer import Meanwhile
     from chronicle.fuse.served.filesystem import FileSystem
-    from chronicle.workspace.layer.restore import Touched
+    from chronicle.workspace.layer.state.touched import Touched
     from chronicle.workspace.port import Iteration, TreeRef
 
 __all__ = ["Engine", "Served"]
@@ -44,6 +44,10 @@ class Engine(Protocol):
 
     def adopt(self, ref: TreeRef) -> None:
         """See `Workspace.adopt`."""
+        ...
+
+    def move_to(self, ref: TreeRef) -> Touched:
+        """See `Workspace.move_to`."""
         ...
 
     def rollback(self) -> object:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.transport.choice import Session
     from chronicle.fuse.watchdog import Heartbeat
+    from chronicle.workspace.layer.state.touched import Touched
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["serve"]
@@ -195,6 +196,8 @@ class _Server:
         for message in messages:
             if message.get("op") == "restore":
                 self._restore(message, peer)
+            elif message.get("op") == "move_to":
+                self._move(message, peer)
             elif not peer.send(self._answer(message)):
                 is_open = False
         if not is_open:
@@ -261,10 +264,6 @@ class _Server:
 
     def _restore(self, message: dict[str, Any], peer: Connection) -> None:
         """Restore, and answer when the kernel has dropped its caches."""
-
-        def answer() -> None:
-            peer.send(answer_ok())  # does nothing if the peer is gone
-
         try:
             self._engine.seal(self._session.interleave())  # the first part of a restore, and nearly all of its time
             touched = self._engine.restore(messages.ref_from_wire(message["then"]), os.fsencode(message["path"]))
@@ -273,9 +272,31 @@ class _Server:
         except Exception as error:  # noqa: BLE001 - logged if it is a bug, and answered
             peer.send(self._failed(message, error))
         else:
-            known = {ROOT_INO, *self._served.filesystem.known_inodes()}  # the kernel knows none of the new inodes
-            names = [name for name in touched.names if name[0] in known]
-            self._session.invalidate(names, [inode for inode in touched.inodes if inode in known], answer)
+            self._invalidate(touched, peer)
+
+    def _move(self, message: dict[str, Any], peer: Connection) -> None:
+        """Move to a sealed tree, and answer when the kernel has dropped its caches."""
+        try:
+            ref = messages.ref_from_wire(message["ref"])
+            if ref is None:
+                raise InvalidInput("the content can be made that of a tree only")
+            touched = self._engine.move_to(ref)
+        except OSError as error:
+            peer.send(answer_error(StorageRefused(f"the disk refused the move to a sealed tree: {error.strerror}")))
+        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and answered
+            peer.send(self._failed(message, error))
+        else:
+            self._invalidate(touched, peer)
+
+    def _invalidate(self, touched: Touched, peer: Connection) -> None:
+        """Make the kernel drop what it has cached of changed names and inodes, then answer."""
+
+        def answer() -> None:
+            peer.send(answer_ok())  # does nothing if the peer is gone
+
+        known = {ROOT_INO, *self._served.filesystem.known_inodes()}  # the kernel knows none of the new inodes
+        names = [name for name in touched.names if name[0] in known]
+        self._session.invalidate(names, [inode for inode in touched.inodes if inode in known], answer)
 
     def _version(self, arguments: dict[str, Any]) -> BinaryIO:
         """Return an old version, open; the next request is most likely for its next piece."""

@@ -15,6 +15,7 @@ from chronicle.testing.workspace_contract.closes import CloseContract
 from chronicle.testing.workspace_contract.contract import WorkspaceNode
 from chronicle.testing.workspace_contract.files import Model, files_below, files_in
 from chronicle.testing.workspace_contract.history import HistoryContract
+from chronicle.testing.workspace_contract.moves import MoveContract, OpenFileMoveContract
 from chronicle.testing.workspace_contract.opening import OpeningContract
 from chronicle.testing.workspace_contract.trees import TreeContract
 from chronicle.testing.workspace_contract.turns import TurnContract
@@ -22,12 +23,12 @@ from chronicle.testing.workspace_contract.turns import TurnContract
 __all__ = ["Model", "VersionPerCloseContract", "WorkspaceContract", "WorkspaceNode", "files_below", "files_in"]
 
 
-class WorkspaceContract(TreeContract, TurnContract, HistoryContract, OpeningContract):
+class WorkspaceContract(TreeContract, TurnContract, MoveContract, HistoryContract, OpeningContract):
     """What every presentation promises.
 
     For those that make a version each time a file is closed there is more, in `VersionPerCloseContract`.
     """
 
 
-class VersionPerCloseContract(WorkspaceContract, CloseContract):
+class VersionPerCloseContract(WorkspaceContract, CloseContract, OpenFileMoveContract):
     """What those promise, too, that see each operation."""

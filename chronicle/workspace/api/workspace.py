@@ -320,6 +320,11 @@ class ApiWorkspace:
         with self._lock:
             self._layer.adopt(ref)
 
+    def move_to(self, ref: TreeRef) -> None:
+        """See `chronicle.workspace.port.Workspace.move_to`."""
+        with self._lock:
+            self._layer.move_to(ref)
+
     def rollback(self) -> None:
         """Discard all changes since the base; open files answer ESTALE from then on."""
         with self._lock:

@@ -27,7 +27,7 @@ from chronicle.workspace.dir.manifest import Manifest, Ownership, committed_inde
 from chronicle.workspace.dir.restore import check_rights, restore
 from chronicle.workspace.dir.scan import HIDDEN, Index, scan
 from chronicle.workspace.dir.seal import DirState, commit_scan, known_inos, usage_of
-from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, stored_operations
+from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, read_root_on, stored_operations
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reader import encode_path, iteration_of
 from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace, workspace_home
@@ -331,6 +331,15 @@ class DirWorkspace:
         """Restore the base in the directory; see `chronicle.workspace.port.Workspace.rollback`."""
         self._keep_floors_since(self._manifest.base)
         self._restore(self._manifest.base)
+
+    def move_to(self, ref: TreeRef) -> None:
+        """Put a sealed tree in the directory; see `chronicle.workspace.port.Workspace.move_to`.
+
+        Files that differ are replaced: handles of them keep the old content.
+        """
+        read_root_on(self._reader, ref, self.base)
+        self._keep_floors_since(self._manifest.base)
+        self._restore(ref)
 
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations up to the last seal; see `chronicle.workspace.port.Workspace.history`."""

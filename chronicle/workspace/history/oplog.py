@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
-from chronicle.errors import Corrupt, UnsupportedFormat
+from chronicle.errors import Conflict, Corrupt, InvalidInput, UnsupportedFormat
 from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import EMPTY
@@ -42,6 +42,7 @@ __all__ = [
     "operations",
     "put_commit",
     "read_root",
+    "read_root_on",
     "store_operations",
     "stored_operations",
 ]
@@ -124,12 +125,17 @@ class OplogRoot:
     """The usage of its tree; ``None`` in a commit of format 1."""
 
     @property
+    def is_first(self) -> bool:
+        """Whether it is the empty state of a new workspace, which is not a commit."""
+        return self.previous is None and self.tree_id == EMPTY
+
+    @property
     def committed_turn(self) -> int:
         """The turn that it was committed at, 0 for none.
 
         The initial state of a new workspace is stored as of its first turn, but is not a commit.
         """
-        return self.turn if self.previous is not None or self.tree_id != EMPTY else 0
+        return 0 if self.is_first else self.turn
 
 
 def first_root(now_ns: int) -> OplogRoot:
@@ -195,6 +201,26 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
         )
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(f"blob {oplog_id} is not a workspace's log") from error
+
+
+def read_root_on(reader: BlobReader, ref: TreeRef, base: TreeRef) -> OplogRoot:
+    """Return the commit of a tree that was sealed on top of a base, or is the base.
+
+    The empty trees with which a workspace begins are one base.
+
+    Raises:
+        NotFound: no such commit.
+        InvalidInput: the two ids are not of one commit.
+        Conflict: it was sealed on top of another one.
+    """
+    root = read_root(reader, ref.oplog_id)
+    if root.tree_id != ref.tree_id:
+        raise InvalidInput(f"commit {ref.oplog_id} has tree {root.tree_id}, not {ref.tree_id}")
+    if ref == base or root.previous == base.oplog_id:
+        return root
+    if root.previous is None or not all(read_root(reader, at).is_first for at in (root.previous, base.oplog_id)):
+        raise Conflict(f"tree {ref.tree_id} was sealed on top of another commit than the base, {base.oplog_id}")
+    return root
 
 
 def encode_attr(attr: Attr) -> bytes:

@@ -1,4 +1,4 @@
-"""Seal, adopt and roll back: how the changes of a turn become a commit, or are given up.
+"""Seal, adopt, move and roll back: how the changes of a turn become a commit, or are given up.
 
 The *base* is the last commit that was adopted; the *sealed* tree is the last one that was made of the layer's content.
 Sealing moves the layer's reference point, adopting moves the base. Order of writes, each step durable before the next:
@@ -6,38 +6,42 @@ Sealing moves the layer's reference point, adopting moves the base. Order of wri
 * seal: the blobs, the clean entries of the cache index, the ``SEALED`` record. Only then the state moves to the seal,
   and data files that only its versions needed are removed.
 * adopt: a new log with the new base and the records after the seal replaces the old one.
+* move to another commit on the base: changed inodes leave the cache index; a new log with the base and that commit as
+  the last seal replaces the old one; then the state follows, which reads nothing.
 * roll back: changed inodes leave the cache index; a new log with the old base replaces the old one; the state is reset;
   changed data files are removed when the new log is on disk.
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.port import drop_cached
+from chronicle.blobs.readers import ProgressReader
 from chronicle.errors import InvalidInput
 from chronicle.system.heap import give_back_all
-from chronicle.workspace.history.oplog import Gap, first_root, read_root, stored_operations
-from chronicle.workspace.history.path_histories import path_history
+from chronicle.workspace.history.oplog import first_root, read_root, read_root_on
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log import position
 from chronicle.workspace.layer.disk.log_records import Header, pack
 from chronicle.workspace.layer.seal import SealInput, put_seal
+from chronicle.workspace.layer.state.issued_numbers import IssuedNumbers
 from chronicle.workspace.layer.state.names import MAX_CLEAN_NODES, Names
-from chronicle.workspace.trees import nodes
-from chronicle.workspace.trees.tree import Kind
+from chronicle.workspace.layer.state.names_move import plan_move
+from chronicle.workspace.layer.state.touched import Touched
 
 if TYPE_CHECKING:
     from chronicle.blobs.buffer import Meanwhile
     from chronicle.blobs.port import BlobStore
-    from chronicle.ids import BlobId
+    from chronicle.workspace.history.oplog import Gap
+    from chronicle.workspace.layer.disk.data_file import DataFile
     from chronicle.workspace.layer.disk.files import LayerFiles
     from chronicle.workspace.layer.disk.log import LayerLog
     from chronicle.workspace.layer.durability import Durability
     from chronicle.workspace.layer.file_versions import FileVersions
     from chronicle.workspace.layer.open_files import OpenFiles
     from chronicle.workspace.layer.seal import Sealed
+    from chronicle.workspace.layer.state.issued_numbers import Withheld
     from chronicle.workspace.layer.state.layer_state import LayerState
     from chronicle.workspace.layer.warm_cache import WarmCache
     from chronicle.workspace.port import TreeRef
@@ -92,12 +96,10 @@ class CommitCycle:
         self._history.next_seq = max(self._history.next_seq, header.next_seq)
         self._sealed_at = log.end
         """Where in the log the records after the last seal begin."""
-        self._sealed_numbers: dict[bytes, int] = {}
-        """By path, the last version numbers given out between the base and the last seal."""
-        self._sealed_operations: tuple[BlobId, ...] = ()
-        """The blobs of the operations between them."""
-        self._sealed_moves: list[bytes] = []
-        """Old and new paths of directories that were renamed between them."""
+        self._issued = IssuedNumbers()
+        """What was given out between the base and the last seal."""
+        self._seq_after_seal = self._history.next_seq
+        """The sequence number from which on the records after the last seal are numbered."""
 
     @property
     def epoch(self) -> int:
@@ -112,7 +114,7 @@ class CommitCycle:
     @property
     def has_uncommitted_versions(self) -> bool:
         """Whether what was sealed and not adopted has versions, or had some that were rolled back."""
-        return bool(self._sealed_operations)
+        return bool(self._issued.operations)
 
     # -- turns ------------------------------------------------------------------------------------------------------
 
@@ -183,7 +185,7 @@ class CommitCycle:
             turn=history.turn,
             next_seq=history.next_seq,
             moved_seq=history.moved_seq,
-            sealed_operations=self._sealed_operations,
+            sealed_operations=self._issued.operations,
             usage=state.usage.counted,
         )
 
@@ -215,15 +217,18 @@ class CommitCycle:
         state = self._state
         for directory, subtree, attrs in sealed.directories:
             for name in directory.changed:
-                if directory.children.get(name, directory) is None:
+                child = directory.children.get(name, directory)
+                if child is None:
                     del directory.children[name]
+                else:
+                    state.names.note_stored(child)
             directory.changed.clear()
             directory.tree, directory.attrs = subtree, attrs
         for node, content in sealed.contents:
             node.content, node.dirty = content, False
         state.names.root_changed = False
         state.names.links = sealed.commit.links
-        self._sealed_moves += self._history.moves
+        self._issued.note_seal(sealed.numbers, sealed.commit.operations, self._history.moves)
         for data in state.retired:
             self._files.drop_data(data)
         for node in state.modified.values():
@@ -238,8 +243,7 @@ class CommitCycle:
                 node.data, node.sparse_blocks = None, None
                 self._open_files.reopen(node)
                 self._files.drop_data(part)
-        self._sealed_numbers.update(sealed.numbers)
-        self._sealed_operations = sealed.commit.operations
+        self._seq_after_seal = self._history.next_seq
 
     def _give_back_memory(self) -> None:
         """Return memory to the system after many files were sealed.
@@ -265,8 +269,8 @@ class CommitCycle:
         if ref != state.sealed:
             raise InvalidInput(f"tree {ref.tree_id} is not the one sealed last; only that can be adopted")
         later = self._log.frames_since(self._sealed_at)
-        sealed = len(self._sealed_numbers)
-        self._rotate(ref, later, state.names.next_ino, state.commit.next_seq, state.commit.turn)
+        sealed = len(self._issued)
+        self._rotate(ref, later, state.names.next_ino, self._seq_after_seal, state.commit.turn)
         self._base_commit = state.commit
         if sealed > MAX_CLEAN_NODES:
             self._give_back_memory()
@@ -285,40 +289,13 @@ class CommitCycle:
         if adopt:
             self.adopt(state.sealed)
         elif state.sealed != self.base:
-            self._sealed_operations = state.commit.operations
-            # Not from the operations alone: what was rolled back before the seal is only in the histories.
-            reader, histories = state.reader, state.commit.histories
-            for path, _, _ in nodes.diff(reader, self._base_commit.histories, histories):
-                known = path_history(reader, histories, path)
-                if known is not None:
-                    self._sealed_numbers[path] = known.last
-            view = self._history.view()
-            for operation in stored_operations(reader, state.commit):
-                if operation.source is not None and operation.op == "rename":
-                    record = view.find(operation.path, operation.iteration)
-                    if record is not None and record.kind is Kind.DIR:
-                        self._sealed_moves += [operation.path, operation.source]
+            self._issued.read(state.reader, self._base_commit, state.commit)
 
     # -- roll back --------------------------------------------------------------------------------------------------
 
-    def numbers_given(self) -> tuple[dict[bytes, int], list[Gap], int]:
-        """Return which numbers must not be given out again if everything since the base is rolled back.
-
-        Returns:
-            floors by path, gaps, and the next sequence number.
-        """
-        history = self._history
-        floors = dict(history.floors)
-        view = history.view()
-        for path in history.records:
-            floors[path] = view.floor(path)
-        for path, number in self._sealed_numbers.items():
-            floors[path] = max(number, floors.get(path, 0))
-        moves = Counter(self._sealed_moves + history.moves)
-        # Gaps of the commit may have come with a seal after the base.
-        gaps = [*self._state.commit.gaps[len(self._base_commit.gaps) :], *history.gaps]
-        gaps += [Gap(path, history.next_seq, count) for path, count in moves.items()]
-        return floors, gaps, max(history.next_seq + 1, self._base_commit.next_seq)
+    def withheld(self) -> Withheld:
+        """Return which numbers must not be given out again if everything since the base is rolled back."""
+        return self._issued.withheld(self._history, self._base_commit, self._state.commit)
 
     def withhold(self, floors: dict[bytes, int], gaps: list[Gap]) -> None:
         """Never give out the version numbers that older layers gave out."""
@@ -334,7 +311,7 @@ class CommitCycle:
             OSError: the disk failed. Either nothing was given up, or all of it and that may not be on disk.
         """
         state, history = self._state, self._history
-        floors, gaps, next_seq = self.numbers_given()
+        floors, gaps, next_seq = self.withheld()
         names = Names(state.reader, self._base_commit, state.owner)
         names.next_ino = max(state.names.next_ino, names.next_ino)
         # In this order, for a crash or an error in between: what changed leaves the cache index while the log still
@@ -347,11 +324,65 @@ class CommitCycle:
         self._open_files.make_stale()
         state.reset(self.base, self._base_commit, names)
         history.floors, history.gaps, history.next_seq = floors, gaps, next_seq
+        self._drop_versions(dropped)
+        self._durability.sync_log()
+
+    # -- move -------------------------------------------------------------------------------------------------------
+
+    def move_to(self, ref: TreeRef) -> Touched:
+        """Make the content a tree that was sealed on top of the base; see `chronicle.workspace.port.Workspace.move_to`.
+
+        Open handles go on: a file that is in the tree has its content, another one that of before, without a name. What
+        the kernel has cached is the caller's to drop.
+
+        Returns:
+            what changed.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: a blob of what differs could not be read. Nothing was changed.
+            Conflict: it was sealed on top of another commit.
+            OSError: the disk failed; nothing was changed.
+        """
+        state, history = self._state, self._history
+        if ref == state.sealed and not state.changed:
+            return Touched([], [])
+        assert self.base is not None, "an opened layer has a base"
+        reader = ProgressReader(state.reader, history.beat)
+        target = self._base_commit if ref == self.base else read_root_on(reader, ref, self.base)
+        move = plan_move(reader, state.names, state.commit, target)
+        floors, gaps, next_seq = self._issued.withheld_at(reader, history, state.commit, target)
+        issued = self._issued.at(reader, self._base_commit, state.commit, target)
+        seal = [pack((records.SEALED, records.pack_ref(ref)))] if ref != self.base else []
+        turn = [pack((records.TURN, history.turn))] if seal and history.turn != target.turn else []
+        modified = state.modified | {node.ino: node for node in self._open_files.unnamed()}
+        for ino in modified:  # in this order: as `rollback`
+            self._files.unindex(ino)
+        next_ino = max(state.names.next_ino, target.next_ino)
+        self._rotate(self.base, [*seal, *turn, *records.pack_floors(floors, gaps)], next_ino, next_seq, history.turn)
+        self._sealed_at = position([self._header.encode(), *seal])
+        self._issued = issued
+        files = move.changed_files()
+        gone = move.apply()
+        retired = state.retired
+        state.move(ref, target, gone)
+        history.floors, history.gaps, history.next_seq = floors, gaps, next_seq
+        self._files.drop_clean([node.ino for node, _ in files if node.ino not in modified])
+        for node in modified.values():
+            if node.data is not None and not (node.nlink == 0 and node.opens):
+                retired.append(node.data)
+                node.data = None
+        for node, content in files:
+            node.set_stored(content)
+            self._open_files.reopen(node)
+        self._drop_versions(retired)
+        return move.touched
+
+    def _drop_versions(self, dropped: list[DataFile]) -> None:
+        """Remove data files with discarded versions, once no loss of power can bring back the log that names them."""
         for data in dropped:
             for held in data.versions:
                 held.content = None  # its id may be known, but the blob store does not have it
-            self._files.drop_after_log_sync(data)  # the old log, which a loss of power could bring back, needs them
-        self._durability.sync_log()
+            self._files.drop_after_log_sync(data)
 
     # -- the log ----------------------------------------------------------------------------------------------------
 
@@ -383,6 +414,5 @@ class CommitCycle:
         self._log.replace([first, *carried])
         self._sealed_at = position([first])
         self._header, self.base = header, base
-        self._sealed_numbers = {}
-        self._sealed_operations = ()
-        self._sealed_moves = []
+        self._issued.clear()
+        self._seq_after_seal = next_seq

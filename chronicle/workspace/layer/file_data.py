@@ -70,7 +70,9 @@ class FileData:
                 self._applier.begin_part(node.data, content)
                 node.sparse_blocks = None
                 return fd
-            node.data = self._files.fetch(self._state.reader, node.ino, content)
+            node.data = self._files.fetch(self._state.reader, content)
+            if node.ino not in self._state.names.renumbered:  # the next process knows it by another number
+                self._files.index_clean([(node.ino, node.data, content)])
             node.note_holes(self._files.stat_data(node.data))
         assert node.data is not None
         return self._files.open_data(node.data)

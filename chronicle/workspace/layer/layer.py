@@ -4,7 +4,7 @@
 
 * `Entries`, `Attributes`, `OpenFiles` and `Durability` carry out requests;
 * `HistoryReader` reads versions;
-* `CommitCycle` seals, adopts and rolls back, `Restorer` goes back to an earlier commit.
+* `CommitCycle` seals, adopts, moves and rolls back, `Restorer` goes back to an earlier commit.
 
 Each operation first checks, then reads what it needs of the blob store, then appends a record to the log, and only then
 changes the state (`Applier`, which replay uses too). So an answered operation survives the death of the process.
@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.disk.log import LayerLog
     from chronicle.workspace.layer.disk.log_records import Header
     from chronicle.workspace.layer.history_reader import Iterations, Operations
-    from chronicle.workspace.layer.restore import Touched
     from chronicle.workspace.layer.state.names import Names
     from chronicle.workspace.layer.state.node import DirNode, FileNode, Node
+    from chronicle.workspace.layer.state.touched import Touched
     from chronicle.workspace.port import Iteration, Quota, TreeRef, Usage
 
 __all__ = ["Handle", "Layer"]
@@ -363,6 +363,10 @@ class Layer:
             NotFound, InvalidInput, OSError, Corrupt, Unavailable: as `chronicle.workspace.layer.restore.plan`.
         """
         return self._restorer.restore(self.seal().tree_id, then, path)
+
+    def move_to(self, ref: TreeRef) -> Touched:
+        """Make the content a tree that was sealed on top of the base; see `CommitCycle.move_to`."""
+        return self.commits.move_to(ref)
 
     def own_lock(self, fd: int) -> None:
         """Own the descriptor of the workspace's lock until the layer is closed."""

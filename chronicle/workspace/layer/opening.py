@@ -31,6 +31,7 @@ from chronicle.workspace.layer.disk.files import LayerFiles
 from chronicle.workspace.layer.disk.log import LayerLog, position
 from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, count_complete, last_sealed, pack_floors
 from chronicle.workspace.layer.layer import Layer
+from chronicle.workspace.layer.state.issued_numbers import gaps_on
 from chronicle.workspace.layer.state.pending_history import NS_PER_MS
 from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace, workspace_home
 from chronicle.workspace.trees.tree import EMPTY
@@ -236,7 +237,7 @@ def _recover(layer: Layer, spec: LayerSpec, issued: _IssuedNumbers) -> tuple[Tre
                     or (sealed != base and layer.commits.has_uncommitted_versions)
                 ):
                     recovered = sealed
-        floors, gaps, next_seq = layer.commits.numbers_given()
+        floors, gaps, next_seq = layer.commits.withheld()
         issued.next_ino = max(issued.next_ino, layer.names.next_ino)
         issued.next_number = max(issued.next_number, layer.next_number)
     finally:
@@ -300,11 +301,7 @@ def _begin(
 
 
 def _gaps_on(base: TreeRef | None, blobs: BlobReader, gaps: list[Gap]) -> list[Gap]:
-    """Return the gaps of layers on other commits as gaps on this one.
-
-    Those that the commit has are left out. The others take effect after it: its versions are numbered without them.
-    """
+    """Return the gaps of layers on other commits as gaps on this one; see `gaps_on`."""
     if base is None or not gaps:
         return gaps
-    commit = read_root(blobs, base.oplog_id)
-    return [gap._replace(seq=max(gap.seq, commit.next_seq)) for gap in gaps if gap not in commit.gaps]
+    return gaps_on(read_root(blobs, base.oplog_id), gaps)

@@ -23,6 +23,7 @@ from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log_records import pack
 from chronicle.workspace.layer.replay import redo
 from chronicle.workspace.layer.state.node import DirNode, FileNode, kind_of
+from chronicle.workspace.layer.state.touched import Touched
 from chronicle.workspace.port import Usage
 from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import nodes, tree
@@ -41,19 +42,10 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.state.node import Node
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["Plan", "Restorer", "Touched", "plan", "restored_tree"]
+__all__ = ["Plan", "Restorer", "plan", "restored_tree"]
 
 Difference = tuple[bytes, Entry | None, Entry | None]
 """A path, its entry now, and the wanted one."""
-
-
-class Touched(NamedTuple):
-    """What a restore changed, for the invalidation of caches."""
-
-    names: list[tuple[int, bytes]]
-    """Inode number of a directory, and a name in it whose node changed."""
-    inodes: list[int]
-    """The inodes at those names before and after, and the directories."""
 
 
 class Plan(NamedTuple):

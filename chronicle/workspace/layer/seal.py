@@ -245,9 +245,10 @@ class _Seal:
         layer = self._layer
         changed: dict[int, list[bytes] | None] = {}
         for ino, node in self._linked.items():
+            changed[layer.names.renumbered.stored(ino)] = None
             changed[ino] = layer.names.all_paths(node)
         for ino in link_map.inodes(self._buffer, layer.commit.links):
-            known = layer.names.by_ino.get(ino)
+            known = layer.names.by_ino.get(layer.names.renumbered.number(ino))
             if known is not None and known.nlink <= 1:
                 changed[ino] = None
         return link_map.update(self._buffer, layer.commit.links, changed)

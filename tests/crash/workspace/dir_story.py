@@ -33,6 +33,8 @@ class DirLife:
         self.base: TreeRef | None = None
         """What the journal has."""
         self.ref: TreeRef | None = None
+        self.taken_over: Files | None = None
+        """What is being moved to."""
         self.epoch = 1
         self.workspace: DirWorkspace | None = None
 
@@ -80,6 +82,13 @@ class DirLife:
 
     def rollback(self) -> None:
         self.opened().rollback()
+
+    def move_to_seal(self) -> None:
+        """Take over what an attempt on the base sealed."""
+        assert self.ref is not None
+        self.taken_over = files_in(self.blobs, self.ref.tree_id)
+        self.opened().move_to(self.ref)
+        self.taken_over = None
 
     def committed(self) -> Files:
         """Return what the journal has."""
@@ -130,6 +139,10 @@ STORY: list[Callable[[DirLife], object]] = [
     _second,
     lambda life: life.seal(),
     lambda life: life.rollback(),  # of what was sealed
+    lambda life: (life.root / "a").write_text("given up"),
+    lambda life: life.move_to_seal(),
+    lambda life: (life.root / "a").write_text("given up"),
+    lambda life: life.rollback(),
     _second,
     lambda life: life.reopen(1),
     lambda life: life.seal(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -91,9 +91,16 @@ class Life:
     ref: TreeRef | None = None
     first: TreeRef | None = None
     marked: TreeRef | None = None
+    steps: list[TreeRef] = field(default_factory=list)
 
     def mark(self) -> None:
         self.marked = self.ref
+
+    def step(self) -> None:
+        """Seal in the middle of a turn."""
+        self.seal()
+        assert self.ref is not None
+        self.steps.append(self.ref)
 
     def create(self, path: str) -> None:
         self.handles[path] = self.layer.create(*place(self.layer, path), 0o644, *self.layer.owner)
@@ -265,6 +272,41 @@ STORY: list[Callable[[Life], object]] = [
     lambda life: life.layer.unlink(*place(life.layer, "large")),
     lambda life: life.seal(),
     lambda life: life.adopt(),
+    lambda life: life.create("s"),
+    lambda life: life.write("s", 0, b"first step"),
+    lambda life: life.close("s"),
+    lambda life: life.open("e"),
+    lambda life: life.write("e", 2, b"changed"),
+    lambda life: life.close("e"),
+    lambda life: life.step(),
+    lambda life: life.rename("d", "between"),
+    lambda life: life.open("e", truncate=True),
+    lambda life: life.write("e", 0, b"second step"),
+    lambda life: life.close("e"),
+    lambda life: life.layer.link(file_at(life.layer, "s"), *place(life.layer, "t")),
+    lambda life: life.step(),
+    lambda life: life.layer.unlink(*place(life.layer, "e")),
+    lambda life: life.layer.rollback(),
+    lambda life: life.create("new"),
+    lambda life: life.write("new", 0, b"of this attempt"),
+    lambda life: life.create("s"),
+    lambda life: life.write("s", 0, b"made again"),
+    lambda life: life.layer.flush(life.handles["s"]),
+    lambda life: life.open("e"),
+    lambda life: life.layer.move_to(life.steps[0]),
+    lambda life: life.write("s", 6, b"by the same handle"),
+    lambda life: life.write("new", 6, b"into what is gone"),
+    lambda life: life.close("new"),
+    lambda life: life.write("e", 5, b"given up"),
+    lambda life: life.layer.move_to(life.steps[1]),
+    lambda life: life.write("e", 5, b"by the same handle"),
+    lambda life: life.close("e"),
+    lambda life: life.close("s"),
+    lambda life: life.layer.move_to(life.base),
+    lambda life: life.layer.move_to(life.steps[1]),
+    lambda life: life.rename("between", "d"),
+    lambda life: life.seal(),
+    lambda life: life.adopt(),
 ]
 State = tuple[dict[str, Any], dict[str, list[bytes | None]]]
 
@@ -275,9 +317,10 @@ def look(layer: Layer) -> State:
     for path, node in walk(layer):
         files[path] = None
         if isinstance(node, FileNode):
-            files[path] = (read(layer, node), node.mode, dict(node.xattrs), node.nlink, node.ino)
+            stored = layer.names.renumbered.stored(node.ino)
+            files[path] = (read(layer, node), node.mode, dict(node.xattrs), node.nlink, stored)
     histories: dict[str, list[bytes | None]] = {}
-    for path in ("a", "d", "d/b", "e", "e/b", "l", "between", "new", "large"):
+    for path in ("a", "d", "d/b", "e", "e/b", "l", "between", "between/b", "new", "large", "s", "t"):
         found = layer.history_view().records(path.encode())
         histories[path] = []
         for record in found:

@@ -261,8 +261,8 @@ class LayerFiles:
             return None
         return data if size == content.size else None
 
-    def fetch(self, reader: BlobReader, ino: int, content: Content) -> DataFile:
-        """Fetch content from the blob store into a new data file; a failure leaves none."""
+    def fetch(self, reader: BlobReader, content: Content) -> DataFile:
+        """Fetch content from the blob store into a new data file, not indexed; a failure leaves none."""
         data, fd = self.create_data()
         try:
             with open(fd, "wb") as file:
@@ -270,7 +270,6 @@ class LayerFiles:
         except BaseException:
             self.drop_data(data)
             raise
-        self.index_clean([(ino, data, content)])
         return data
 
     def index_clean(self, entries: Iterable[tuple[int, DataFile, Content]]) -> None:

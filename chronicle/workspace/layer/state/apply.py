@@ -352,10 +352,7 @@ class Applier:
         # Otherwise the index would offer the inode's data file as clean when that content is wanted again.
         self._files.unindex(node.ino)
         self.state.modified.pop(node.ino, None)
-        node.content = content
-        node.sparse_blocks = None
-        node.dirty = node.unversioned = False
-        node.guarded = True
+        node.set_stored(content)
         self._usage.resize(node, content.size)
 
     def _add_versions(self, node: Node, op: str, ts_ns: int) -> None:

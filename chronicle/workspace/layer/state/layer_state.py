@@ -10,10 +10,12 @@ from chronicle.workspace.layer.state.pending_history import PendingHistory
 from chronicle.workspace.layer.state.usage_meter import UsageMeter
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from chronicle.blobs.port import BlobReader
     from chronicle.workspace.history.oplog import OplogRoot
     from chronicle.workspace.layer.disk.data_file import DataFile
-    from chronicle.workspace.layer.state.node import FileNode
+    from chronicle.workspace.layer.state.node import FileNode, Node
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["LayerState"]
@@ -58,6 +60,18 @@ class LayerState:
         self.usage.reset(commit)
         self.modified = {}
         self.retired = []
+
+    def move(self, ref: TreeRef, commit: OplogRoot, gone: Iterable[Node]) -> None:
+        """Take a commit as the last seal; its names are in place. Reads nothing, and cannot fail.
+
+        Args:
+            ref: the commit.
+            commit: its root.
+            gone: the nodes that have no name any more.
+        """
+        self.note_seal(ref, commit)
+        for node in gone:
+            self.usage.note_unnamed(node)
 
     def note_seal(self, sealed: TreeRef, commit: OplogRoot) -> None:
         """Take the commit that was just sealed as the reference point; names are up to date."""

@@ -23,6 +23,7 @@ from chronicle.workspace.history import link_map
 from chronicle.workspace.history.oplog import ROOT_INO, Attr, OplogRoot, decode_attr
 from chronicle.workspace.layer.state.evicted_inodes import EvictedInodes
 from chronicle.workspace.layer.state.node import DirNode, FileNode, Node, kind_bits, loaded_names, new_node
+from chronicle.workspace.layer.state.renumbered_inodes import RenumberedInodes
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, Entry
 
@@ -81,6 +82,8 @@ class Names:
         """Where evicted nodes are whose number is in use."""
         self._unstored_inodes: set[int] = set()
         """Numbers that were assigned to entries that store none: such nodes are not evicted, to keep their numbers."""
+        self.renumbered = RenumberedInodes()
+        """Nodes whose number differs from the stored one: they are not evicted either."""
         self._loaded = 0
         """Nodes loaded since the last eviction."""
         self._tree_finder = nodes.NodeCache(reader)
@@ -143,7 +146,8 @@ class Names:
         found = [(name, node.ino, stat.S_IFMT(node.mode)) for name, node in children.items() if node is not None]
         if directory.tree != EMPTY:
             attrs = nodes.items(self._reader, directory.attrs)
-            known = {name: msgpack.unpackb(value)[0] for name, value in attrs if name not in children}
+            number = self.renumbered.number
+            known = {name: number(msgpack.unpackb(value)[0]) for name, value in attrs if name not in children}
             for name, value in nodes.items(self._reader, directory.tree):
                 if name in children or name == b".":
                     continue
@@ -191,7 +195,7 @@ class Names:
     def load_links(self, node: Node) -> None:
         """Load the missing names of a hard-linked file. For any other node nothing is read."""
         if len(loaded_names(node)) < node.nlink:
-            for path in link_map.paths(self._reader, self.links, node.ino):
+            for path in link_map.paths(self._reader, self.links, self.renumbered.stored(node.ino)):
                 self.resolve(path)
 
     def _load(self, directory: DirNode, name: bytes) -> Node | None:
@@ -206,16 +210,27 @@ class Names:
         if attributes is not None:
             attr = decode_attr(attributes)
         else:
-            attr = Attr(self.next_ino, directory.mtime_ns, directory.ctime_ns)
+            attr = Attr(self._take_ino(), directory.mtime_ns, directory.ctime_ns)
             self._unstored_inodes.add(attr.ino)
-            self.next_ino += 1
-        node = self.by_ino.get(attr.ino)
+        return self.load(directory, name, entry, attr)
+
+    def _take_ino(self) -> int:
+        self.next_ino += 1
+        return self.next_ino - 1
+
+    def load(self, directory: DirNode, name: bytes, entry: Entry, attr: Attr) -> Node:
+        """Load an entry of the last seal into a directory that has no node at the name. Reads nothing."""
+        ino = self.renumbered.number(attr.ino)
+        node = self.by_ino.get(ino)
+        if node is not None and (node.nlink == 0 or self.renumbered.stored(ino) != attr.ino):
+            node, ino = None, self._take_ino()  # another file has the number while the kernel or a handle knows it
+            self.renumbered.put(ino, attr.ino)
         if node is not None:
             if entry.link is not None and not isinstance(node, DirNode):
                 self.attach(directory, name, node)
                 return node
             raise Corrupt(f"inode {attr.ino} is both {self.path_of(node)!r} and {self.join(directory, name)!r}")
-        node = new_node(entry, attr.ino, *self.owner_of(entry), attr.mtime_ns)
+        node = new_node(entry, ino, *self.owner_of(entry), attr.mtime_ns)
         if isinstance(node, FileNode):
             assert entry.content is not None
             node.content = entry.content
@@ -230,8 +245,8 @@ class Names:
         node.parent = directory
         node.name = name
         directory.children[name] = node
-        self.by_ino[attr.ino] = node
-        self.evicted.remove(attr.ino)
+        self.by_ino[ino] = node
+        self.evicted.remove(ino)
         self._loaded += 1
         return node
 
@@ -301,7 +316,9 @@ class Names:
     def _drop(self, node: Node) -> bool:
         """Evict a node if it is clean; remember where it is if its number is in use."""
         parent = node.parent
-        if parent is None or node.nlink == 0 or node.name in parent.changed or node.ino in self._unstored_inodes:
+        if parent is None or node.nlink == 0 or node.name in parent.changed:
+            return False
+        if node.ino in self._unstored_inodes or node.ino in self.renumbered:
             return False
         if isinstance(node, FileNode):
             data = node.data
@@ -332,6 +349,10 @@ class Names:
             ino = self.evicted.remove(ino)
 
     # -- changing -------------------------------------------------------------------------------------------------
+
+    def note_stored(self, node: Node) -> None:
+        """Record that a seal has stored a node under its number."""
+        self.renumbered.remove(node.ino)
 
     def attach(self, directory: DirNode, name: bytes, node: Node) -> None:
         """Add a name to a node. The caller changes link counts."""

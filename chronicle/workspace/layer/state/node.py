@@ -136,6 +136,13 @@ class FileNode(Node):
             return os.fstat(self.fd).st_blocks if self.fd >= 0 else self.sparse_blocks
         return -(-self.length // _PAGE_BYTES) * (_PAGE_BYTES // 512)
 
+    def set_stored(self, content: Content) -> None:
+        """Have the bytes of a content that the blob store has, and no data file."""
+        self.content, self.data = content, None
+        self.dirty = self.unversioned = False
+        self.guarded = True
+        self.sparse_blocks = None
+
     def note_holes(self, status: os.stat_result) -> None:
         """Record from the status of its data file whether that has holes."""
         self.sparse_blocks = status.st_blocks if status.st_blocks * 512 < status.st_size else None

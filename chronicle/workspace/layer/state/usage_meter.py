@@ -76,8 +76,12 @@ class UsageMeter:
         self._added_files -= 1
         if isinstance(node, FileNode):
             self._added_bytes -= node.length
-            if node.opens:
-                self._unnamed_bytes += node.length
+        self.note_unnamed(node)
+
+    def note_unnamed(self, node: Node) -> None:
+        """Count the bytes of an open file that has lost its last name, and is not in the tree any more."""
+        if isinstance(node, FileNode) and node.opens:
+            self._unnamed_bytes += node.length
 
     def close_unnamed(self, node: FileNode) -> None:
         """Count the last close of a file without a name."""

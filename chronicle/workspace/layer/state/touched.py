@@ -1,0 +1,16 @@
+"""What a command changed below a mount in use, for the invalidation of the kernel's caches."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["Touched"]
+
+
+class Touched(NamedTuple):
+    """The names and inodes that a command changed."""
+
+    names: list[tuple[int, bytes]]
+    """Inode number of a directory, and a name in it whose node changed."""
+    inodes: list[int]
+    """The inodes at those names before and after, and the directories."""
