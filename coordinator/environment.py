@@ -20,6 +20,7 @@ __all__ = [
     "has_ray_address",
     "home_directory",
     "set_host_variable",
+    "traces_to",
     "variables",
 ]
 
@@ -59,6 +60,15 @@ def set_host_variable(value: str | None) -> None:
 def environment_without_host_variable() -> dict[str, str]:
     """Return a copy of this process's environment without `HOST_VARIABLE`, for a process that belongs to no host."""
     return {name: value for name, value in os.environ.items() if name != HOST_VARIABLE}
+
+
+def traces_to() -> str | None:
+    """Return where OpenTelemetry's variables have traces sent; ``None`` if they name nothing, or switch traces off."""
+    off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
+    if off or os.environ.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() not in {"", "otlp"}:
+        return None
+    names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+    return next((os.environ[name] for name in names if os.environ.get(name)), None)
 
 
 def variables() -> dict[str, str]:

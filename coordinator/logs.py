@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["configure_logging", "log_into", "log_to", "rotate_logs"]
 
+_FORMAT: Final = "%(asctime)s [%(levelname)s] %(name)s: %(message)s"
 _log: Final = structlog.stdlib.get_logger("coordinator.logs")
 
 
@@ -30,7 +31,9 @@ def configure_logging(stream: TextIO | None = None) -> None:
         stream: standard output by default.
     """
     to = stream or sys.stdout
-    logging.basicConfig(format="%(asctime)s [%(levelname)s] %(name)s: %(message)s", level=logging.INFO, stream=to)
+    logging.basicConfig(format=_FORMAT, level=logging.INFO, stream=to)
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_WithContext(_FORMAT))
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -42,6 +45,15 @@ def configure_logging(stream: TextIO | None = None) -> None:
         logger_factory=lambda *_: _LineLogger(to),
         cache_logger_on_first_use=False,
     )
+
+
+class _WithContext(logging.Formatter):
+    """Appends what structlog's context has, such as the agent and the turn, to the lines of the stdlib's loggers."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the base class names it
+        line = super().formatMessage(record)
+        fields = structlog.contextvars.get_contextvars()
+        return line + "".join(f" {name}={value}" for name, value in sorted(fields.items()))
 
 
 class _LineLogger:

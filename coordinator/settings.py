@@ -58,6 +58,9 @@ class Settings(BaseSettings):
     """Timeout for an orderly end of all agents when the service ends."""
     inbox_limit: int = Field(default=1000, ge=1)
     """Messages that may be pending for one agent; further ones are refused."""
+    metrics_interval_s: float = Field(default=5.0, ge=0)
+    """Shortest time between two reports of measurements by an agent's process, which loses those since the last one
+    if it is killed. 0: turns are not measured, and the other metrics stay."""
     url: str = ""
     """The gateway that clients and commands use, such as ``http://127.0.0.1:8700``; empty: the home on this machine.
     ``--url`` takes precedence."""

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
     from chronicle.journal.audit import SessionAudit
     from chronicle.journal.records import (
+        Backlog,
         Branch,
         CatalogueEntry,
         Commit,
@@ -322,6 +323,10 @@ class JournalStore(Protocol):
 
     def sessions_with_pending(self) -> Sequence[SessionId]:
         """Return the sessions that have pending messages."""
+        ...
+
+    def backlog(self) -> Backlog:
+        """Count what waits in all sessions. It reads an entry of each session, and those of waiting messages."""
         ...
 
     # -- steps ----------------------------------------------------------------------------------------------------

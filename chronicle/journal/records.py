@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_NAMESPACE",
+    "Backlog",
     "Branch",
     "BranchChange",
     "CatalogueEntry",
@@ -371,3 +372,21 @@ class Tombstone:
     catalogue_hash: str
     """The hash of its catalogue's last entry, which identifies a copy of this session that was kept elsewhere."""
     namespace: str = DEFAULT_NAMESPACE
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """What waits in a journal, over all sessions."""
+
+    sessions: int
+    """All sessions."""
+    pending: int
+    """Pending messages."""
+    oldest_pending_ms: int | None
+    """When the oldest of them was admitted; ``None`` without one."""
+    parked: int
+    """Parked messages."""
+    outbox: int
+    """Messages that were committed and not yet delivered."""
+    oldest_outbox_ms: int | None
+    """When the oldest of them was committed; ``None`` without one."""

@@ -114,13 +114,17 @@ class KeyAdministration:
 
         Raises:
             NotPermitted: the caller may not administer keys, or the agent is of another tenant.
-            InvalidInput: the token would have the scope ``admin``, or live for longer than a day.
+            InvalidInput: the token would have other scopes than ``read`` and ``write``, or live for longer than a day.
         """
         now_ms = self._clock.now_ms()
         with self._noted(caller, client, "token.create", caller.tenant, agent=str(agent)):
             self._require(caller, caller.tenant)
             caller.require(Scope.ADMIN, agent)
-            if Scope.ADMIN in scopes or not scopes or not 0 < expires_in_s <= LONGEST_TOKEN_S:
+            if (
+                not {Scope.READ, Scope.WRITE}.issuperset(scopes)
+                or not scopes
+                or not 0 < expires_in_s <= LONGEST_TOKEN_S
+            ):
                 raise InvalidInput(
                     f"a token has the scopes read or write, and lives for 1 to {LONGEST_TOKEN_S} seconds"
                 )

@@ -80,20 +80,26 @@ class TooManyRequests(PodiumError):
 
 
 class Scope(StrEnum):
-    """What a key permits. Each scope implies those before it."""
+    """What a key permits. ``write`` implies ``read``, and ``admin`` implies all."""
 
     READ = "read"
     WRITE = "write"
+    METRICS = "metrics"
+    """The metrics of the home, and nothing else. It is of use to keys of the default tenant only."""
     ADMIN = "admin"
 
 
-_ORDER: Final = tuple(Scope)
+_IMPLIED: Final = {
+    Scope.READ: frozenset({Scope.READ}),
+    Scope.WRITE: frozenset({Scope.READ, Scope.WRITE}),
+    Scope.METRICS: frozenset({Scope.METRICS}),
+    Scope.ADMIN: frozenset(Scope),
+}
 
 
 def with_implied(scopes: Iterable[Scope]) -> frozenset[Scope]:
     """Return scopes with those that they imply."""
-    highest = max((_ORDER.index(scope) for scope in scopes), default=-1)
-    return frozenset(_ORDER[: highest + 1])
+    return frozenset().union(*(_IMPLIED[scope] for scope in scopes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +134,15 @@ class Caller:
             raise NotPermitted(f"this key is for {self.agent} only")
         if address is not None and address.tenant != self.tenant:
             raise NotPermitted(f"this key is for agents of the tenant {self.tenant} only")
+
+    def require_metrics(self) -> None:
+        """Check that the caller may read the metrics of the home, which count the agents of all tenants.
+
+        Raises:
+            NotPermitted: it may not.
+        """
+        if Scope.METRICS not in self.scopes or self.tenant != DEFAULT_TENANT or self.agent is not None:
+            raise NotPermitted(f"this needs a key of the tenant {DEFAULT_TENANT} with the scope {Scope.METRICS}")
 
     def require_operator(self) -> None:
         """Check that the caller administers the home.

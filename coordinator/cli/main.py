@@ -32,6 +32,7 @@ COMMANDS: Final[dict[str, str]] = {
     "ps": "ps.ps",
     "why": "why.why",
     "nodes": "why.nodes",
+    "top": "top.top",
     "log": "log.log",
     "inbox": "inbox.inbox",
     "retry": "inbox.retry",

@@ -89,6 +89,17 @@ class AsyncPodium:
         """Close all connections. Messages that were sent are handled nevertheless."""
         await self._backend.close()
 
+    async def metrics(self) -> Mapping[tuple[str, tuple[str, ...]], float | list[float]]:
+        """Return the metrics of the home, by name and the values of their labels; docs/observability.md lists them.
+
+        The value of a histogram is the sum of what was observed, followed by the number of observations in each bucket
+        alone. While the service does not answer, only what waits in the journal is there.
+
+        Raises:
+            PermissionDenied: the key does not have the scope ``metrics``.
+        """
+        return await self._backend.metrics()
+
     # -- messages -------------------------------------------------------------------------------------------------
 
     async def send(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
 
+    from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
 
 __all__ = ["Backend", "Chunks", "Frames", "Wire"]
@@ -48,6 +49,9 @@ class Backend(Protocol):
 
     async def delete(self, agent: Address, *, detach: bool) -> Wire:
         """Delete an agent."""
+
+    async def metrics(self) -> dict[Series, Value]:
+        """Return the metrics of the home."""
 
     # -- messages -------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from coordinator.client.connection import Connection, path_of
 from coordinator.client.errors import BadAnswer, InvalidRequest, not_a
 from coordinator.client.reconnecting import persistently, reconnecting
 from podium.address import DEFAULT_TENANT
+from podium.errors import PodiumError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from coordinator.client.backend import Chunks, Frames, Wire
     from coordinator.client.sse_parser import ServerSentEvent
+    from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
 
 __all__ = ["HttpBackend"]
@@ -70,6 +72,17 @@ class HttpBackend:
         return _object(
             await self._connection.json("DELETE", _path(agent), query={"detach": "true"} if detach else None)
         )
+
+    async def metrics(self) -> dict[Series, Value]:
+        """Return the metrics of the home."""
+        from coordinator.telemetry.exposition import parsed  # noqa: PLC0415  few clients need it
+
+        async with self._connection.response("GET", "/metrics", headers={"Accept": "text/plain"}) as answer:
+            text = b"".join([chunk async for chunk in self._connection.chunks(answer)])
+        try:
+            return parsed(text.decode("utf-8", "replace"))
+        except PodiumError as error:
+            raise BadAnswer(str(error)) from error
 
     # -- messages -------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from coordinator.client.backend import Chunks, Frames, Wire
     from coordinator.operations.fleet import FleetLink
+    from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
     from podium.events import Part
 
@@ -92,6 +93,11 @@ class LocalBackend:
         """Delete an agent."""
         with _translated():
             return _wire(await (await self._agents()).delete(agent, detach=detach))
+
+    async def metrics(self) -> dict[Series, Value]:
+        """Return the metrics of the home."""
+        with _translated():
+            return await (await self._agents()).metrics()
 
     # -- messages -------------------------------------------------------------------------------------------------
 

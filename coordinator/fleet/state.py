@@ -13,6 +13,7 @@ from coordinator.fleet.sleep_holds import SleepHolds
 from coordinator.fleet.wake_requests import WakeRequests
 from coordinator.fleet.wake_retries import WakeRetries
 from coordinator.registry.known_agents import KnownAgents
+from coordinator.telemetry.reports import Totals
 from podium.address import Address
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ class FleetState:
         """Set to run the next iteration of the coordinator's loop at once."""
         self.hosts = HostTable()
         self.codes = CodeRegistry()
-        self.requests = WakeRequests(self.changed.set)
+        self.totals = Totals()
+        """What was measured."""
+        self.requests = WakeRequests(self.changed.set, clock, self.totals.recorder)
         self.holds = SleepHolds(clock)
         self.retries = WakeRetries(clock)
         self.known = KnownAgents()

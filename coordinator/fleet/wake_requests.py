@@ -9,11 +9,16 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from coordinator.telemetry.instruments import WAKE_DURATION, WAKES
+from podium.turn.telemetry import NO_METER
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from chronicle.clock import Clock
     from coordinator.fleet.model import Code, Route
     from podium.address import Address
+    from podium.turn.telemetry import Meter
 
 __all__ = ["WakeRequest", "WakeRequests"]
 
@@ -23,6 +28,8 @@ class WakeRequest:
     """A request to wake an agent."""
 
     code: Code
+    asked_s: float
+    """When it was made, by the clock's ``monotonic_s``."""
     losses: int = 0
     """Hosts that died during the activation of the agent, or during their start for it."""
     route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -34,17 +41,21 @@ class WakeRequests:
 
     Args:
         added: called when a request is added.
+        clock: for how long they take.
+        meter: takes that.
     """
 
-    def __init__(self, added: Callable[[], None]) -> None:
+    def __init__(self, added: Callable[[], None], clock: Clock, meter: Meter = NO_METER) -> None:
         self._added = added
+        self._clock = clock
+        self._meter = meter
         self._requests: dict[Address, WakeRequest] = {}
 
     def add(self, address: Address, code: Code) -> WakeRequest:
         """Request an agent; return its open request if there is one."""
         request = self._requests.get(address)
         if request is None:
-            request = self._requests[address] = WakeRequest(code)
+            request = self._requests[address] = WakeRequest(code, self._clock.monotonic_s())
             self._added()
         return request
 
@@ -56,6 +67,10 @@ class WakeRequests:
         """Return the open request for an agent."""
         return self._requests[address]
 
+    def __len__(self) -> int:
+        """Return the number of open requests."""
+        return len(self._requests)
+
     def __iter__(self) -> Iterator[tuple[Address, Code]]:
         """Yield the requested agents and their codes, oldest request first."""
         for address, request in self._requests.items():
@@ -65,6 +80,7 @@ class WakeRequests:
         """Complete a request with the route to the agent."""
         self._requests.pop(address, None)
         if not request.route.done():
+            self._measure(address, request, "woken")
             request.route.set_result(route)
 
     def fail(self, address: Address, request: WakeRequest, error: Exception) -> None:
@@ -72,6 +88,7 @@ class WakeRequests:
         if self._requests.get(address) is request:
             del self._requests[address]
         if not request.route.done():
+            self._measure(address, request, "failed")
             request.route.set_exception(error)
             request.route.exception()  # marks it as retrieved: asyncio would warn if no caller waits
 
@@ -93,3 +110,9 @@ class WakeRequests:
                 if request.losses > most_losses:
                     self.fail(address, request, error)
         return any(request.code == code for request in self._requests.values())
+
+    def _measure(self, address: Address, request: WakeRequest, outcome: str) -> None:
+        labels = address.agent_type, address.tenant
+        self._meter.add(WAKES, (*labels, outcome))
+        if outcome == "woken":
+            self._meter.observe(WAKE_DURATION, labels, self._clock.monotonic_s() - request.asked_s)

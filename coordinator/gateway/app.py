@@ -11,7 +11,7 @@ from coordinator.gateway.body_limit import BodyLimit
 from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.routes import agents as agent_routes
-from coordinator.gateway.routes import artifacts, document, files, health, history, keys, messages, project
+from coordinator.gateway.routes import artifacts, document, files, health, history, keys, messages, metrics, project
 
 if TYPE_CHECKING:
     from coordinator.access.administration import KeyAdministration
@@ -79,6 +79,7 @@ def create_app(
     for router in _ROUTERS:
         app.include_router(router, prefix="/v1")
     app.include_router(health.router)
+    app.include_router(metrics.router)
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]  # as FastAPI's documentation says
     app.include_router(document.router)
     app.add_middleware(BodyLimit, body_bytes=body_bytes, upload_bytes=upload_bytes)

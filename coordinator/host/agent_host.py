@@ -24,6 +24,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.model import Ended, Loaded, ProjectView
 from coordinator.host.delivery import DeliveryServer
+from coordinator.host.host_telemetry import HostTelemetry
 from coordinator.host.host_watch import HostWatch
 from coordinator.host.hosted_agent import HostedAgent
 from coordinator.host.mounting import Mounting
@@ -39,7 +40,7 @@ from podium.turn.message_loop import Ending
 from podium.turn.ports import Environment
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from chronicle.canonical import JsonObject
     from chronicle.ids import MessageId
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Opened
     from coordinator.fleet.model import Code
     from coordinator.host.host_config import HostConfig
+    from coordinator.telemetry.reports import Report
     from podium.address import Address
     from podium.agent.base import BaseAgent
     from podium.turn.busy import BusyPolicy
@@ -64,14 +66,18 @@ class AgentHost:
     Args:
         config: the configuration of this host.
         on_sent: called when an agent has committed messages to other agents to its outbox.
+        report: sends a report of measurements.
     """
 
-    def __init__(self, config: HostConfig, on_sent: Callable[[], None]) -> None:
+    def __init__(
+        self, config: HostConfig, on_sent: Callable[[], None], report: Callable[[Report], Awaitable[None]]
+    ) -> None:
         self._config = config
         self._on_sent = on_sent
         Mark(config.home_identity, config.host_id).put_on()  # before any user code: its processes inherit it
         set_workspace_variable(config.link)
         log_to(Path(config.logs) / "hosts.log")
+        self._telemetry = HostTelemetry(config, report)
         self._clock = SystemClock()
         self._ids = IdSource()
         self._store = SqliteJournalStore(Path(config.journal), watched=True)
@@ -247,6 +253,8 @@ class AgentHost:
             restore_reserve=self._store.put_by,
             config=cast("JsonObject", decode(project.config.encode())),
             known_types=lambda: self.types_to_tell,
+            meter=self._telemetry.meter,
+            tracer=self._telemetry.tracer,
         )
 
     async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
@@ -267,6 +275,7 @@ class AgentHost:
         problem = None
         ending = "failed"
         self._watch.add(agent)
+        self._telemetry.start()
         try:
             ending = await agent.run()
             if ending is not Ending.EVICTED:
@@ -278,6 +287,7 @@ class AgentHost:
             self._watch.remove(agent)
             del self._agents[agent.address]
             self._deliveries.close()
+        await self._telemetry.flush()
         self._ends_count += 1
         self._ends.append(Ended(self._ends_count, agent.address, ending, problem))
         self._an_end.set()

@@ -36,3 +36,5 @@ class HostConfig:
     """Path of a file that this process writes before it ends itself."""
     deliveries: str
     """Path of the Unix socket for deliveries; see `coordinator.host.delivery`."""
+    report_interval_s: float
+    """The shortest time between two reports of measurements; 0: nothing is measured."""

@@ -6,6 +6,7 @@ that is awake. A call whose caller is cancelled may have happened; each write is
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,7 +18,9 @@ from coordinator.operations.explaining import why_object
 from coordinator.operations.quota_checks import QuotaChecks
 from coordinator.operations.stores import HomeStores
 from coordinator.operations.uploads import received
-from coordinator.service.client import ServiceError
+from coordinator.service.client import ServiceError, ServiceRefused
+from coordinator.telemetry.instruments import SERVICE_UP
+from coordinator.telemetry.snapshots import of_backlog
 from podium.address import DEFAULT_TENANT, Address
 from podium.artifacts.artifacts import open_artifact
 from podium.errors import AgentAwake
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
     from coordinator.operations import objects
     from coordinator.operations.files import FileContent
     from coordinator.operations.fleet import FleetLink
+    from coordinator.telemetry.recorder import Series, Value
     from podium.artifacts.artifacts import Artifact
     from podium.events import Part
     from podium.turn.upload import FileChanged
@@ -45,6 +49,8 @@ __all__ = ["HomeAgents"]
 _ITEMS: Final = 100
 """Items of a page, unless the caller says how many."""
 _UPLOAD_BYTES: Final = 1024 * 1024 * 1024
+_METRICS_S: Final = 8.0
+"""Timeout of metrics: Prometheus gives a scrape ten seconds."""
 
 
 class HomeAgents:
@@ -80,6 +86,19 @@ class HomeAgents:
         """
         await self._link.client()
         await self._stores.read(lambda store, _: store.sessions("/"))
+
+    async def metrics(self) -> dict[Series, Value]:
+        """Return the metrics of the home; while its service does not answer, those of its journal.
+
+        Raises:
+            HomeError: no agent has run in the home yet.
+        """
+        with suppress(ServiceError, ServiceRefused, TimeoutError):
+            async with asyncio.timeout(_METRICS_S):
+                return await (await self._link.client()).metrics()
+        now_ms = self._clock.now_ms()
+        backlog = await self._stores.read(lambda store, _: store.backlog())
+        return {(SERVICE_UP.name, ()): 0, **of_backlog(backlog, 0, now_ms)}
 
     # -- agents ---------------------------------------------------------------------------------------------------
 

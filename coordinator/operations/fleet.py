@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from chronicle.workspace.content.content import Content
     from coordinator.fleet.facts import AgentFacts, NodeFacts
+    from coordinator.telemetry.recorder import Series, Value
     from podium.events import Part
     from podium.turn.busy import BusyPolicy
     from podium.turn.stream import Frame
@@ -83,6 +84,10 @@ class Fleet(Protocol):
 
     async def nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts."""
+        ...
+
+    async def metrics(self) -> dict[Series, Value]:
+        """Return the metrics of the home."""
         ...
 
 

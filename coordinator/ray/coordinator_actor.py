@@ -18,6 +18,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.facts import agent_facts
+from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.model import Code
 from coordinator.fleet.state import FleetState
 from coordinator.logs import log_to
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from coordinator.fleet.model import Route
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.registry.known_agents import KnownAgents
+    from coordinator.telemetry.recorder import Series, Value
+    from coordinator.telemetry.reports import Report
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
 
@@ -230,6 +233,17 @@ class CoordinatorActor:
         """End a hold; an agent with pending messages is woken."""
         self._state.holds.release(address, holder)
         await self.poke(address)
+
+    # -- measurements ---------------------------------------------------------------------------------------------
+
+    async def report(self, report: Report) -> None:
+        """Add what a host measured."""
+        self._state.totals.add(report)
+
+    async def measured(self) -> dict[Series, Value]:
+        """Return the sums of what was measured since the start of this process, and the gauges of the fleet."""
+        await self._begin()
+        return {**self._state.totals.recorder.sums(), **gauges_of(self._state.hosts, len(self._state.requests))}
 
     # -- the fleet ------------------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import ray
 from coordinator.host.agent_host import AgentHost
 from coordinator.host.process_exit import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
+from podium.errors import HostDied
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Lease
     from coordinator.fleet.model import Code, Ended, Loaded, ProjectView
     from coordinator.host.host_config import HostConfig
+    from coordinator.telemetry.reports import Report
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
 
@@ -36,6 +38,19 @@ def _announce() -> None:
         coordinator.outbox_filled.remote()
 
 
+async def _report(report: Report) -> None:
+    """Report measurements to the coordinator; they are counted on return.
+
+    Raises:
+        HostDied: no coordinator runs now.
+        ray.exceptions.RayError: whether they were counted is not known.
+    """
+    coordinator = find_actor(COORDINATOR_NAME)
+    if coordinator is None:
+        raise HostDied("there is no coordinator now")
+    await coordinator.report.remote(report)
+
+
 @ray.remote(max_restarts=0, concurrency_groups={"control": _CONTROL_CALLS})  # type: ignore[call-overload]  # Ray's stubs lack it
 class HostActor:
     """One process for agents. Its methods are those of `AgentHost`; arguments and results are pickled.
@@ -45,7 +60,7 @@ class HostActor:
 
     def __init__(self, config: HostConfig) -> None:
         tell_of_os_exit(Path(config.last_words))
-        self._host = AgentHost(config, _announce)
+        self._host = AgentHost(config, _announce, _report)
 
     @ray.method(concurrency_group="control")
     async def process_id(self) -> int:

@@ -82,6 +82,8 @@ class NodeConfig:
     fuse_transport: Literal["raw", "pyfuse3"]
     host_cpus: float
     lease_ttl_s: float
+    report_interval_s: float
+    """See `coordinator.host.agent_host.HostConfig`."""
     owner_pid: int
     """The service's process: mounts end with it."""
 
@@ -184,6 +186,7 @@ class NodeManagerActor:
                 lease_ttl_s=self._config.lease_ttl_s,
                 last_words=str(self._ends / host_id),
                 deliveries=str(self._deliveries / host_id),
+                report_interval_s=self._config.report_interval_s,
             )
         )
         try:

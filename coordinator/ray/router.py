@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from coordinator.home import Home
     from coordinator.registry.known_agents import KnownAgents
     from coordinator.settings import Settings
+    from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
     from podium.turn.stream import Frame
 
@@ -115,6 +116,7 @@ class Router:
                 fuse_transport=settings.fuse_transport,
                 host_cpus=settings.host_cpus,
                 lease_ttl_s=settings.lease_ttl_s,
+                report_interval_s=settings.metrics_interval_s,
                 owner_pid=os.getpid(),
             )
         )
@@ -303,6 +305,16 @@ class Router:
         async with self._in_time():
             nodes: list[NodeFacts] = await self._coordinator.nodes.remote()
         return nodes
+
+    async def measured(self) -> dict[Series, Value]:
+        """Return the sums and gauges of the coordinator.
+
+        Raises:
+            TimeoutError: the coordinator does not answer.
+        """
+        async with self._in_time():
+            sums: dict[Series, Value] = await self._coordinator.measured.remote()
+        return sums
 
     async def _ask(self, answer: Any) -> Any:
         """Await a result of the coordinator, without a time limit while it answers liveness probes."""

@@ -14,6 +14,7 @@ from chronicle.error_pickling import send_causes_of
 from coordinator.fleet.liveness import with_ticks
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
+from coordinator.telemetry.snapshots import from_wire
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
 from podium.turn.stream import Subscription
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.content.content import Content
     from coordinator.fleet.facts import AgentFacts, NodeFacts
     from coordinator.registry.registry import Registry
+    from coordinator.telemetry.recorder import Series, Value
     from podium.events import Part
     from podium.turn.stream import Frame
     from podium.turn.upload import FileChanged
@@ -311,6 +313,10 @@ class ServiceClient:
     async def status(self) -> dict[str, Any]:
         """Return the state of the service; the keys are listed in `coordinator.service.protocol`."""
         return await self._ask({"op": "status"})
+
+    async def metrics(self) -> dict[Series, Value]:
+        """Return the metrics of the home."""
+        return from_wire((await self._ask({"op": "metrics"}))["metrics"])
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

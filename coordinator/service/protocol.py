@@ -56,6 +56,10 @@ that agents inherit (`coordinator.process_environment`);
     answers ``{"pid", "protocol", "pinned", "clients", "delivering", "registry": [{"agent_type", "file", "class",
     "problem"}]}``; ``problem`` is why the class cannot be loaded, or null;
     ``delivering`` is the number of messages whose streams are open;
+``metrics {}``
+    answers ``{"metrics"}``: the metrics of the home, as a list of ``[name, [label, ...], value]``, with the names and
+    labels of `coordinator.telemetry.instruments`. The value of a histogram is a list: the sum of what was observed, and
+    the number of observations in each bucket;
 ``position {"agent"}``
     answers ``{"turn", "waits"}``: the agent's last turn, null if it never started, and whether messages wait in its
     inbox;

@@ -23,8 +23,10 @@ from coordinator.process_environment import ProcessEnvironment
 from coordinator.registry.registry import Registry
 from coordinator.service.agent_types import AgentTypes
 from coordinator.service.deliveries import Deliveries
+from coordinator.service.metrics import ServiceMetrics
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.service.requests import address_in, content_in, message_in, parse_request, switch_in, timeout_in
+from coordinator.telemetry.snapshots import to_wire
 from podium.agent_record import find_session
 from podium.errors import AgentAwake, PodiumError
 from podium.events import PARTS
@@ -92,6 +94,7 @@ class ServiceServer:
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
         self._types = AgentTypes(router, awaits_registration=awaits_registration)
         self._deliveries = Deliveries(router, self._types)
+        self._metrics = ServiceMetrics(router, self._store, self._clock)
         self._clients: set[_Client] = set()
         self._pinned = False
         self._ending = False
@@ -229,6 +232,8 @@ class ServiceServer:
                 return {}
             case "status":
                 return await self._status()
+            case "metrics":
+                return {"metrics": to_wire(await self._metrics.snapshot())}
             case unknown:
                 raise PodiumError(f"unknown operation {unknown!r}")
 
@@ -247,6 +252,8 @@ class ServiceServer:
             message = await asyncio.to_thread(
                 self._admission.admit, sent.address, sent.body, sent.idempotency_key, sent.when_busy
             )
+        if not message.receipt.repeated:
+            self._metrics.admitted(sent.address)
         return sent.address, code, message
 
     async def _follow(self, client: _Client, request: dict[str, Any], address: Address, message: Admitted) -> None:

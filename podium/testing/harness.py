@@ -41,6 +41,7 @@ from podium.state.plain_json import plain_json
 from podium.turn.activation import Activation, Step
 from podium.turn.busy import BusyPolicy
 from podium.turn.ports import Environment, WorkspaceRequest
+from podium.turn.telemetry import NO_METER, NO_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.artifacts.artifacts import Artifact
     from podium.turn.stream import Frame, Subscription
+    from podium.turn.telemetry import Meter, Tracer
 
 __all__ = ["AgentHarness", "Exchange"]
 
@@ -114,6 +116,8 @@ class AgentHarness:
         config: its configuration, `AgentContext.config`; `configure` changes it.
         known_types: the agent types of its project, which `AgentContext.tell` accepts; any by default.
         tenant: the agent's.
+        meter: takes the measurements of its turns.
+        tracer: opens their spans.
     """
 
     def __init__(
@@ -129,8 +133,12 @@ class AgentHarness:
         config: Mapping[str, Json] | None = None,
         known_types: Collection[str] | None = None,
         tenant: str = DEFAULT_TENANT,
+        meter: Meter = NO_METER,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._class = agent_class
+        self._meter = meter
+        self._tracer = tracer
         self._ids = ids or IdSource()
         self._config = _checked(config or {})
         self._known_types = known_types
@@ -346,6 +354,8 @@ class AgentHarness:
             restore_reserve=getattr(self.store, "put_by", lambda: None),
             config=self._config,
             known_types=lambda: self._known_types,
+            meter=self._meter,
+            tracer=self._tracer,
         )
         activation = Activation(self._class, self.address, lease, environment)
         try:

@@ -27,6 +27,7 @@ from podium.turn.hook_runner import AttemptFailed
 from podium.turn.journal_frames import settled_frames
 from podium.turn.runner import TurnRunner, body_of
 from podium.turn.stream import StreamHub, turn_start
+from podium.turn.telemetry import TurnOutcome
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from podium.events import Cause, ErrorInfo
     from podium.turn.ports import Environment
     from podium.turn.stream import Frame
+    from podium.turn.telemetry import Span
 
 __all__ = ["Activation", "Step"]
 
@@ -125,7 +127,8 @@ class Activation:
         if message is None:
             return Step.NOTHING
         try:
-            return await self._handle(message)
+            with self._runner.telemetry.attempt(message, self._lease.epoch) as attempt:
+                return await self._handle(message, attempt)
         finally:
             self._current = self._before_hook = None
             self._early_steering.clear()  # it was for this turn
@@ -290,7 +293,7 @@ class Activation:
 
     # -- one message ----------------------------------------------------------------------------------------------
 
-    async def _handle(self, message: InboxMessage) -> Step:
+    async def _handle(self, message: InboxMessage, attempt: Span) -> Step:
         if self._hooks.is_cancelled(message.message_id):  # cancelled while it steered a turn that failed
             await self._drop(message)
             return Step.HANDLED
@@ -305,8 +308,11 @@ class Activation:
                 await self._steer_early()
                 await self._agent.on_message(ctx, body)
 
-            done = await self._runner.run("message", message, on_message, self._class.turn_timeout_s, event_id=event_id)
+            done = await self._runner.run(
+                "message", message, on_message, self._class.turn_timeout_s, event_id=event_id, attempt=attempt
+            )
         except AttemptFailed as failed:
+            attempt.fail(failed.error["type"], failed.error["message"])
             return await self._after_failure(message, failed)
         head = self._runner.ledger.head
         for consumed in (message, *done.steered):
@@ -411,7 +417,10 @@ class Activation:
         ended = "its process ended before the turn was committed"
         error: ErrorInfo = {"type": "HostLost", "message": f"{ended}: {lost}" if lost else ended}
         _log.info("try_lost", agent_id=str(self.address), error=error)
-        await self._runner.record_failure(message, Outcome.PARKED if last_attempt else Outcome.FAILED, error, recovered)
+        outcome = Outcome.PARKED if last_attempt else Outcome.FAILED
+        await self._runner.record_failure(message, outcome, error, recovered)
+        if message is not None:
+            self._runner.telemetry.lost(TurnOutcome(outcome))
 
 
 def _instance(agent_class: type[BaseAgent]) -> BaseAgent:

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 import structlog
+from structlog.contextvars import bound_contextvars
 
 from podium.errors import Evicted
 from podium.turn.activation import Step
@@ -77,6 +78,10 @@ class MessageLoop:
             Exception: the activation cannot continue, for example because its workspace could not be rolled back. No
                 committed turn is lost; the next activation starts from the last commit.
         """
+        with bound_contextvars(agent_id=str(self._activation.address), epoch=self._activation.lease.epoch):
+            return await self._run()
+
+    async def _run(self) -> Ending:
         try:
             ending = await self._drive()
             if ending is Ending.EVICTED:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from podium.turn.snapshot_policy import MOST_TURNS
+from podium.turn.telemetry import NO_METER, NO_TRACER, Meter, Tracer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection
@@ -63,5 +64,9 @@ class Environment:
     """The agent's configuration, the same for the whole activation."""
     known_types: Callable[[], Collection[str] | None] = lambda: None
     """Returns the agent types that a turn may send messages to; ``None`` for any. Cheap; called for each message."""
+    meter: Meter = NO_METER
+    """Takes the measurements of turns."""
+    tracer: Tracer = NO_TRACER
+    """Opens the spans of turns."""
     most_replayed_turns: int = MOST_TURNS
     """Turns after which a commit carries a snapshot; few in a simulation, so that short runs have snapshots."""

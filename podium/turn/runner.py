@@ -40,6 +40,8 @@ from podium.turn.seen_config import SeenConfig
 from podium.turn.snapshot_policy import SnapshotPolicy
 from podium.turn.steering import Steering
 from podium.turn.stream import turn_start
+from podium.turn.telemetry import TurnOutcome
+from podium.turn.turn_telemetry import TurnTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     from podium.events import Cause, ErrorInfo
     from podium.turn.commit import Cancellation
     from podium.turn.stream import Frame
+    from podium.turn.telemetry import Span
 
 __all__ = ["CompletedTurn", "TurnRunner", "body_of"]
 
@@ -111,6 +114,7 @@ class TurnRunner:
         self._sealed: TreeRef | None = None
         """The tree of the last commit, until the workspace has adopted it."""
         self.hooks = HookRunner(str(address), environment.clock)
+        self.telemetry = TurnTelemetry(address, environment.meter, environment.tracer, environment.clock)
         self.ledger: Ledger
         self.state: DeltaState
         self.workspace: Workspace
@@ -159,6 +163,7 @@ class TurnRunner:
         *,
         event_id: EventId | None = None,
         stream_of: InboxMessage | None = None,
+        attempt: Span | None = None,
     ) -> CompletedTurn:
         """Run a hook, and commit its turn unless it changed nothing; call `begin_next_turn` afterwards.
 
@@ -170,6 +175,7 @@ class TurnRunner:
             stream_of: for a hook that runs on behalf of a message, the message whose stream gets the events that the
                 hook emits. Its replies and artifacts answer no message and are only recorded: a client would get them
                 or not, depending on whether the agent slept.
+            attempt: the span of the message's attempt, which the turn is traced in.
 
         Raises:
             AttemptFailed: the hook failed; the caller rolls the turn back.
@@ -198,7 +204,10 @@ class TurnRunner:
             return steering.run(lambda: hook(context)) if steering is not None else hook(context)
 
         try:
-            with permit_turn(self.state, f"turn {scope.turn} of {self._address}") as self._permit:
+            with (
+                self.telemetry.hook(cause, scope.turn, attempt),
+                permit_turn(self.state, f"turn {scope.turn} of {self._address}") as self._permit,
+            ):
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 steered = steering.taken if steering is not None else ()
                 patch = await self._commit(cause, message, scope, steered)
@@ -211,6 +220,7 @@ class TurnRunner:
             raise AttemptFailed(describe(error), hook=HOOKS[cause]) from error
         finally:
             self._steering = self._permit = None
+            self.telemetry.streamed(scope)
         if scope.outbox:
             self._env.on_sent()
         return CompletedTurn(answer, patch, steered, scope.results)
@@ -282,7 +292,8 @@ class TurnRunner:
         drafts = await scope.finish()
         changes, state = take(self.state, whole=self._snapshots.due)
         patch = [*self._schema_patch, *changes]
-        tree = await env.run_blocking(self.workspace.seal)
+        with self.telemetry.seal():
+            tree = await env.run_blocking(self.workspace.seal)
         config = self.config.to_record(cause)
         changed = patch or drafts or scope.outbox or (cause == "config" and config is not None)
         if not (message or changed) and tree == self.workspace.base:
@@ -317,6 +328,7 @@ class TurnRunner:
         last = commit.events[-1]
         self._snapshots.committed(len(large[last.payload_ref] if last.payload_ref else last.payload or b""), snapshot)
         self._sealed = tree
+        self.telemetry.committed(scope)
         return patch
 
     # -- a turn that does not -------------------------------------------------------------------------------------
@@ -340,6 +352,7 @@ class TurnRunner:
             await self._roll_back()
             await self.record_failure(message, outcome, error, tree, hook)
         await self._reload()
+        self.telemetry.rolled_back(TurnOutcome(outcome), counted=message is not None)
 
     async def record_failure(
         self,
@@ -370,6 +383,7 @@ class TurnRunner:
             await self._roll_back()
             await self._append_cancel(message, cancellation, said, tree)
         await self._reload()
+        self.telemetry.rolled_back(TurnOutcome.CANCELLED)
 
     async def drop(self, message: InboxMessage, cancellation: Cancellation) -> None:
         """Record the cancellation of a pending or parked message; raises `Evicted` as `fail`."""
@@ -425,9 +439,10 @@ class TurnRunner:
         """
         async with self._writing:
             commit = make(self.ledger.head, self._env.clock.now_ms())
-            if large:
-                await self._env.run_blocking(self._env.blobs.put, large)
-            await self.ledger.append(commit)
+            with self.telemetry.commit():
+                if large:
+                    await self._env.run_blocking(self._env.blobs.put, large)
+                await self.ledger.append(commit)
         return commit
 
     async def _read_or_create(self) -> AgentRecord:

@@ -51,6 +51,8 @@ class _Collected:
     outbox: list[OutboxMessage] = field(default_factory=list)
     results: dict[str, Draft] = field(default_factory=dict)
     """The latest result of each message, by the message's id."""
+    tokens: int = 0
+    """Pieces of text that were streamed."""
     over: bool = False
     yield_s: float = field(default_factory=lambda: asyncio.get_running_loop().time() + _YIELD_INTERVAL_S)
     """When the next `publish` yields to the event loop, by the loop's clock."""
@@ -132,6 +134,11 @@ class TurnScope:
         return self._collected.outbox
 
     @property
+    def tokens(self) -> int:
+        """Pieces of text that the turn has streamed."""
+        return self._collected.tokens
+
+    @property
     def results(self) -> Mapping[str, Json]:
         """The results of the turn's messages, by message id; a message without a result is absent."""
         return {key: cast("JsonObject", draft.payload)["data"] for key, draft in self._collected.results.items()}
@@ -207,6 +214,7 @@ class TurnScope:
             PodiumError: the turn is over.
         """
         self._check_open()
+        self._collected.tokens += frame["type"] == "message_update"
         self._publish(frame)
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._collected.yield_s:

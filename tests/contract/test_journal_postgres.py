@@ -115,6 +115,7 @@ def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -
 
 TO_FORMAT_2 = """
 DROP TABLE step, reminder;
+DROP INDEX inbox_parked;
 ALTER TABLE inbox DROP COLUMN headers;
 ALTER TABLE outbox DROP COLUMN headers;
 UPDATE format SET version = 2;

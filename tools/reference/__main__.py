@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tools.reference import cli, events, http, settings
+from tools.reference import cli, events, http, metrics, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,10 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/http.md": http.page,
 }
 """Pages that are generated whole."""
-SECTIONS: Final[dict[str, Callable[[], str]]] = {"settings.md": settings.section}
+SECTIONS: Final[dict[str, Callable[[], str]]] = {
+    "observability.md": metrics.section,
+    "settings.md": settings.section,
+}
 """Pages with a part that is generated, between two comments."""
 _SECTION: Final = re.compile(
     r"(<!-- Generated from the code by `make docs` -->\n)(.*?)(<!-- End of what is generated -->)", re.DOTALL

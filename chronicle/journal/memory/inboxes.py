@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import IdempotencyConflict, InboxFull, InvalidInput, NotFound
 from chronicle.journal.memory.tables import Tables
-from chronicle.journal.records import InboxMessage, MessageStatus, Receipt
+from chronicle.journal.records import Backlog, InboxMessage, MessageStatus, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,6 +97,21 @@ class Inboxes(Tables):
         """Return the sessions that have pending messages."""
         with self._open():
             return [session_id for session_id in self._sessions if self.messages(session_id, MessageStatus.PENDING)]
+
+    def backlog(self) -> Backlog:
+        """Count what waits in all sessions."""
+        with self._open():
+            waiting = [message for each in self._sessions.values() for message in each.inbox.values()]
+            pending = [message.admitted_ms for message in waiting if message.status is MessageStatus.PENDING]
+            outbox = [message.created_ms for message in self._outbox.values()]
+            return Backlog(
+                sessions=len(self._sessions),
+                pending=len(pending),
+                oldest_pending_ms=min(pending, default=None),
+                parked=sum(message.status is MessageStatus.PARKED for message in waiting),
+                outbox=len(outbox),
+                oldest_outbox_ms=min(outbox, default=None),
+            )
 
     def outbox(self, limit: int = 100) -> Sequence[OutboxMessage]:
         """Return messages that were committed and not yet delivered, oldest first."""

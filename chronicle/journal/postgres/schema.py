@@ -22,7 +22,7 @@ VERSION: Final = 3
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
 
-_STEPS_AND_REMINDERS: Final = """
+_NEW_IN_3: Final = """
 CREATE TABLE step (
     message BIGINT NOT NULL,
     number  INTEGER NOT NULL,
@@ -39,6 +39,7 @@ CREATE TABLE reminder (
     UNIQUE (session, name)
 );
 CREATE INDEX reminder_by_due ON reminder (due_ms);
+CREATE INDEX inbox_parked ON inbox (session) WHERE status = 3;
 """
 _TABLES: Final = f"""
 CREATE TABLE format (version INTEGER NOT NULL);
@@ -141,7 +142,7 @@ CREATE TABLE tombstone (
     catalogue_hash BYTEA NOT NULL,
     namespace      TEXT COLLATE "C" NOT NULL DEFAULT 'default'
 );
-{_STEPS_AND_REMINDERS}"""
+{_NEW_IN_3}"""
 
 _MIGRATIONS: Final[Mapping[int, str]] = {
     1: """
@@ -153,7 +154,7 @@ ALTER TABLE tombstone ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'de
     2: f"""
 ALTER TABLE inbox ADD COLUMN headers BYTEA;
 ALTER TABLE outbox ADD COLUMN headers BYTEA;
-{_STEPS_AND_REMINDERS}""",
+{_NEW_IN_3}""",
 }
 """By older version: the statements that migrate to the next one. Each adds tables, and columns with constant defaults,
 which rewrites no rows. Processes of the older version that are connected go on with the defaults, but cannot open anew.

@@ -7,10 +7,10 @@ message moves it back. So a commit need not maintain an index of pending message
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import IdempotencyConflict, InboxFull, NotFound
-from chronicle.journal.records import MessageStatus, Receipt
+from chronicle.journal.records import Backlog, MessageStatus, Receipt
 from chronicle.journal.sql.rows import (
     INBOX_COLUMNS,
     STATUS_CODES,
@@ -28,7 +28,16 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage, NewMessage
     from chronicle.journal.sql.port import Connection
 
-__all__ = ["admit", "find_message", "messages", "pending", "retry", "sessions_with_pending", "waiting_before"]
+__all__ = [
+    "admit",
+    "backlog",
+    "find_message",
+    "messages",
+    "pending",
+    "retry",
+    "sessions_with_pending",
+    "waiting_before",
+]
 
 _PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
@@ -150,6 +159,20 @@ def sessions_with_pending(db: Connection) -> Sequence[SessionId]:
     return [session_id for (session_id,) in rows]
 
 
+def backlog(db: Connection) -> Backlog:
+    """Count what waits in all sessions."""
+    (sessions,) = _row(db, "SELECT count(*) FROM session")
+    pending, oldest_pending_ms = _row(
+        db,
+        "SELECT count(*), min(admitted_ms) FROM session JOIN inbox ON inbox.id BETWEEN (session.key << 32) + "
+        "session.pending_from AND (session.key << 32) + session.last_position "
+        f"WHERE pending_from <= last_position AND status = {_PENDING}",
+    )
+    (parked,) = _row(db, f"SELECT count(*) FROM inbox WHERE status = {_PARKED}")
+    outbox, oldest_outbox_ms = _row(db, "SELECT count(*), min(created_ms) FROM outbox")
+    return Backlog(sessions, pending, oldest_pending_ms, parked, outbox, oldest_outbox_ms)
+
+
 def waiting_before(db: Connection, message_id: MessageId) -> int:
     """Return the number of pending messages before one in its inbox.
 
@@ -179,3 +202,10 @@ def _count_pending(db: Connection, first_id: int, last_id: int) -> int:
         f"SELECT count(*) FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING}", (first_id, last_id)
     ).fetchone()
     return int(count)
+
+
+def _row(db: Connection, statement: str) -> tuple[Any, ...]:
+    """Return the one row of a query."""
+    row: tuple[Any, ...] | None = db.execute(statement, ()).fetchone()
+    assert row is not None, "an aggregate has a row"
+    return row

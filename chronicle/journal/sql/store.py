@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
     from chronicle.journal.records import (
+        Backlog,
         Branch,
         CatalogueEntry,
         Event,
@@ -366,6 +367,11 @@ class SqlJournalStore:
         """Return the sessions that have pending messages."""
         with self._db.reading() as db:
             return inbox.sessions_with_pending(db)
+
+    def backlog(self) -> Backlog:
+        """Count what waits in all sessions."""
+        with self._db.reading() as db:
+            return inbox.backlog(db)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 

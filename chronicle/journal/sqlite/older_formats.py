@@ -84,7 +84,7 @@ CREATE TABLE outbox (
 }
 """By version: the declarations of the tables that the next version declares in another way, by name."""
 
-ADDED: Final[Mapping[int, tuple[str, ...]]] = {2: ("step", "reminder", "reminder_by_due")}
+ADDED: Final[Mapping[int, tuple[str, ...]]] = {2: ("inbox_parked", "step", "reminder", "reminder_by_due")}
 """By version: the tables and indexes that it lacks and the next version has, in the order of creation."""
 
 _VIEWS: Final[Mapping[int, Mapping[str, str]]] = {

@@ -101,6 +101,7 @@ CREATE TABLE inbox (
     headers         BLOB                               -- a JSON object
 );
 CREATE UNIQUE INDEX inbox_by_key ON inbox (session, idempotency_key) WHERE idempotency_key IS NOT NULL;
+CREATE INDEX inbox_parked ON inbox (session) WHERE status = 3;
 CREATE TABLE outbox (
     id         INTEGER PRIMARY KEY,
     message_id TEXT NOT NULL UNIQUE,

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.errors import IdempotencyConflict, InboxFull, InvalidInput, NotFound
 from chronicle.ids import MessageId
-from chronicle.journal.records import MessageStatus, NewMessage, Outcome, Settlement
+from chronicle.journal.records import Backlog, MessageStatus, NewMessage, OutboxMessage, Outcome, Settlement
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
 if TYPE_CHECKING:
@@ -176,3 +176,21 @@ class InboxContract(Contract):
         assert list(store.sessions_with_pending()) == [writers[2].session.session_id]
         store.retry_message(writers[3].session.session_id, parked)
         assert set(store.sessions_with_pending()) == {writers[2].session.session_id, writers[3].session.session_id}
+
+    def test_what_waits_is_counted_over_all_sessions(self, store: JournalStore) -> None:
+        assert store.backlog() == Backlog(0, 0, None, 0, 0, None)
+        writers = [Writer.on(store, f"agent/{number}") for number in range(4)]
+        done, waiting, parked = writers[1].admit(), writers[2].admit(), writers[3].admit()
+        writers[2].admit()
+        writers[1].write(settled=(Settlement(done, Outcome.CONSUMED),))
+        writers[2].write(settled=(Settlement(waiting, Outcome.FAILED),))
+        sent = OutboxMessage(IDS.message(NOW_MS), "agent/0", b"{}", 77, "agent/3")
+        writers[3].write(settled=(Settlement(parked, Outcome.PARKED),), outbox=(sent,))
+        oldest_ms = store.message(waiting).admitted_ms
+        assert store.backlog() == Backlog(
+            sessions=4, pending=2, oldest_pending_ms=oldest_ms, parked=1, outbox=1, oldest_outbox_ms=77
+        )
+        store.retry_message(writers[3].session.session_id, parked)
+        store.outbox_delivered(sent.message_id)
+        found = store.backlog()
+        assert (found.pending, found.parked, found.outbox, found.oldest_outbox_ms) == (3, 0, 0, None)

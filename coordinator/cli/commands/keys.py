@@ -35,7 +35,9 @@ def create(
     tenant: Annotated[str, typer.Option("--tenant", help="Whose agents it may use.", show_default=True)] = "default",
     scope: Annotated[
         list[str] | None,
-        typer.Option("--scope", metavar="read|write|admin", help="What it permits; each implies those before it."),
+        typer.Option(
+            "--scope", metavar="read|write|metrics|admin", help="What it permits: write also to read, admin all."
+        ),
     ] = None,
     expires: Annotated[
         str | None, typer.Option("--expires", metavar="DURATION", help="Such as 90d, 12h or 30m; by default never.")

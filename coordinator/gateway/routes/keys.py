@@ -29,7 +29,9 @@ class NewKey(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=200, description="What it is for.")
-    scopes: list[Literal["read", "write", "admin"]] = Field(default=["read", "write"], min_length=1, max_length=3)
+    scopes: list[Literal["read", "write", "metrics", "admin"]] = Field(
+        default=["read", "write"], min_length=1, max_length=4
+    )
     tenant: str | None = Field(default=None, max_length=63, description="By default the caller's.")
     expires_in_s: int | None = Field(default=None, ge=1, le=2**31, description="By default it does not expire.")
 

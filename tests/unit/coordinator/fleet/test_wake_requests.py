@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from chronicle.clock import ManualClock
 from coordinator.fleet.model import Code, Route
 from coordinator.fleet.wake_requests import WakeRequests
+from coordinator.telemetry.instruments import WAKE_DURATION, WAKES
+from coordinator.telemetry.recorder import Recorder
 from podium.address import Address
 from podium.errors import HostDied
 
@@ -16,7 +19,7 @@ DIED = HostDied("it died")
 
 
 async def test_hosts_that_die_on_their_way_are_replaced_so_many_times() -> None:
-    requests = WakeRequests(lambda: None)
+    requests = WakeRequests(lambda: None, ManualClock())
     alice = requests.add(ALICE, HELLO)
     assert requests.start_lost(HELLO, DIED, 2)
     bob, eve = requests.add(BOB, HELLO), requests.add(EVE, OTHER)
@@ -33,5 +36,25 @@ async def test_hosts_that_die_on_their_way_are_replaced_so_many_times() -> None:
 
 
 def test_a_start_that_nobody_waits_for_is_not_tried_again() -> None:
-    requests = WakeRequests(lambda: None)
+    requests = WakeRequests(lambda: None, ManualClock())
     assert not requests.start_lost(HELLO, DIED, 2)
+
+
+async def test_the_time_of_wakes_is_measured_once_for_each_request() -> None:
+    clock, recorder = ManualClock(), Recorder()
+    requests = WakeRequests(lambda: None, clock, recorder)
+    alice = requests.add(ALICE, HELLO)
+    clock.advance(0.2)
+    assert requests.add(ALICE, HELLO) is alice
+    requests.fulfil(ALICE, alice, Route("host_1", 1, 0))
+    requests.fulfil(ALICE, alice, Route("host_1", 1, 0))
+    requests.fail(EVE, requests.add(EVE, OTHER), DIED)
+    sums = recorder.sums()
+    assert sums[WAKES.name, ("hello", "default", "woken")] == 1
+    assert sums[WAKES.name, ("other", "default", "failed")] == 1
+    durations = sums[WAKE_DURATION.name, ("hello", "default")]
+    assert isinstance(durations, list)
+    assert durations[0] == pytest.approx(0.2)
+    assert sum(durations[1:]) == 1
+    assert (WAKE_DURATION.name, ("other", "default")) not in sums
+    assert len(requests) == 0

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.content.content import Content
     from coordinator.access.key_store import KeyStore
     from coordinator.fleet.facts import AgentFacts, NodeFacts
+    from coordinator.telemetry.recorder import Series, Value
     from podium.events import Part
     from podium.turn.stream import Frame
 
@@ -77,9 +78,18 @@ class HarnessFleet:
         self.losses = 0
         """How often the connection breaks while a message is followed."""
         self._handling: set[asyncio.Task[int]] = set()
+        self.measured: dict[Series, Value] = {}
+        """What the service answers when it is asked for metrics."""
+        self.silence: Exception | None = None
+        """What is raised instead."""
 
     async def client(self) -> Any:
         return self
+
+    async def metrics(self) -> dict[Series, Value]:
+        if self.silence is not None:
+            raise self.silence
+        return self.measured
 
     async def harness(self, agent: str) -> AgentHarness:
         """Return the harness of an agent, which is awake."""

@@ -58,7 +58,7 @@ async def test_without_a_key_nothing_is_answered(home: ServedHome) -> None:
 async def test_scopes_are_checked(home: ServedHome, keys: KeyStore) -> None:
     await home.send("notes/alice", "hi")
     await home.fleet.sleep("notes/alice")
-    reader, writer, admin = (with_key(keys, scope) for scope in Scope)
+    reader, writer, admin = (with_key(keys, scope) for scope in (Scope.READ, Scope.WRITE, Scope.ADMIN))
     agent = "/v1/agents/notes/alice"
     for method, path, permitted, refused in (
         ("GET", "/v1/agents", reader, []),

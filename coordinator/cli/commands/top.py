@@ -1,0 +1,80 @@
+"""``podium top``: what the agents of a home do now."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from chronicle.cli_kit.terminal import write_json
+from coordinator.cli.options import DEFAULT_HOME, ApiKeyOption, DebugOption, HomeOption, JsonOption, UrlOption
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+
+    from coordinator.client.async_client import AsyncPodium
+    from coordinator.telemetry.recorder import Series, Value
+
+__all__ = ["top"]
+
+
+def top(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Show the sums since the start once, and exit.")] = False,
+    interval_s: Annotated[
+        float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Time between two looks.", show_default=True)
+    ] = 2.0,
+    home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
+    json: JsonOption = False,
+    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+) -> None:
+    """Watch the agents of a home: turns, wakes and what waits, by agent type, until Ctrl-C.
+
+    Rates and times are those of the last interval, with --once those since the service was started. With --json each
+    look is one line.
+    """
+    from coordinator.cli.top_view import once_shown, watched  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.client.async_client import AsyncPodium  # noqa: PLC0415
+
+    async def show() -> None:
+        connection = {"url": url, "key": api_key or None} if url else {"home": _existing(home)}
+        async with AsyncPodium(**connection) as podium:
+            looks = _looks(podium, None if once else interval_s)
+            if json:
+                async for figures in looks:
+                    write_json(figures)
+            elif once or not sys.stdout.isatty():
+                async for figures in looks:
+                    once_shown(figures)
+            else:
+                await watched(looks)
+
+    asyncio.run(show())
+
+
+def _existing(home: Path) -> Path:
+    from coordinator.home import Home  # noqa: PLC0415
+
+    return Home(home).open().path
+
+
+async def _looks(podium: AsyncPodium, interval_s: float | None) -> AsyncIterator[dict[str, Any]]:
+    """Yield the figures of a home: once since its start, or again and again, of the time between two looks."""
+    from coordinator.telemetry.figures import difference, figures_of  # noqa: PLC0415
+
+    before: Mapping[Series, Value] | None = None
+    before_s = 0.0
+    while True:
+        now, now_s = await podium.metrics(), time.monotonic()
+        if interval_s is None:
+            yield figures_of(now, None)
+            return
+        yield figures_of(now, None) if before is None else figures_of(difference(now, before), now_s - before_s)
+        before, before_s = now, now_s
+        await asyncio.sleep(interval_s)

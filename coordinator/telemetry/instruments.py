@@ -1,0 +1,96 @@
+"""All metrics of a home, and the values that are read when somebody asks for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from podium.turn.telemetry import SHORT_S, TURN_INSTRUMENTS, Instrument
+
+__all__ = [
+    "AGENTS_ASLEEP",
+    "AGENTS_AWAKE",
+    "CATALOGUE",
+    "HOSTS",
+    "INBOX_LAG",
+    "INBOX_MESSAGES",
+    "INSTRUMENTS",
+    "MESSAGES_ADMITTED",
+    "OUTBOX_LAG",
+    "OUTBOX_MESSAGES",
+    "PARKED_MESSAGES",
+    "SERIES_DROPPED",
+    "SERVICE_UP",
+    "WAKES",
+    "WAKES_WAITING",
+    "WAKE_DURATION",
+]
+
+_OF_AGENT: Final = ("agent_type", "tenant")
+
+WAKES: Final = Instrument(
+    "podium_wakes_total",
+    "counter",
+    "Requests to wake an agent that ended, by outcome: `woken` or `failed`.",
+    (*_OF_AGENT, "outcome"),
+)
+WAKE_DURATION: Final = Instrument(
+    "podium_wake_duration_seconds",
+    "histogram",
+    "Time from the request to wake an agent until it is awake: waiting for a host, lease, workspace and state.",
+    _OF_AGENT,
+    (*SHORT_S, 30.0, 60.0),
+)
+MESSAGES_ADMITTED: Final = Instrument(
+    "podium_messages_admitted_total", "counter", "Messages of clients that were admitted into inboxes.", _OF_AGENT
+)
+SERIES_DROPPED: Final = Instrument(
+    "podium_metrics_dropped_total",
+    "counter",
+    "Measurements that were dropped because a process had too many series.",
+)
+SERVICE_UP: Final = Instrument(
+    "podium_service_up",
+    "gauge",
+    "Whether the service of the home answers: 1, or 0, with most of the others missing.",
+)
+AGENTS_AWAKE: Final = Instrument("podium_agents_awake", "gauge", "Agents that are awake.", _OF_AGENT)
+AGENTS_ASLEEP: Final = Instrument("podium_agents_asleep", "gauge", "Agents that sleep: they take no process.")
+HOSTS: Final = Instrument(
+    "podium_hosts",
+    "gauge",
+    "Processes for agents, by status: `starting`, `warm` (ready, without an agent), `assigned`.",
+    ("status",),
+)
+WAKES_WAITING: Final = Instrument("podium_wakes_waiting", "gauge", "Agents that are to wake and are not awake yet.")
+INBOX_MESSAGES: Final = Instrument(
+    "podium_inbox_messages", "gauge", "Messages that wait in the inboxes, those that are being handled included."
+)
+INBOX_LAG: Final = Instrument("podium_inbox_lag_seconds", "gauge", "Age of the oldest message that waits in an inbox.")
+PARKED_MESSAGES: Final = Instrument(
+    "podium_parked_messages", "gauge", "Messages that are parked after their last failed attempt."
+)
+OUTBOX_MESSAGES: Final = Instrument(
+    "podium_outbox_messages", "gauge", "Messages between agents that were committed and are not delivered yet."
+)
+OUTBOX_LAG: Final = Instrument("podium_outbox_lag_seconds", "gauge", "Age of the oldest of these messages.")
+
+INSTRUMENTS: Final = (
+    *TURN_INSTRUMENTS,
+    WAKES,
+    WAKE_DURATION,
+    MESSAGES_ADMITTED,
+    AGENTS_AWAKE,
+    AGENTS_ASLEEP,
+    HOSTS,
+    WAKES_WAITING,
+    INBOX_MESSAGES,
+    INBOX_LAG,
+    PARKED_MESSAGES,
+    OUTBOX_MESSAGES,
+    OUTBOX_LAG,
+    SERVICE_UP,
+    SERIES_DROPPED,
+)
+"""Every metric, in the order in which documents list them."""
+CATALOGUE: Final = {instrument.name: instrument for instrument in INSTRUMENTS}
+"""The same by name."""

@@ -1,0 +1,166 @@
+"""What is measured, traced and logged of an agent's turns, for the code that runs them."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager, nullcontext
+from typing import TYPE_CHECKING, Final
+
+from structlog.contextvars import bound_contextvars
+
+from podium.events import HOOKS
+from podium.turn.telemetry import (
+    COMMIT_DURATION,
+    MESSAGES_TOLD,
+    SEAL_DURATION,
+    TOKENS,
+    TURN_DURATION,
+    TURNS,
+    SpanKind,
+    TurnOutcome,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from chronicle.clock import Clock
+    from chronicle.journal.records import InboxMessage
+    from podium.address import Address
+    from podium.events import Cause
+    from podium.turn.scope import TurnScope
+    from podium.turn.telemetry import Instrument, Meter, Span, Tracer
+
+__all__ = ["TurnTelemetry", "message_attributes"]
+
+SYSTEM: Final = "podium"
+"""The messaging system, in spans."""
+
+
+def message_attributes(address: Address, message_id: str, operation: str) -> dict[str, str]:
+    """Return the attributes of a span about a message, by OpenTelemetry's conventions for messaging.
+
+    Args:
+        address: of the receiver.
+        operation: ``send`` or ``process``.
+    """
+    return {
+        "messaging.system": SYSTEM,
+        "messaging.operation.type": operation,
+        "messaging.operation.name": operation,
+        "messaging.destination.name": address.name,
+        "messaging.destination.template": f"{address.agent_type}/{{key}}",
+        "messaging.message.id": message_id,
+        "podium.tenant": address.tenant,
+    }
+
+
+class TurnTelemetry:
+    """The measurements and spans of one activation. Turns run one at a time.
+
+    Args:
+        address: the agent's.
+    """
+
+    def __init__(self, address: Address, meter: Meter, tracer: Tracer, clock: Clock) -> None:
+        self._address = address
+        self._labels = address.agent_type, address.tenant
+        self._meter = meter
+        self._tracer = tracer
+        self._clock = clock
+        self._cause: Cause = "message"
+        self._began_s = 0.0
+        self._open = 0
+        """Spans that are open: a commit outside of them, as of an agent's creation, is a part of no trace."""
+
+    # -- spans ----------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def attempt(self, message: InboxMessage, epoch: int) -> Iterator[Span]:
+        """Trace an attempt of a message, up to its commit or the record of its failure."""
+        address, agent_type = self._address, self._address.agent_type
+        attributes: dict[str, str | int] = {
+            **message_attributes(address, message.message_id, "process"),
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": agent_type,
+            "gen_ai.agent.id": str(address),
+            "gen_ai.conversation.id": message.session_id,
+            "podium.attempt": message.attempts + 1,
+            "podium.epoch": epoch,
+        }
+        with self._tracer.span(f"process {agent_type}", attributes, kind=SpanKind.CONSUMER) as span, self._opened():
+            yield span
+
+    @contextmanager
+    def hook(self, cause: Cause, turn: int, attempt: Span | None) -> Iterator[Span]:
+        """Measure and trace a hook's turn from now on, until `committed` or `rolled_back`; log with its number.
+
+        Args:
+            attempt: the span that the turn belongs to; by default it gets one of its own.
+        """
+        self._cause = cause
+        self._began_s = self._clock.monotonic_s()
+        with bound_contextvars(turn=turn):
+            if attempt is not None:
+                attempt.set("podium.turn", turn)
+                yield attempt
+                return
+            agent = {"gen_ai.agent.name": self._address.agent_type, "gen_ai.agent.id": str(self._address)}
+            name = f"{HOOKS[cause]} {self._address.agent_type}"
+            with self._tracer.span(name, {**agent, "podium.turn": turn}) as span, self._opened():
+                yield span
+
+    @contextmanager
+    def seal(self) -> Iterator[None]:
+        """Measure and trace the sealing of the workspace."""
+        with self._part("seal", SEAL_DURATION):
+            yield
+
+    @contextmanager
+    def commit(self) -> Iterator[None]:
+        """Measure and trace a commit."""
+        with self._part("commit", COMMIT_DURATION):
+            yield
+
+    @contextmanager
+    def _part(self, name: str, histogram: Instrument) -> Iterator[None]:
+        began_s = self._clock.monotonic_s()
+        with self._tracer.span(name, {}) if self._open else nullcontext():
+            yield
+        self._meter.observe(histogram, self._labels, self._clock.monotonic_s() - began_s)
+
+    @contextmanager
+    def _opened(self) -> Iterator[None]:
+        self._open += 1
+        try:
+            yield
+        finally:
+            self._open -= 1
+
+    # -- ends -----------------------------------------------------------------------------------------------------
+
+    def committed(self, scope: TurnScope) -> None:
+        """Count the running turn as committed."""
+        self._ended(TurnOutcome.COMMITTED)
+        if scope.outbox:
+            self._meter.add(MESSAGES_TOLD, self._labels, len(scope.outbox))
+
+    def streamed(self, scope: TurnScope) -> None:
+        """Count what the running turn streamed, whatever becomes of it."""
+        if scope.tokens:
+            self._meter.add(TOKENS, self._labels, scope.tokens)
+
+    def rolled_back(self, outcome: TurnOutcome, *, counted: bool = True) -> None:
+        """Count the running turn as rolled back.
+
+        Args:
+            counted: whether that counts as an attempt of its message.
+        """
+        interrupted = self._cause == "message" and not counted
+        self._ended(TurnOutcome.INTERRUPTED if interrupted else outcome)
+
+    def lost(self, outcome: TurnOutcome) -> None:
+        """Count the attempt of a message that ended with an earlier activation; nobody knows how long it took."""
+        self._meter.add(TURNS, (*self._labels, "message", outcome))
+
+    def _ended(self, outcome: TurnOutcome) -> None:
+        self._meter.add(TURNS, (*self._labels, self._cause, outcome))
+        self._meter.observe(TURN_DURATION, self._labels, self._clock.monotonic_s() - self._began_s)

@@ -1,0 +1,160 @@
+"""Metrics, traces and logs of a real gateway, service and hosts."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+
+from coordinator.telemetry.exposition import parsed
+from coordinator.telemetry.instruments import CATALOGUE
+from tests.terminal import CTRL_C, TerminalProcess
+from tests.waiting import wait_until
+
+from .conftest import TIMEOUT_S, Podium, command, fresh_home, processes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coordinator.telemetry.recorder import Series, Value
+
+HERE = Path(__file__).parent
+DOCS = HERE.parents[1] / "docs"
+TURNS = "podium_turns_total"
+
+
+@dataclass
+class Watched:
+    """A gateway that Prometheus watches."""
+
+    podium: Podium
+    url: str
+    key: str
+
+    def scrape(self) -> dict[Series, Value]:
+        answer = httpx.get(f"{self.url}/metrics", headers={"Authorization": f"Bearer {self.key}"}, timeout=30)
+        assert answer.status_code == 200, answer.text
+        return parsed(answer.text)
+
+    def value(self, name: str, *labels: str) -> float:
+        """Return a counter or a gauge."""
+        value = self.scrape().get((name, labels), 0.0)
+        assert not isinstance(value, list)
+        return value
+
+    def send(self, agent: str, text: str, *, check: bool = True) -> None:
+        self.podium("send", agent, text, check=check)
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+    project = tmp_path_factory.mktemp("project")
+    shutil.copy(HERE / "agents.py", project)
+    (project / "podium.toml").write_text('agents = ["agents.py:Worker", "agents.py:Patient"]\n')
+    with fresh_home({"PODIUM_METRICS_INTERVAL_S": "0.05"}) as podium:
+        file = str(project / "podium.toml")
+        began = json.loads(podium("up", "--project", file, "--detach", "--port", "0", "--json").stdout)
+        key = podium.json("keys", "create", "prometheus", "--scope", "metrics")["key"]
+        try:
+            yield Watched(podium, began["url"], key)
+        finally:
+            podium("down", check=False)
+
+
+def documented() -> set[str]:
+    """The metrics that the docs list."""
+    return set(re.findall(r"^\| `(podium_[a-z_]+)` \|", (DOCS / "observability.md").read_text(), re.MULTILINE))
+
+
+def test_every_documented_metric_is_exported_after_real_turns(watched: Watched) -> None:
+    names = documented()
+    assert names == set(CATALOGUE)
+    watched.send("patient/a", "hello")
+    watched.send("patient/a", "tell worker/b")
+    watched.send("patient/a", "fail", check=False)
+    committed, parked = ("patient", "default", "message", "committed"), ("patient", "default", "message", "parked")
+    wait_until(lambda: watched.value(TURNS, *parked), "the last report of patient/a")
+    wait_until(lambda: watched.value(TURNS, "worker", "default", "message", "committed"), "worker/b was told")
+    found = watched.scrape()
+    assert {name for name, _ in found} == names
+    of_patient = ("patient", "default")
+    assert found[TURNS, committed] == 2
+    assert found[TURNS, parked] == 1
+    assert found["podium_messages_admitted_total", of_patient] == 3
+    assert found["podium_messages_told_total", of_patient] == 1
+    assert found["podium_wakes_total", (*of_patient, "woken")] == 1
+    assert found["podium_agents_awake", of_patient] == 1
+    assert found["podium_parked_messages", ()] == 1
+    assert found["podium_service_up", ()] == 1
+    turns, wakes = found["podium_turn_duration_seconds", of_patient], found["podium_wake_duration_seconds", of_patient]
+    assert isinstance(turns, list)
+    assert isinstance(wakes, list)
+    attempts = 2 + 3
+    assert (sum(turns[1:]), sum(wakes[1:])) == (attempts, 1)
+    assert turns[0] > 0 < wakes[0]
+
+
+def test_the_death_of_a_host_takes_nothing_from_the_counters(watched: Watched) -> None:
+    labels = ("patient", "default", "message", "committed")
+    watched.send("patient/dies", "hello")
+    before = wait_until(lambda: watched.value(TURNS, *labels), "the report of the host")
+    hosts = processes_of(watched.podium, "HostActor")
+    assert hosts
+    for pid in hosts:
+        os.kill(pid, signal.SIGKILL)
+    assert watched.value(TURNS, *labels) == before
+    watched.send("patient/dies", "hello again")
+    wait_until(lambda: watched.value(TURNS, *labels) == before + 1, "the turn after the death")
+
+
+def test_the_log_of_an_agent_names_agent_epoch_and_turn(watched: Watched) -> None:
+    watched.send("patient/logs", "hello")
+    watched.send("patient/logs", "fail", check=False)
+    lines = [line for log in (watched.podium.home / "logs").glob("*.log") for line in log.read_text().splitlines()]
+    (raised, *_) = [line for line in lines if "hook_raised" in line and "agent_id=patient/logs" in line]
+    assert "epoch=1 " in raised
+    assert "turn=2" in raised
+
+
+def test_top_shows_the_same_at_home_and_over_http(watched: Watched) -> None:
+    watched.send("patient/top", "hello")
+    labels = ("patient", "default", "message", "committed")
+    wait_until(lambda: watched.value(TURNS, *labels), "the report")
+
+    def of_patient(figures: dict[str, Any]) -> dict[str, Any]:
+        (row,) = [row for row in figures["types"] if row["agent_type"] == "patient"]
+        assert row["turn"]["p50_s"] > 0
+        assert figures["service"]
+        return {name: value for name, value in row.items() if name != "awake"}
+
+    at_home = watched.podium.json("top", "--once")
+    environment = {**watched.podium.environment, "PODIUM_KEY": watched.key}
+    remote = subprocess.run(
+        [*command(), "top", "--once", "--json", "--url", watched.url],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=True,
+    )
+    assert of_patient(json.loads(remote.stdout)) == of_patient(at_home)
+
+
+def test_top_on_a_terminal_is_live_until_ctrl_c(watched: Watched) -> None:
+    top = [*command(), "top", "--interval", "0.2", "--home", str(watched.podium.home)]
+    with TerminalProcess(top, watched.podium.home.parent, limit_s=TIMEOUT_S) as terminal:
+        terminal.expect("all since the start")
+        watched.send("patient/live", "hello")
+        terminal.expect("the last 0")
+        terminal.expect("patient")
+        terminal.press(CTRL_C)
+        assert terminal.wait() == 130
