@@ -63,6 +63,8 @@ class Line:
         self.committed = commits[-1].world if commits else World()
         self.world = self.committed.copy()
         self.sealed: tuple[TreeRef, World] | None = None
+        self.on_base: list[tuple[TreeRef, World]] = []
+        """What attempts sealed on top of the last commit."""
         self.numbers = Numbers()
         self.open_files: list[Open[int]] = []
         self.kills = 0
@@ -113,6 +115,7 @@ class Line:
     def seal(self) -> None:
         self.world.settle_all()
         self.sealed = self.workspace.seal(), self.world.copy()
+        self.on_base.append(self.sealed)
 
     def adopt(self) -> None:
         assert self.sealed is not None
@@ -125,6 +128,7 @@ class Line:
         assert self.sealed is not None
         ref, self.committed = self.sealed
         self.sealed = None
+        self.on_base.clear()
         self.commits.append(Commit(self.turn, ref, self.committed))
 
     def rollback(self) -> None:
@@ -133,6 +137,23 @@ class Line:
         self.workspace.rollback()
         self.check_cut_off(reads=True)
         self.give_up()
+
+    def move_to(self, pick: int) -> None:
+        """What an attempt on the last commit sealed is taken over, or the commit itself, below what is open."""
+        self.check_history()  # the numbers of what is given up are known from here on
+        sealed = [*self.on_base, (self.workspace.base, self.committed)]
+        ref, then = sealed[pick % len(sealed)]
+        self.workspace.move_to(ref)
+        self.world = then.copy()
+        self.sealed = (ref, then) if ref != self.workspace.base else None
+        files = {os.lstat(self.at(path)).st_ino: file for path, file in self.world.files.items() if file is not None}
+        for opened in self.open_files:
+            status = os.fstat(opened.handle)
+            if status.st_nlink:
+                opened.file = files[status.st_ino]
+            assert os.pread(opened.handle, 1 << 23, 0) == opened.file.content
+        assert self.workspace.seal() == ref or self.sealed is None
+        self.check_history()
 
     def kill(self) -> None:
         """The server is killed; another one serves what was acknowledged. What was open is not any more."""

@@ -222,6 +222,10 @@ class MountModel(RuleBasedStateMachine):
     def rollback(self) -> None:
         self.line.rollback()
 
+    @rule(pick=st.integers(0, 5))
+    def move_to(self, pick: int) -> None:
+        self.line.move_to(pick)
+
     @precondition(lambda self: self.line.kills < KILLS)
     @rule()
     def kill(self) -> None:
@@ -280,7 +284,14 @@ def test_each_way_in_which_a_turn_ends(machine: Path) -> None:
         model.create(path="a", content=b"one", keep=False)
         model.seal(commit=True)
         change(b"rolled back")
+        model.seal(commit=False)
         model.rollback()
+        change(b"made again")
+        model.move_to(pick=0)
+        model.what_is_there_is_what_should_be()
+        change(b"on top of that")
+        model.kill()
+        model.move_to(pick=1)
         model.seal(commit=True)
         change(b"sealed, and not committed")
         model.seal(commit=False)
