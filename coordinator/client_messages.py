@@ -11,6 +11,7 @@ from chronicle.journal.records import NewMessage, Receipt
 from podium.agent_record import find_session
 from podium.errors import PodiumError
 from podium.messages.admission import admit_message
+from podium.messages.headers import Headers
 from podium.messages.inbox import message_of
 from podium.turn.busy import BusyPolicy
 from podium.turn.journal_frames import retry_frames, settled_frames
@@ -106,13 +107,21 @@ class Admission:
         self._inbox_limit = inbox_limit
         self._check = check
 
-    def admit(self, address: Address, body: bytes, idempotency_key: str | None, when_busy: BusyPolicy) -> Admitted:
+    def admit(
+        self,
+        address: Address,
+        body: bytes,
+        idempotency_key: str | None,
+        when_busy: BusyPolicy,
+        trace: str | None = None,
+    ) -> Admitted:
         """Append a message durably to its agent's inbox; the agent need not exist yet.
 
         A repeated idempotency key with the same body returns the first receipt, whatever the policy and the quota.
 
         Args:
             body: canonical JSON.
+            trace: the ``traceparent`` of what sends it.
 
         Raises:
             AgentBusy: the policy is ``REJECT``, and a message is pending or being handled; nothing was stored.
@@ -122,7 +131,11 @@ class Admission:
         """
         now_ms = self._clock.now_ms()
         message = NewMessage(
-            message_id=self._ids.message(now_ms), body=body, admitted_ms=now_ms, idempotency_key=idempotency_key
+            message_id=self._ids.message(now_ms),
+            body=body,
+            admitted_ms=now_ms,
+            idempotency_key=idempotency_key,
+            headers=Headers(trace=trace).to_json(),
         )
         try:
             if self._check is not None:

@@ -33,7 +33,15 @@ _MOST_HOSTS: Final = 1000
 """Values of the ``Host`` header whose check is kept."""
 _HEADERS: Final = frozenset({b"host", b"origin", b"content-type", b"content-length", b"transfer-encoding"})
 _ALLOWED_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE")
-_REQUEST_HEADERS: Final = ("Authorization", "Content-Type", "Idempotency-Key", "Last-Event-ID", "Prefer", "Range")
+_REQUEST_HEADERS: Final = (
+    "Authorization",
+    "Content-Type",
+    "Idempotency-Key",
+    "Last-Event-ID",
+    "Prefer",
+    "Range",
+    "traceparent",
+)
 _EXPOSED_HEADERS: Final = ("ETag", "Content-Range", "Retry-After", "Content-Disposition")
 
 

@@ -177,12 +177,14 @@ class HomeAgents:
         *,
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+        trace: str | None = None,
     ) -> objects.Receipt:
         """Admit a message, durably. The agent handles it whether anyone waits for the answer or not.
 
         Args:
             address: of an agent of a type that the home knows; the agent need not exist yet.
             idempotency_key: a repetition with the same message gets the same receipt.
+            trace: the W3C ``traceparent`` of what sends it; one that cannot be read is ignored.
 
         Raises:
             UnknownAgentType: the home knows no such type.
@@ -192,7 +194,7 @@ class HomeAgents:
             InvalidInput: the message is not JSON.
         """
         fleet = await self._link.client()
-        admitted = await fleet.admit(str(address), message, idempotency_key, when_busy)
+        admitted = await fleet.admit(str(address), message, idempotency_key, when_busy, trace)
         return {
             "message_id": admitted.message_id,
             "agent": address.name,

@@ -50,6 +50,7 @@ class Fleet(Protocol):
         message: dict[str, Any],
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = ...,
+        trace: str | None = None,
     ) -> AdmittedMessage:
         """Admit a message, durably; it is handled whether anyone follows it or not."""
         ...

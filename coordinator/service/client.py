@@ -171,11 +171,13 @@ class ServiceClient:
         message: dict[str, Any],
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+        trace: str | None = None,
     ) -> AdmittedMessage:
         """Admit a message, durably, for an agent of a type that the service knows. It is handled without a follower.
 
         Args:
             agent: its address; the agent need not exist yet.
+            trace: the ``traceparent`` of what sends it.
 
         Raises:
             ServiceRefused: the message was not admitted; with the kind ``UnknownAgentType`` if the type is not known.
@@ -187,6 +189,7 @@ class ServiceClient:
             "message": message,
             "idempotency_key": idempotency_key,
             "when_busy": when_busy,
+            "trace": trace,
         }
         return AdmittedMessage(**await self._ask(request))
 

@@ -12,6 +12,7 @@ from chronicle.errors import InvalidInput
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
 from coordinator.registry.registry import RegisteredAgent
+from coordinator.telemetry.traceparent import read_traceparent
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
 
@@ -32,6 +33,8 @@ class SentMessage:
     """Canonical JSON."""
     idempotency_key: str | None
     when_busy: BusyPolicy
+    trace: str | None
+    """The ``traceparent`` of what sends it; ``None`` if it is none that can be read."""
 
 
 def parse_request(line: bytes) -> dict[str, Any]:
@@ -78,7 +81,8 @@ def message_in(request: Mapping[str, Any]) -> SentMessage:
     except ValueError:
         raise InvalidInput(f"'when_busy' must be one of {', '.join(BusyPolicy)}") from None
     address = Address(named.agent_type, str(key)) if named is not None else address_in(request)
-    return SentMessage(address, named, encode(message), idempotency_key, when_busy)
+    trace = read_traceparent(request.get("trace"))
+    return SentMessage(address, named, encode(message), idempotency_key, when_busy, trace)
 
 
 def switch_in(request: Mapping[str, Any], name: str) -> bool | None:

@@ -26,6 +26,7 @@ from coordinator.service.deliveries import Deliveries
 from coordinator.service.metrics import ServiceMetrics
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.service.requests import address_in, content_in, message_in, parse_request, switch_in, timeout_in
+from coordinator.service.service_tracing import ServiceTracing
 from coordinator.telemetry.snapshots import to_wire
 from podium.agent_record import find_session
 from podium.errors import AgentAwake, PodiumError
@@ -95,6 +96,7 @@ class ServiceServer:
         self._types = AgentTypes(router, awaits_registration=awaits_registration)
         self._deliveries = Deliveries(router, self._types)
         self._metrics = ServiceMetrics(router, self._store, self._clock)
+        self._tracing = ServiceTracing()
         self._clients: set[_Client] = set()
         self._pinned = False
         self._ending = False
@@ -122,6 +124,7 @@ class ServiceServer:
                 task.cancel()
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._deliveries.cancel()
+            await self._tracing.flush()
             self._quotas.close()
             self._store.close()
             self._blobs.close()
@@ -249,9 +252,16 @@ class ServiceServer:
             if self._ending:
                 raise Unavailable("the service is ending; send the message again")
             code = await self._types.prepare(sent.address, sent.agent)
-            message = await asyncio.to_thread(
-                self._admission.admit, sent.address, sent.body, sent.idempotency_key, sent.when_busy
-            )
+            with self._tracing.sending(sent.address, sent.trace) as span:
+                message = await asyncio.to_thread(
+                    self._admission.admit,
+                    sent.address,
+                    sent.body,
+                    sent.idempotency_key,
+                    sent.when_busy,
+                    span.traceparent,
+                )
+                span.set("messaging.message.id", message.message_id)
         if not message.receipt.repeated:
             self._metrics.admitted(sent.address)
         return sent.address, code, message

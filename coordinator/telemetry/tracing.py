@@ -7,6 +7,7 @@ callers pass through. The variables are those of the specification; `coordinator
 from __future__ import annotations
 
 import asyncio
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -40,10 +41,23 @@ class Tracing:
 
     async def flush(self) -> None:
         """Send the spans that wait, within a second."""
-        if self._otlp is not None:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_FLUSH_S):
-                    await asyncio.to_thread(self._otlp.flush, _FLUSH_S)
+        if self._otlp is None:
+            return
+        sent = asyncio.Event()
+        # A thread of its own: the end of the event loop would wait for one of its pool.
+        flushing = threading.Thread(
+            target=_flush, args=(self._otlp, asyncio.get_running_loop(), sent), name="flush-spans", daemon=True
+        )
+        flushing.start()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_FLUSH_S):
+                await sent.wait()
+
+
+def _flush(otlp: OtlpTracer, loop: asyncio.AbstractEventLoop, sent: asyncio.Event) -> None:
+    otlp.flush(_FLUSH_S)
+    with suppress(RuntimeError):  # nobody waited for it, and the loop was closed
+        loop.call_soon_threadsafe(sent.set)
 
 
 def _otlp(instance: str) -> OtlpTracer | None:

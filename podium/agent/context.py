@@ -102,6 +102,11 @@ class AgentContext(Generic[S]):
         """The address of the agent that sent the message with `tell`; ``None`` for a client's, and in other hooks."""
         return self._scope.sender
 
+    @property
+    def traceparent(self) -> str | None:
+        """The W3C ``traceparent`` of this turn, for calls to other services; ``None`` if nothing is traced."""
+        return self._scope.traceparent
+
     async def send_message(self, text: str = "") -> Reply:
         """Begin a reply to the client.
 

@@ -36,6 +36,7 @@ from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artif
 from podium.blocking import at_once
 from podium.messages.admission import admit_message
 from podium.messages.courier import deliver_outbox
+from podium.messages.headers import Headers
 from podium.settings import read_workspace_variable, set_workspace_variable
 from podium.state.plain_json import plain_json
 from podium.turn.activation import Activation, Step
@@ -188,8 +189,12 @@ class AgentHarness:
         message: dict[str, Any] | str,
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+        trace: str | None = None,
     ) -> Receipt:
         """Admit a message to the agent's inbox without handling it; a string means ``{"text": ...}``.
+
+        Args:
+            trace: the ``traceparent`` of what sends it.
 
         Raises:
             AgentBusy: the policy is ``REJECT``, and the agent is busy.
@@ -197,7 +202,13 @@ class AgentHarness:
         body = {"text": message} if isinstance(message, str) else message
         now_ms = self.clock.now_ms()
         session = self.store.session(self.address.name, self.address.tenant)
-        new = NewMessage(self._ids.message(now_ms), encode(cast("Json", body)), now_ms, idempotency_key)
+        new = NewMessage(
+            self._ids.message(now_ms),
+            encode(cast("Json", body)),
+            now_ms,
+            idempotency_key,
+            headers=Headers(trace=trace).to_json(),
+        )
         return admit_message(self.store, session, new, when_busy)
 
     async def send(
@@ -205,6 +216,7 @@ class AgentHarness:
         message: dict[str, Any] | str,
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+        trace: str | None = None,
     ) -> Exchange:
         """Admit a message, and handle pending messages in order until it is settled; wakes a sleeping agent.
 
@@ -213,7 +225,7 @@ class AgentHarness:
         Raises:
             AgentBusy: the policy is ``REJECT``, and the agent is busy.
         """
-        receipt = self.admit(message, idempotency_key, when_busy)
+        receipt = self.admit(message, idempotency_key, when_busy, trace)
         if self._activation is None:
             await self._wake(unclean=False)
         activation = self.activation

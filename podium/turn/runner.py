@@ -205,9 +205,10 @@ class TurnRunner:
 
         try:
             with (
-                self.telemetry.hook(cause, scope.turn, attempt),
+                self.telemetry.hook(cause, scope.turn, attempt) as span,
                 permit_turn(self.state, f"turn {scope.turn} of {self._address}") as self._permit,
             ):
+                scope.traceparent = span.traceparent
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 steered = steering.taken if steering is not None else ()
                 patch = await self._commit(cause, message, scope, steered)

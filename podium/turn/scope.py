@@ -17,6 +17,7 @@ from podium.artifacts.artifacts import artifact_frame, artifact_payload
 from podium.artifacts.names import check_media_type, check_name, media_type_of
 from podium.errors import PodiumError, UnknownAgentType
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, USER_MESSAGE
+from podium.messages.headers import Headers
 from podium.state.plain_json import plain_json
 from podium.turn.commit import user_message
 
@@ -51,6 +52,8 @@ class _Collected:
     outbox: list[OutboxMessage] = field(default_factory=list)
     results: dict[str, Draft] = field(default_factory=dict)
     """The latest result of each message, by the message's id."""
+    traceparent: str | None = None
+    """The trace that the turn belongs to."""
     tokens: int = 0
     """Pieces of text that were streamed."""
     over: bool = False
@@ -134,6 +137,15 @@ class TurnScope:
         return self._collected.outbox
 
     @property
+    def traceparent(self) -> str | None:
+        """The ``traceparent`` of the turn's span; ``None`` if nothing is traced. The runner sets it."""
+        return self._collected.traceparent
+
+    @traceparent.setter
+    def traceparent(self, value: str | None) -> None:
+        self._collected.traceparent = value
+
+    @property
     def tokens(self) -> int:
         """Pieces of text that the turn has streamed."""
         return self._collected.tokens
@@ -203,7 +215,15 @@ class TurnScope:
         now_ms = self._clock.now_ms()
         message_id = self._ids.message(now_ms)
         self._collected.outbox.append(
-            OutboxMessage(message_id, receiver.name, encode(message), now_ms, str(sender), sender.tenant)
+            OutboxMessage(
+                message_id,
+                receiver.name,
+                encode(message),
+                now_ms,
+                str(sender),
+                sender.tenant,
+                Headers(trace=self.traceparent).to_json(),
+            )
         )
         return message_id
 

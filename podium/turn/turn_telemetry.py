@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from structlog.contextvars import bound_contextvars
 
 from podium.events import HOOKS
+from podium.messages.headers import Headers
 from podium.turn.telemetry import (
     COMMIT_DURATION,
     MESSAGES_TOLD,
@@ -35,8 +36,8 @@ SYSTEM: Final = "podium"
 """The messaging system, in spans."""
 
 
-def message_attributes(address: Address, message_id: str, operation: str) -> dict[str, str]:
-    """Return the attributes of a span about a message, by OpenTelemetry's conventions for messaging.
+def message_attributes(address: Address, operation: str) -> dict[str, str]:
+    """Return the attributes of a span about a message, by OpenTelemetry's conventions for messaging, without its id.
 
     Args:
         address: of the receiver.
@@ -48,7 +49,6 @@ def message_attributes(address: Address, message_id: str, operation: str) -> dic
         "messaging.operation.name": operation,
         "messaging.destination.name": address.name,
         "messaging.destination.template": f"{address.agent_type}/{{key}}",
-        "messaging.message.id": message_id,
         "podium.tenant": address.tenant,
     }
 
@@ -78,7 +78,8 @@ class TurnTelemetry:
         """Trace an attempt of a message, up to its commit or the record of its failure."""
         address, agent_type = self._address, self._address.agent_type
         attributes: dict[str, str | int] = {
-            **message_attributes(address, message.message_id, "process"),
+            **message_attributes(address, "process"),
+            "messaging.message.id": message.message_id,
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": agent_type,
             "gen_ai.agent.id": str(address),
@@ -86,7 +87,11 @@ class TurnTelemetry:
             "podium.attempt": message.attempts + 1,
             "podium.epoch": epoch,
         }
-        with self._tracer.span(f"process {agent_type}", attributes, kind=SpanKind.CONSUMER) as span, self._opened():
+        trace = Headers.from_json(message.headers).trace
+        with (
+            self._tracer.span(f"process {agent_type}", attributes, kind=SpanKind.CONSUMER, parent=trace) as span,
+            self._opened(),
+        ):
             yield span
 
     @contextmanager

@@ -17,6 +17,7 @@ import pytest
 
 from coordinator.telemetry.exposition import parsed
 from coordinator.telemetry.instruments import CATALOGUE
+from tests.otlp_receiver import OtlpReceiver, ReceivedSpan, otlp_receiver
 from tests.terminal import CTRL_C, TerminalProcess
 from tests.waiting import wait_until
 
@@ -39,6 +40,9 @@ class Watched:
     podium: Podium
     url: str
     key: str
+    """For the metrics."""
+    writer: str
+    """The key of a client that sends messages."""
 
     def scrape(self) -> dict[Series, Value]:
         answer = httpx.get(f"{self.url}/metrics", headers={"Authorization": f"Bearer {self.key}"}, timeout=30)
@@ -56,16 +60,28 @@ class Watched:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Watched]:
+def receiver() -> Iterator[OtlpReceiver]:
+    with otlp_receiver() as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory, receiver: OtlpReceiver) -> Iterator[Watched]:
     project = tmp_path_factory.mktemp("project")
     shutil.copy(HERE / "agents.py", project)
     (project / "podium.toml").write_text('agents = ["agents.py:Worker", "agents.py:Patient"]\n')
-    with fresh_home({"PODIUM_METRICS_INTERVAL_S": "0.05"}) as podium:
+    surroundings = {
+        "PODIUM_METRICS_INTERVAL_S": "0.05",
+        "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
+        "OTEL_BSP_SCHEDULE_DELAY": "50",
+    }
+    with fresh_home(surroundings) as podium:
         file = str(project / "podium.toml")
         began = json.loads(podium("up", "--project", file, "--detach", "--port", "0", "--json").stdout)
         key = podium.json("keys", "create", "prometheus", "--scope", "metrics")["key"]
         try:
-            yield Watched(podium, began["url"], key)
+            writer = podium.json("keys", "create", "writer", "--scope", "write")["key"]
+            yield Watched(podium, began["url"], key, writer)
         finally:
             podium("down", check=False)
 
@@ -158,3 +174,34 @@ def test_top_on_a_terminal_is_live_until_ctrl_c(watched: Watched) -> None:
         terminal.expect("patient")
         terminal.press(CTRL_C)
         assert terminal.wait() == 130
+
+
+def test_a_trace_goes_from_the_http_client_over_turns_to_the_agents_that_are_told(
+    watched: Watched, receiver: OtlpReceiver
+) -> None:
+    trace, span = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    answer = httpx.post(
+        f"{watched.url}/v1/agents/patient/traced/messages",
+        headers={"Authorization": f"Bearer {watched.writer}", "traceparent": f"00-{trace}-{span}-01"},
+        json={"message": {"text": "tell worker/traced"}},
+        timeout=TIMEOUT_S,
+    )
+    assert answer.status_code == 200, answer.text
+
+    def of_trace(name: str) -> list[ReceivedSpan]:
+        return [each for each in receiver.named(name) if each.trace_id == trace]
+
+    (told,) = wait_until(lambda: of_trace("process worker"), "the turn of the agent that was told")
+    (sent,) = of_trace("send patient")
+    (handled,) = of_trace("process patient")
+    assert (sent.parent_id, sent.kind, sent.resource["service.instance.id"]) == (span, "PRODUCER", "service")
+    assert (handled.parent_id, handled.kind) == (sent.span_id, "CONSUMER")
+    assert (told.parent_id, told.kind) == (handled.span_id, "CONSUMER")
+    assert handled.resource["service.name"] == "podium"
+    assert handled.resource["service.instance.id"] != told.resource["service.instance.id"], "one process each"
+    message_id = answer.json()["message_id"]
+    assert sent.attributes["messaging.message.id"] == handled.attributes["messaging.message.id"] == message_id
+    assert handled.attributes["gen_ai.agent.id"] == "patient/traced"
+    for turn in (handled, told):
+        parts = {each.name for each in receiver.spans if each.parent_id == turn.span_id}
+        assert parts >= {"seal", "commit"}

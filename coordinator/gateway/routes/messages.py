@@ -31,6 +31,10 @@ IdempotencyKey = Annotated[
 Prefer = Annotated[
     str | None, Header(description="`respond-async`: answer with a receipt as soon as the message is durable.")
 ]
+Traceparent = Annotated[
+    str | None,
+    Header(description="The caller's span, by W3C Trace Context: the turn becomes a part of its trace."),
+]
 
 
 @router.post(
@@ -51,13 +55,16 @@ async def send_message(
     asks_for_stream: AsksForStream,
     idempotency_key: IdempotencyKey = None,
     prefer: Prefer = None,
+    traceparent: Traceparent = None,
 ) -> Answer | Response:
     """Send a message, and wait for the answer, or stream it: with `Accept: text/event-stream`.
 
     A client that leaves cancels nothing, unless it asked for that: the message is handled, and its answer can be had
     from `/messages/{message_id}`, or by a repetition with the same `Idempotency-Key`.
     """
-    receipt = await agents.send(address, body.message, idempotency_key=idempotency_key, when_busy=body.when_busy)
+    receipt = await agents.send(
+        address, body.message, idempotency_key=idempotency_key, when_busy=body.when_busy, trace=traceparent
+    )
     if _responds_async(prefer):
         return JSONResponse(receipt, 202, {"Preference-Applied": "respond-async"})
     if asks_for_stream:

@@ -78,6 +78,8 @@ class HarnessFleet:
         self.losses = 0
         """How often the connection breaks while a message is followed."""
         self._handling: set[asyncio.Task[int]] = set()
+        self.traces: list[str | None] = []
+        """With which messages came."""
         self.measured: dict[Series, Value] = {}
         """What the service answers when it is asked for metrics."""
         self.silence: Exception | None = None
@@ -113,7 +115,9 @@ class HarnessFleet:
         message: dict[str, Any],
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
+        trace: str | None = None,
     ) -> AdmittedMessage:
+        self.traces.append(trace)
         with refusals():
             address = Address.parse(agent)
             if address.agent_type not in self._classes:

@@ -214,3 +214,13 @@ async def test_a_full_inbox_says_when_to_come_again(home: ServedHome) -> None:
     answer = await home.http.post("/v1/agents/slow/a/messages", json=HELLO)
     assert (answer.status_code, answer.json()["error"]["code"]) == (429, "inbox_full")
     assert int(answer.headers["Retry-After"]) >= 1
+
+
+async def test_the_trace_of_a_caller_goes_with_its_message(home: ServedHome) -> None:
+    trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    for headers in ({"traceparent": trace}, {}):
+        answer = await home.http.post(
+            "/v1/agents/notes/alice/messages", json={"message": {"text": "hi"}}, headers=headers
+        )
+        assert answer.status_code == 200, answer.text
+    assert home.fleet.traces == [trace, None]
