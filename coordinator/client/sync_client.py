@@ -165,6 +165,7 @@ class Podium(_Twin[AsyncPodium]):
             self._loop.run(self._twin.close())
             self._loop.close()
 
+    metrics = _waiting(AsyncPodium.metrics)
     send = _waiting(AsyncPodium.send)
     stream = _opening(AsyncPodium.stream, Run)
     resume = _making(AsyncPodium.resume, Run)

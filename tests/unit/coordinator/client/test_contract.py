@@ -396,3 +396,12 @@ def test_results_have_the_keys_of_the_wire() -> None:
 
 def test_errors_have_one_root() -> None:
     assert all(issubclass(kind, ClientError) for kind in (InvalidRequest, MessageFailed, ServerFailed))
+
+
+async def test_metrics_are_those_of_the_home(podium: AsyncPodium, fleet: HarnessFleet) -> None:
+    fleet.measured = {
+        ("podium_service_up", ()): 1,
+        ("podium_agents_awake", ("notes", "default")): 2,
+        ("podium_commit_duration_seconds", ("notes", "default")): [0.25, *[0.0] * 14, 1.0],
+    }
+    assert await podium.metrics() == fleet.measured
