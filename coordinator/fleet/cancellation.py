@@ -98,6 +98,8 @@ class Withdrawals:
         A preempted message is among them only while the preempting one is pending: once the latter is settled, the
         former is settled too, or its turn could no longer be stopped.
         """
+        if address not in self._cancelled and address not in self._preempted:
+            return []
         cancelled = {*self._cancelled.get(address, ())}
         preempted = {**self._preempted.get(address, {})}
         waiting = await asyncio.to_thread(self._waiting, cancelled | preempted.keys() | {*preempted.values()})

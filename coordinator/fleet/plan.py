@@ -10,6 +10,9 @@ The rules, in order:
 4. Concurrent starts are limited: a start occupies a core for a second, so with many at once none would be ready for a
    long time.
 5. Warm hosts in excess of the reserve are retired.
+
+The reserve is filled in the background: neither by a plan that assigns a host, nor while agents wake, when there is no
+target for it (`wake_requests.Lull`). A start would take the core that a wake needs.
 """
 
 from __future__ import annotations
@@ -25,12 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["plan"]
 
 
-def plan(fleet: Observed, warm_reserve: int, most_starting: int) -> list[Action]:
+def plan(fleet: Observed, warm_reserve: int | None, most_starting: int) -> list[Action]:
     """Return the actions that bring a fleet closer to its target; none if it has converged or has to wait.
 
     Args:
         fleet: the current observation.
-        warm_reserve: target number of unassigned warm hosts for each code in use.
+        warm_reserve: target number of unassigned warm hosts for each code in use; ``None`` to leave the warm hosts as
+            they are.
         most_starting: limit of hosts that start concurrently.
     """
     actions: list[Action] = []
@@ -55,10 +59,12 @@ def plan(fleet: Observed, warm_reserve: int, most_starting: int) -> list[Action]
             actions.append(Assign(warm[code].pop(0), address))
         elif code in fleet.code_stamps:
             lacking.append(code)
-    for code in fleet.code_stamps:
-        ready = warm.get(code, [])
-        lacking.extend([code] * (warm_reserve - len(ready)))
-        actions.extend(Retire(host_id) for host_id in ready[: max(0, len(ready) - warm_reserve)])
+    assigns = any(isinstance(action, Assign) for action in actions)
+    if warm_reserve is not None and not assigns:
+        for code in fleet.code_stamps:
+            ready = warm.get(code, [])
+            lacking.extend([code] * (warm_reserve - len(ready)))
+            actions.extend(Retire(host_id) for host_id in ready[: max(0, len(ready) - warm_reserve)])
 
     for code in lacking:
         if on_their_way[code]:

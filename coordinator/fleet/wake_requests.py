@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coordinator.telemetry.instruments import WAKE_DURATION, WAKES
 from podium.turn.telemetry import NO_METER
@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.turn.telemetry import Meter
 
-__all__ = ["WakeRequest", "WakeRequests"]
+__all__ = ["Lull", "WakeRequest", "WakeRequests"]
+
+_SETTLED_S: Final = 0.2
+"""Time from the end of a wake until the fleet counts as quiet: the first turn follows the wake."""
+_LONGEST_S: Final = 2.0
+"""Wakes that follow each other for longer hold up nothing: without warm hosts each of them would take a second."""
 
 
 @dataclass(slots=True)
@@ -116,3 +121,36 @@ class WakeRequests:
         self._meter.add(WAKES, (*labels, outcome))
         if outcome == "woken":
             self._meter.observe(WAKE_DURATION, labels, self._clock.monotonic_s() - request.asked_s)
+
+
+class Lull:
+    """Whether no agent is being woken, so that the work of the background may take a core.
+
+    Args:
+        clock: the source of time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._waking = 0
+        self._since_s = 0.0
+        """When the wakes began that follow each other until now."""
+        self._settled_s = 0.0
+
+    def wake_began(self) -> None:
+        """Note that a host begins to activate an agent."""
+        now_s = self._clock.monotonic_s()
+        if not self._waking and now_s >= self._settled_s:
+            self._since_s = now_s
+        self._waking += 1
+
+    def wake_ended(self) -> float:
+        """Note the end of an activation, good or bad; return the seconds after which there may be a lull."""
+        self._waking -= 1
+        self._settled_s = self._clock.monotonic_s() + _SETTLED_S
+        return _SETTLED_S
+
+    def is_now(self) -> bool:
+        """Whether there is a lull, or the wakes have gone on for so long that they are waited for no longer."""
+        now_s = self._clock.monotonic_s()
+        return (not self._waking and now_s >= self._settled_s) or now_s >= self._since_s + _LONGEST_S

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -18,6 +18,7 @@ import structlog
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import decode
 from chronicle.clock import SystemClock
+from chronicle.errors import ChronicleError
 from chronicle.ids import IdSource
 from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.sqlite import SqliteJournalStore
@@ -29,6 +30,7 @@ from coordinator.host.host_watch import HostWatch
 from coordinator.host.hosted_agent import HostedAgent
 from coordinator.host.mounting import Mounting
 from coordinator.host.process_marks import Mark
+from coordinator.host.rehearsal import rehearse
 from coordinator.logs import log_to
 from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
@@ -108,6 +110,12 @@ class AgentHost:
         sources = imported_sources(code.file, before)
         self.loaded = Loaded(code, sources, CodeStamps().of(sources))
         return self.loaded
+
+    async def prepare(self) -> None:
+        """Do what the first activation would have to do otherwise: open the journal, and rehearse."""
+        with suppress(ChronicleError):
+            self._store.sessions("/")  # there is none of that name
+        await rehearse()
 
     async def activate(
         self,

@@ -40,8 +40,9 @@ PROBES_PER_SILENCE: Final = 6
 
 _OBJECT_STORE_BYTES: Final = 100 * 1024 * 1024
 """Ray's minimum is 75 MiB; Podium sends nothing large through the object store."""
-_SYSTEM_CONFIG: Final = {"prestart_worker_first_driver": False}
-"""No prestarted workers: the start of Ray took 1.7 s instead of 3 to 4 s, and no worker is idle."""
+_SYSTEM_CONFIG: Final = {"prestart_worker_first_driver": False, "worker_niceness": 0}
+"""No prestarted workers: the start of Ray took 1.7 s instead of 3 to 4 s, and no worker is idle. Workers have the
+priority of the service: Ray's default, a niceness of 15, leaves agents on a busy machine little time."""
 _EMBEDDED_CPUS_PER_CORE: Final = 4
 """Logical CPUs per core of an embedded Ray: agents mostly wait, and Ray warns above a factor of four."""
 _WITHOUT_UNUSED: Final = "2.60."

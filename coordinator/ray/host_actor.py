@@ -68,8 +68,10 @@ class HostActor:
         return os.getpid()
 
     async def load(self, code: Code) -> Loaded:
-        """Import an agent's class; return the code and its sources."""
-        return self._host.load(code)
+        """Import an agent's class, and prepare to activate an agent; return the code and its sources."""
+        loaded = self._host.load(code)
+        await self._host.prepare()
+        return loaded
 
     @ray.method(concurrency_group="control")
     async def loaded(self) -> Loaded | None:

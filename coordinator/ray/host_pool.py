@@ -91,6 +91,8 @@ class HostPool:
         """Descriptions of how hosts ended by themselves, until `take_end` removes them."""
         self._deaths: dict[str, asyncio.Event] = {}
         """For hosts of which an answer is awaited: set when the process ends."""
+        self._handles: dict[str, Any] = {}
+        """Of hosts that were started: a look-up by name asks Ray's control process."""
         self._node: Any = None
 
     def find_node(self) -> None:
@@ -126,10 +128,22 @@ class HostPool:
         try:
             async with asyncio.timeout(_START_DEADLINE_S):
                 loaded: Loaded = await self._node.start_host.remote(host_id, code)
+                handle = self._handles[host_id] = find_actor(host_id)
+                if handle is not None:
+                    await handle.ping.remote()  # the first call to an actor costs its look-up, and a new connection
         except Exception:
-            self._table.remove(host_id)
+            self._remove(host_id)
             raise
         return loaded
+
+    def handle(self, host_id: str) -> Any | None:
+        """Return the handle of a host's actor; ``None`` if it is known to be dead."""
+        return self._handles.get(host_id) or find_actor(host_id)
+
+    def _remove(self, host_id: str) -> list[Placement] | None:
+        self._deaths.pop(host_id, None)
+        self._handles.pop(host_id, None)
+        return self._table.remove(host_id)
 
     async def ask_loaded(self, host_id: str) -> Loaded | None:
         """Return the code that a recovered host imported; ``None`` if it does not answer."""
@@ -158,8 +172,7 @@ class HostPool:
             ending = self._ending[host_id] = self._tasks.start(self._end(host_id, died=died), f"end-{host_id}")
             ending.add_done_callback(lambda _: self._ending.pop(host_id, None))
         await asyncio.wait({ending})
-        agents = self._table.remove(host_id)
-        self._deaths.pop(host_id, None)
+        agents = self._remove(host_id)
         self._changed()
         return agents
 

@@ -16,6 +16,7 @@ from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, Host, HostStatus, Placement, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
+from coordinator.fleet.wake_requests import Lull
 from coordinator.fleet.wake_retries import may_pass
 from coordinator.ray.cluster import cause_of, find_actor, lives
 from podium.address import Address
@@ -73,6 +74,8 @@ class Reconciler:
         self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
         self.courier = Courier(state.store, state.ids, state.clock, self._poke_or_retry)
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
+        self._lull = Lull(state.clock)
+        """When warm hosts are started."""
         self._stopping = False
 
     async def recover(self) -> None:
@@ -91,7 +94,8 @@ class Reconciler:
                 for code in state.codes.to_try_again(state.clock.monotonic_s()):
                     await state.register(code)
                 await self._retry_wakes()
-                for action in plan(state.observe(), self._config.warm_hosts, self._config.most_starting):
+                reserve = self._config.warm_hosts if self._lull.is_now() else None
+                for action in plan(state.observe(), reserve, self._config.most_starting):
                     self._act(action)
             except Exception:  # noqa: BLE001  a bug must not end the loop: no agent would wake again
                 _log.exception("planning_failed")
@@ -187,12 +191,19 @@ class Reconciler:
 
     async def _wake(self, host_id: str, address: Address, request: WakeRequest) -> None:
         """Acquire an agent's lease for a warm host, and have the host activate the agent."""
+        self._lull.wake_began()
+        try:
+            await self._activate(host_id, address, request)
+        finally:
+            asyncio.get_running_loop().call_later(self._lull.wake_ended(), self._state.changed.set)
+
+    async def _activate(self, host_id: str, address: Address, request: WakeRequest) -> None:
         hosts = self._state.hosts
         lease: Lease | None = None
         unclean = False
         loaded = hosts[host_id].loaded
         try:
-            handle = find_actor(host_id)
+            handle = self._pool.handle(host_id)
             if handle is None:
                 raise HostDied(f"host {host_id} died while it was warm")
             lease, unclean = await self._leases.wait_for(address, host_id, self._config.wake_timeout_s)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -32,9 +34,16 @@ def test_a_known_code_gets_its_reserve() -> None:
     assert plan(Observed((), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == [StartHost(HELLO, "1")]
 
 
-def test_a_wanted_agent_gets_a_warm_host_and_the_reserve_is_made_good() -> None:
+def test_a_wanted_agent_gets_a_warm_host_before_the_reserve_is_made_good() -> None:
     observed = Observed((warm("h1"),), ((ALICE, HELLO),), {HELLO: "1"})
-    assert plan(observed, warm_reserve=1, most_starting=9) == [Assign("h1", ALICE), StartHost(HELLO, "1")]
+    assert plan(observed, warm_reserve=1, most_starting=9) == [Assign("h1", ALICE)]
+    assigned = replace(warm("h1"), status=HostStatus.ASSIGNED)
+    assert plan(Observed((assigned,), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == [StartHost(HELLO, "1")]
+
+
+def test_the_reserve_is_left_as_it_is_while_agents_wake() -> None:
+    observed = Observed((warm("h1", OTHER), warm("h2", OTHER)), ((ALICE, HELLO),), {HELLO: "1", OTHER: "1"})
+    assert plan(observed, warm_reserve=None, most_starting=9) == [StartHost(HELLO, "1")]
 
 
 def test_hosts_on_their_way_count() -> None:

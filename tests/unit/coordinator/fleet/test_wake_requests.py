@@ -6,7 +6,7 @@ import pytest
 
 from chronicle.clock import ManualClock
 from coordinator.fleet.model import Code, Route
-from coordinator.fleet.wake_requests import WakeRequests
+from coordinator.fleet.wake_requests import Lull, WakeRequests
 from coordinator.telemetry.instruments import WAKE_DURATION, WAKES
 from coordinator.telemetry.recorder import Recorder
 from podium.address import Address
@@ -58,3 +58,34 @@ async def test_the_time_of_wakes_is_measured_once_for_each_request() -> None:
     assert sum(durations[1:]) == 1
     assert (WAKE_DURATION.name, ("other", "default")) not in sums
     assert len(requests) == 0
+
+
+def test_there_is_a_lull_after_a_wake_and_its_first_turn() -> None:
+    clock = ManualClock()
+    lull = Lull(clock)
+    assert lull.is_now()
+    lull.wake_began()
+    assert not lull.is_now()
+    after_s = lull.wake_ended()
+    assert not lull.is_now()
+    clock.advance(after_s)
+    assert lull.is_now()
+
+
+def test_wakes_without_end_hold_up_nothing_for_long() -> None:
+    clock = ManualClock()
+    lull = Lull(clock)
+    lull.wake_began()
+    waited_s = 0.0
+    while not lull.is_now():
+        lull.wake_began()
+        clock.advance(0.1)
+        waited_s += 0.1
+        lull.wake_ended()
+    assert 1 < waited_s < 3
+    clock.advance(1)
+    lull.wake_ended()
+    clock.advance(1)
+    assert lull.is_now()
+    lull.wake_began()
+    assert not lull.is_now(), "the next ones are new"

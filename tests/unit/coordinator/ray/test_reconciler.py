@@ -47,6 +47,9 @@ class Pool:
         self.late: list[Placement] = []
         self.failure: Exception = HostDied("it died")
 
+    def handle(self, _: str) -> None:
+        return None
+
     def poke(self, _: Address) -> bool:
         return False
 
