@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
     from podium.agent.reply import Reply
+    from podium.agent.retry import Retry
     from podium.errors import (
         AgentBusy,
         AgentLoadError,
         InvalidAddress,
+        Permanent,
         PodiumError,
+        ProgramChanged,
         UnknownAgent,
         UnknownArtifact,
         UnknownMoment,
@@ -51,9 +54,12 @@ __all__ = [
     "InvalidValue",
     "OutsideTurn",
     "PatchError",
+    "Permanent",
     "PodiumError",
+    "ProgramChanged",
     "Reply",
     "Retention",
+    "Retry",
     "StateError",
     "StateLoadError",
     "UnknownAgent",
@@ -79,7 +85,10 @@ _MODULES: Final = {
     "PatchError": "podium.state.errors",
     "PodiumError": "podium.errors",
     "Reply": "podium.agent.reply",
+    "Permanent": "podium.errors",
+    "ProgramChanged": "podium.errors",
     "Retention": "podium.history.retention",
+    "Retry": "podium.agent.retry",
     "StateError": "podium.state.errors",
     "StateLoadError": "podium.state.errors",
     "UnknownAgent": "podium.errors",

@@ -19,6 +19,10 @@
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
     ├── HostDied                a process ended while it woke an agent, or does not answer liveness probes
     ├── Evicted                 this activation lost its lease: another one runs the agent
+    ├── Permanent               for agents' code to raise: no further attempt can succeed
+    │   ├── ProgramChanged      an attempt asks for other steps than the record of an earlier one has
+    │   └── StepsOutdated       recorded steps do not fit what the agent has become since
+    ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
     └── HomeError               the home directory cannot be used
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
         └── HomeTooNew          written by a newer version
@@ -57,7 +61,11 @@ __all__ = [
     "InvalidAddress",
     "NotAFile",
     "NotAnAgent",
+    "Permanent",
     "PodiumError",
+    "ProgramChanged",
+    "StepFailed",
+    "StepsOutdated",
     "UnknownAgent",
     "UnknownAgentType",
     "UnknownArtifact",
@@ -188,6 +196,25 @@ class HostDied(PodiumError):
 
 class Evicted(PodiumError):
     """This activation lost its lease to another one; it must stop and write nothing more."""
+
+
+class Permanent(PodiumError):
+    """For agents' code to raise: the turn fails, and its message is parked at once, without further attempts.
+
+    A step that raises it is not tried again by its `Retry`.
+    """
+
+
+class ProgramChanged(Permanent):
+    """An attempt asks for other steps than the record of an earlier attempt has. The record is kept."""
+
+
+class StepsOutdated(Permanent):
+    """The agent was changed between two attempts, so that recorded steps do not fit any more. The record is kept."""
+
+
+class StepFailed(PodiumError):
+    """A step failed in an earlier attempt with an exception whose class is not loaded any more."""
 
 
 class HomeError(PodiumError):

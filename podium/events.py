@@ -46,6 +46,7 @@ __all__ = [
     "MessageAnswered",
     "Part",
     "StateDelta",
+    "StepsSummary",
     "TreeKeys",
     "TurnCancelled",
     "TurnCommitted",
@@ -219,6 +220,14 @@ class FileChange(TypedDict):
     """The version of the path."""
 
 
+class StepsSummary(TypedDict):
+    """The steps of a turn; their records are dropped with its commit."""
+
+    count: int
+    digest: str
+    """BLAKE3 of the BLAKE3 of each step's record, in the order of their ends."""
+
+
 class TurnCommitted(TypedDict):
     """``turn.committed``: the end of a turn; its hash chain covers state, files and transcript."""
 
@@ -236,6 +245,8 @@ class TurnCommitted(TypedDict):
     epoch: int
     config: NotRequired[JsonObject]
     """The configuration that the agent has seen from this turn on; absent if it is that of the turn before."""
+    steps: NotRequired[StepsSummary]
+    """Absent without steps."""
 
 
 class AgentRewound(TypedDict):

@@ -6,7 +6,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.cli_kit.terminal import json_text, one_line, say, shown, write, write_line
+from chronicle.cli_kit.terminal import json_text, one_line, say, shown, write, write_json, write_line
 from chronicle.cli_kit.times import ago, iso
 from coordinator.cli.terminal import table
 from podium.events import PARTS
@@ -163,6 +163,24 @@ def event_line(event: Mapping[str, Any], said: str = "") -> str:
     return f"{event['seq']:>5}  {iso(event['ts'])}  turn {event['turn']:<4}  {event['type']:<17}  {one_line(what)}"
 
 
+def write_step(step: Mapping[str, Any]) -> None:
+    """Write an ended step of a pending or parked message as a line, below the events of a log."""
+    lasted = f"{step['ended'] - step['started']} ms"
+    what = f"{step['number']}. {step['key']} of {step['message_id']} ({lasted}, result of {step['result_bytes']} bytes)"
+    write_line(f"{'-':>5}  {iso(step['ended'])}  {'':<9}  {'step':<17}  {one_line(what)}")
+
+
+def show_steps(steps: Iterable[Mapping[str, Any]], seen: set[tuple[str, int]], *, json: bool) -> None:
+    """Write the steps that are not in ``seen``, and put them there."""
+    for step in steps:
+        if (step["message_id"], step["number"]) not in seen:
+            seen.add((step["message_id"], step["number"]))
+            if json:
+                write_json({"type": "step", **step})
+            else:
+                write_step(step)
+
+
 def gist(event_type: str, payload: Any) -> str:
     """Return the summary of an event: the text of a message, the patch of a turn, the error of a failure.
 
@@ -187,7 +205,9 @@ def gist(event_type: str, payload: Any) -> str:
         case "agent.created", {"state": state}:
             return json_text(state)
         case "turn.committed", {"state": {"patch": patch}, "cause": cause}:
-            return json_text(patch) if cause == "message" else f"({cause}) {json_text(patch)}"
+            count = payload["steps"]["count"] if "steps" in payload else 0
+            after = f" after {count} step{'s' if count > 1 else ''}" if count else ""
+            return f"{json_text(patch) if cause == 'message' else f'({cause}) {json_text(patch)}'}{after}"
         case "agent.forked", {"from": {"agent": source, "turn": turn}}:
             return f"continues {source} from turn {turn}"
         case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:

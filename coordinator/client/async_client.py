@@ -218,9 +218,16 @@ class AsyncPodium:
         address = _address(agent)
         return [found async for found in _items(InboxMessage, lambda at: self._backend.inbox(address, at))]
 
-    async def retry(self, agent: str, message_id: str) -> None:
-        """Make a parked message pending again, at its place in the inbox, and wake the agent."""
-        await self._backend.retry(_address(agent), message_id)
+    async def retry(self, agent: str, message_id: str, *, drop_steps: bool = False) -> None:
+        """Make a parked message pending again, at its place in the inbox, and wake the agent.
+
+        Args:
+            drop_steps: its next attempt runs all steps anew.
+
+        Raises:
+            RequestConflict: its steps are to be dropped, and it is pending at an agent that is awake.
+        """
+        await self._backend.retry(_address(agent), message_id, drop_steps=drop_steps)
 
     async def drop(self, agent: str, message_id: str) -> None:
         """Remove a pending or parked message permanently; one that is being handled is cancelled."""

@@ -70,8 +70,8 @@ class Backend(Protocol):
     async def cancel(self, agent: Address, message_id: str) -> None:
         """Cancel a pending, running or parked message."""
 
-    async def retry(self, agent: Address, message_id: str) -> None:
-        """Make a parked message pending."""
+    async def retry(self, agent: Address, message_id: str, *, drop_steps: bool) -> None:
+        """Make a parked message pending, and drop its steps if so asked."""
 
     async def drop(self, agent: Address, message_id: str) -> None:
         """Remove a pending or parked message."""

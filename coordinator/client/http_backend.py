@@ -134,9 +134,9 @@ class HttpBackend:
         """Cancel a pending, running or parked message."""
         await self._post(_path(agent, "messages", message_id, "cancel"))
 
-    async def retry(self, agent: Address, message_id: str) -> None:
-        """Make a parked message pending."""
-        await self._post(_path(agent, "messages", message_id, "retry"))
+    async def retry(self, agent: Address, message_id: str, *, drop_steps: bool) -> None:
+        """Make a parked message pending, and drop its steps if so asked."""
+        await self._post(_path(agent, "messages", message_id, "retry"), {"drop_steps": True} if drop_steps else None)
 
     async def drop(self, agent: Address, message_id: str) -> None:
         """Remove a pending or parked message."""

@@ -137,10 +137,10 @@ class LocalBackend:
         with _translated():
             await (await self._agents()).cancel(agent, message_id)
 
-    async def retry(self, agent: Address, message_id: str) -> None:
-        """Make a parked message pending."""
+    async def retry(self, agent: Address, message_id: str, *, drop_steps: bool) -> None:
+        """Make a parked message pending, and drop its steps if so asked."""
         with _translated():
-            await (await self._agents()).retry(agent, message_id)
+            await (await self._agents()).retry(agent, message_id, drop_steps=drop_steps)
 
     async def drop(self, agent: Address, message_id: str) -> None:
         """Remove a pending or parked message."""

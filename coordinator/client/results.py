@@ -311,6 +311,23 @@ class Message(Result):
     """Of a cancelled or parked message, and of the last attempt of a pending one."""
 
 
+class Step(Result):
+    """A step that an attempt of a message ended; further attempts do not run it again."""
+
+    message_id: str
+    number: int
+    """From 1, in the order of their ends."""
+    name: str
+    key: str
+    """The name and the occurrence in the turn: ``fetch#1``."""
+    started: int
+    """Epoch milliseconds."""
+    ended: int
+    result_bytes: int
+    tree_id: str
+    """The files at its end."""
+
+
 class InboxMessage(Result):
     """A pending or parked message."""
 
@@ -325,6 +342,8 @@ class InboxMessage(Result):
     message: Any
     error: MessageError | None
     """Of its last attempt; ``None`` before the first one failed."""
+    steps: list[Step] = []
+    """In order."""
 
 
 class Event(Result):

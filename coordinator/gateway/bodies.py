@@ -10,7 +10,7 @@ from coordinator.operations.objects import Part
 from podium.address import MAX_KEY_LENGTH
 from podium.turn.busy import BusyPolicy
 
-__all__ = ["MOST_TURN", "ForkBody", "MessageBody", "RewindBody"]
+__all__ = ["MOST_TURN", "ForkBody", "MessageBody", "RetryBody", "RewindBody"]
 
 MOST_TURN = 2**53
 """The largest number that every JSON reader has exactly."""
@@ -37,6 +37,13 @@ class MessageBody(_Body):
     """What to do if the agent is busy: wait, refuse, take the place of the running message, or steer it."""
     cancel_on_disconnect: bool = Field(default=False, strict=True)
     """Whether to cancel the message if the client leaves before its answer."""
+
+
+class RetryBody(_Body):
+    """How a parked message is retried."""
+
+    drop_steps: bool = Field(default=False, strict=True)
+    """Whether its next attempt runs again the steps that ended in earlier ones."""
 
 
 class ForkBody(_Body):

@@ -246,13 +246,20 @@ class HomeAgents:
         await (await self._link.client()).cancel(str(address), message_id)
         return await self.message(address, message_id)
 
-    async def retry(self, address: Address, message_id: str) -> objects.MessageObject:
+    async def retry(self, address: Address, message_id: str, *, drop_steps: bool = False) -> objects.MessageObject:
         """Make a parked message pending again, at its place, and wake the agent; return the message.
+
+        Args:
+            drop_steps: its next attempt runs all steps anew.
 
         Raises:
             UnknownAgent, NotFound: the agent never got it, or the message was handled or cancelled.
+            AgentAwake: its steps are to be dropped, and it is pending at an agent that is awake.
         """
-        await self._stores.write(lambda store, _: messages.retry(store, address, message_id))
+        now_ms = self._clock.now_ms()
+        await self._stores.write(
+            lambda store, _: messages.retry(store, address, message_id, now_ms, drop_steps=drop_steps)
+        )
         await (await self._link.client()).poke(str(address))
         return await self.message(address, message_id)
 

@@ -11,6 +11,7 @@ from coordinator.operations.answers import answer_of
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.errors import MessageNotAnswered
 from podium.agent_record import find_session
+from podium.history.step_record import view
 from podium.messages.inbox import drop_message, list_inbox, message_of, retry_message
 from podium.turn.journal_frames import settled_frames
 
@@ -108,24 +109,29 @@ def inbox_object(entry: InboxEntry) -> InboxMessageObject:
         "sender": message.sender,
         "message": body,
         "error": entry.error,
+        "steps": [view(step) for step in entry.steps],
     }
 
 
-def retry(store: JournalStore, address: Address, message_id: str) -> None:
-    """Make a parked message pending again, durably; a pending one is unchanged. The caller wakes the agent.
+def retry(store: JournalStore, address: Address, message_id: str, now_ms: int, *, drop_steps: bool = False) -> None:
+    """Make a parked message pending again, durably; a pending one stays in its place. The caller wakes the agent.
+
+    Args:
+        drop_steps: the next attempt runs all steps anew.
 
     Raises:
         UnknownAgent: there is no such agent.
         NotFound: it never got the message, or the message was handled or cancelled.
+        AgentAwake: its steps are to be dropped, and it is pending at an agent that is awake.
     """
-    retry_message(store, find_session(store, address), MessageId(message_id))
+    retry_message(store, find_session(store, address), MessageId(message_id), now_ms, drop_steps=drop_steps)
 
 
-def retry_all(store: JournalStore, session: Session) -> list[MessageId]:
+def retry_all(store: JournalStore, session: Session, now_ms: int, *, drop_steps: bool = False) -> list[MessageId]:
     """Make all parked messages of an agent pending again, durably; return their ids."""
     parked = [message.message_id for message in store.messages(session.session_id, MessageStatus.PARKED)]
     for message_id in parked:
-        retry_message(store, session, message_id)
+        retry_message(store, session, message_id, now_ms, drop_steps=drop_steps)
     return parked
 
 

@@ -349,6 +349,24 @@ class MessageObject(TypedDict):
 
 
 @_documented
+class StepObject(TypedDict):
+    """A step that an attempt of a message ended; further attempts do not run it again."""
+
+    message_id: str
+    number: int
+    """From 1, in the order of their ends."""
+    name: str
+    key: str
+    """The name and the occurrence in the turn: `fetch#1`."""
+    started: int
+    """Epoch milliseconds."""
+    ended: int
+    result_bytes: int
+    tree_id: str
+    """The files at its end."""
+
+
+@_documented
 class InboxMessageObject(TypedDict):
     """A pending or parked message."""
 
@@ -362,6 +380,8 @@ class InboxMessageObject(TypedDict):
     message: Any
     error: ErrorObject | None
     """Of its last attempt; null before the first one failed."""
+    steps: list[StepObject]
+    """In order."""
 
 
 @_documented

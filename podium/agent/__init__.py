@@ -1,4 +1,4 @@
-"""What an agent's author imports: the base class, the context of its hooks, its state, and its history's retention.
+"""What an agent's author imports: base class, context of hooks, state, retention of history, steps and their errors.
 
 Each name is imported at its first use: the command line uses modules of this package and none of these classes, whose
 libraries take a third of a second to import.
@@ -14,13 +14,17 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
+    from podium.agent.retry import Retry
+    from podium.errors import Permanent
     from podium.history.retention import Retention
 
 __all__ = [
     "AgentContext",
     "BaseAgent",
     "DeltaState",
+    "Permanent",
     "Retention",
+    "Retry",
     "migration",
 ]
 
@@ -28,7 +32,9 @@ _MODULES: Final = {
     "AgentContext": "podium.agent.context",
     "BaseAgent": "podium.agent.base",
     "DeltaState": "podium.agent.models.delta_state",
+    "Permanent": "podium.errors",
     "Retention": "podium.history.retention",
+    "Retry": "podium.agent.retry",
     "migration": "podium.agent.models.delta_state",
 }
 

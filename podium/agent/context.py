@@ -12,7 +12,7 @@ from __future__ import annotations
 from copy import deepcopy
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, overload
 
 from typing_extensions import TypeVar
 
@@ -23,18 +23,20 @@ from podium.agent.reply import Reply
 from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from pathlib import Path
 
     import structlog
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration
+    from podium.agent.retry import Retry
     from podium.turn.scope import TurnScope
 
 __all__ = ["AgentContext", "Reply"]
 
 S = TypeVar("S", bound=DeltaState, default=Any)
+R = TypeVar("R")
 
 
 class AgentContext(Generic[S]):
@@ -119,8 +121,7 @@ class AgentContext(Generic[S]):
         Raises:
             PodiumError: the turn is over.
         """
-        reply = self._scope.new_reply()
-        await self._scope.publish({"type": "message_start", "reply_id": reply.reply_id, "ordinal": reply.ordinal})
+        reply = await self._scope.begin_reply()
         if text:
             await reply.stream_token(text)
         return reply
@@ -213,13 +214,53 @@ class AgentContext(Generic[S]):
         """
         return await self._scope.add_artifact(name, data, media_type)
 
+    @overload
+    async def step(self, name: str, fn: Callable[..., Awaitable[R]], *args: Any, retry: Retry | None = None) -> R: ...
+
+    @overload
+    async def step(self, name: str, fn: Callable[..., R], *args: Any, retry: Retry | None = None) -> R: ...
+
+    async def step(self, name: str, fn: Callable[..., Any], *args: Any, retry: Retry | None = None) -> Any:
+        """Run a part of this turn whose result is durable: a further attempt of the message does not run it again.
+
+        When the function has returned, its result is stored with the change of the state and the files up to then,
+        before this returns. A turn that is handled again, after a crash, a failure or on another host, runs the hook
+        from its beginning; at each step that has ended, state and files are put back to that step's end, and the result
+        is returned. A step that was running runs again: give its calls to servers an `idempotency_key`. The turn's
+        commit is still the moment at which all of it becomes true for others; a cancelled turn drops its steps.
+
+        The steps that a hook asks for must follow from the message, the state and the results of earlier steps alone;
+        see docs/guide/steps.md. Several steps may run at once, as by ``asyncio.gather``.
+
+        Replies, results and messages of the function are repeated at a replay; emitted events are not.
+
+        Args:
+            name: of the step. Steps of one name are told apart by their order.
+            fn: async, or a function that does not block for long.
+            args: its arguments, JSON values; a further attempt must give the same.
+            retry: how often the function is tried, and when; by default once.
+
+        Returns:
+            the function's result as plain JSON: tuples have become lists.
+
+        Raises:
+            InvalidValue: JSON cannot represent an argument or the result.
+            ProgramChanged: an earlier attempt of the message ended other steps, or with other arguments; the message is
+                parked at once.
+            PodiumError: the hook handles no message, its turn is over, or this is called inside of a step.
+            Exception: what the function raised; the step did not end, and runs again in a further attempt.
+        """
+        return await self._scope.step(name, fn, args, retry)
+
     def idempotency_key(self, name: str) -> str:
         """Return an idempotency key for an external call: the same at each attempt of this message.
 
+        Inside of a step it is the step's own.
+
         Args:
-            name: distinguishes several calls of one turn.
+            name: distinguishes several calls of one turn, or of one step.
         """
-        return f"{self.agent_id}:{self._scope.message_id or f'turn-{self.turn}'}:{name}"
+        return f"{self.agent_id}:{self._scope.message_id or f'turn-{self.turn}'}:{self._scope.step_key}{name}"
 
     async def history(self, path: str) -> Sequence[Iteration]:
         """Return the iterations of a path of the workspace, oldest first, in any presentation.

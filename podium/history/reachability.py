@@ -11,6 +11,7 @@ from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.history.commit_reachability import CommitReach
 from podium.agent_record import trees_of
 from podium.artifacts.artifacts import contents_of
+from podium.history.step_record import roots_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +29,8 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
     """Return the ids of all reachable blobs.
 
     They are payloads out of line, the contents of artifacts, and the blobs of the trees of all turns of all branches,
-    including the trees of failed attempts and the whole history of every path.
+    including the trees of failed attempts and the whole history of every path; and the trees and results of the steps
+    of messages that are not settled.
 
     Args:
         layers: the base trees of the layers of all nodes.
@@ -40,6 +42,11 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
     reach = CommitReach(blobs)
     for ref in layers:  # before the journal: the tree that a layer has sealed may be committed meanwhile
         reach.add(ref)
+    for body in _steps(store):  # before the events: the trees of a turn's last step and of its commit are the same
+        tree, parts = roots_of(body)
+        reach.add(tree)
+        for part in parts:
+            reach.add_blob(part)
     for event in _events(store):
         _add(reach, event, blobs)
     return reach.ids()
@@ -59,9 +66,18 @@ def digest_of_roots(store: JournalStore, layers: Iterable[TreeRef]) -> str:
     digest = blake3()
     for ref in sorted({f"{ref.tree_id} {ref.oplog_id}\n" for ref in layers}):
         digest.update(ref.encode())
+    for body in _steps(store):
+        digest.update(b"step " + blake3(body).digest())
     for event in _events(store):
         digest.update(f"{event.hash} {event.erased}\n".encode())
     return digest.hexdigest()
+
+
+def _steps(store: JournalStore) -> Iterator[bytes]:
+    """Yield the records of the steps of all messages that are not settled."""
+    for session in store.sessions():
+        for step in store.steps_of_session(session.session_id):
+            yield step.body
 
 
 def _events(store: JournalStore) -> Iterator[Event]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import InboxMessage, Session
+    from chronicle.journal.records import InboxMessage, Session, StoredStep
     from podium.events import ErrorInfo, TurnFailed
 
 __all__ = ["InboxEntry", "drop_message", "is_open", "list_inbox", "message_of", "retry_message"]
@@ -39,6 +39,8 @@ class InboxEntry:
     message: InboxMessage
     error: ErrorInfo | None
     """The error of its last failed attempt; ``None`` before the first one."""
+    steps: Sequence[StoredStep] = ()
+    """The steps that its attempts ended, in order."""
 
 
 def list_inbox(store: JournalStore, blobs: BlobReader, session: Session) -> Sequence[InboxEntry]:
@@ -51,7 +53,10 @@ def list_inbox(store: JournalStore, blobs: BlobReader, session: Session) -> Sequ
     attempted = {message.message_id for message in found if message.attempts}
     errors = _last_errors(store, blobs, session, attempted) if attempted else {}
     found.sort(key=lambda message: message.position)
-    return [InboxEntry(message, errors.get(message.message_id)) for message in found]
+    steps: dict[MessageId, list[StoredStep]] = {}
+    for step in store.steps_of_session(session.session_id) if found else ():
+        steps.setdefault(step.message_id, []).append(step)
+    return [InboxEntry(message, errors.get(message.message_id), steps.get(message.message_id, ())) for message in found]
 
 
 def message_of(store: JournalStore, session: Session, message_id: MessageId) -> InboxMessage:
@@ -78,14 +83,25 @@ def is_open(message: InboxMessage) -> bool:
     return message.status.is_in_inbox
 
 
-def retry_message(store: JournalStore, session: Session, message_id: MessageId) -> None:
-    """Make a parked message pending again, at its position; a pending one is unchanged. Durable on return.
+def retry_message(
+    store: JournalStore, session: Session, message_id: MessageId, now_ms: int, *, drop_steps: bool = False
+) -> None:
+    """Make a parked message pending again, at its position; a pending one stays in its place. Durable on return.
+
+    Args:
+        drop_steps: drop the steps that its attempts ended, so that the next one begins anew.
 
     Raises:
         NotFound: the agent never got it, or it was handled or cancelled.
+        AgentAwake: its steps are to be dropped, and the agent, which is awake, may be handling it; nothing was written.
     """
     if message_of(store, session, message_id).status is not MessageStatus.PENDING:
+        if drop_steps:
+            store.drop_steps(message_id)
         store.retry_message(session.session_id, message_id)
+    elif drop_steps:
+        with sleeping_lease(store, session, now_ms):
+            store.drop_steps(message_id)
 
 
 def drop_message(store: JournalStore, session: Session, message_id: MessageId, ids: IdSource, now_ms: int) -> bool:

@@ -30,7 +30,17 @@ if TYPE_CHECKING:
     from podium.state.patch.apply import Patch, apply_patch
     from podium.state.patch.diff import diff
     from podium.state.patch.follow import follow
-    from podium.state.state import check, drain, from_json, is_dirty, migration_patch, take, to_json
+    from podium.state.state import (
+        change,
+        check,
+        drain,
+        drain_unfinished,
+        from_json,
+        is_dirty,
+        migration_patch,
+        take,
+        to_json,
+    )
 
 __all__ = [
     "InvalidState",
@@ -47,9 +57,11 @@ __all__ = [
     "UnstorableState",
     "UnsupportedType",
     "apply_patch",
+    "change",
     "check",
     "diff",
     "drain",
+    "drain_unfinished",
     "follow",
     "from_json",
     "is_dirty",
@@ -74,9 +86,11 @@ _MODULES: Final = {
     "UnstorableState": "podium.state.errors",
     "UnsupportedType": "podium.state.errors",
     "apply_patch": "podium.state.patch.apply",
+    "change": "podium.state.state",
     "check": "podium.state.state",
     "diff": "podium.state.patch.diff",
     "drain": "podium.state.state",
+    "drain_unfinished": "podium.state.state",
     "follow": "podium.state.patch.follow",
     "from_json": "podium.state.state",
     "is_dirty": "podium.state.state",

@@ -10,12 +10,13 @@ from pydantic import ValidationError
 from chronicle.canonical import Json, JsonObject, encode
 from chronicle.errors import InvalidInput
 from podium.state.checks import check_tree
-from podium.state.errors import StateError, StateLoadError, UnstorableState
+from podium.state.errors import InvalidState, StateError, StateLoadError, UnstorableState
 from podium.state.migrations import migrate, migrations_of
 from podium.state.patch.diff import diff
 from podium.state.pointer import join
 from podium.state.tracked.drain import collect, mark_drained
 from podium.state.tracked.guarded import guard_of
+from podium.state.tracked.in_place import patch_in_place
 from podium.state.tracked.node import Tracked
 from podium.state.tracked.shape import of_validation
 from podium.state.undeclared_fields import undeclared_field
@@ -24,7 +25,17 @@ if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState
     from podium.state.patch.apply import Patch
 
-__all__ = ["check", "drain", "from_json", "is_dirty", "migration_patch", "take", "to_json"]
+__all__ = [
+    "change",
+    "check",
+    "drain",
+    "drain_unfinished",
+    "from_json",
+    "is_dirty",
+    "migration_patch",
+    "take",
+    "to_json",
+]
 
 S = TypeVar("S", bound="DeltaState")
 
@@ -69,7 +80,36 @@ def drain(state: DeltaState) -> Patch:
         return patch
 
 
-def take(state: DeltaState, *, whole: bool) -> tuple[Patch, JsonObject | None]:
+def drain_unfinished(state: DeltaState) -> tuple[Patch, bool]:
+    """Drain the state in the middle of a turn, where validators that see more than one value need not hold yet.
+
+    Returns:
+        the patch, as from `drain`, and whether they hold. If they do not, the changes count as drained without being
+        checked: give ``recheck`` to `take` at the end of the turn.
+
+    Raises:
+        UnseenChange: as for `drain`.
+    """
+    root = _root(state)
+    with guard_of(root).lock:
+        try:
+            return drain(state), True
+        except InvalidState:
+            patch = collect(root)
+            mark_drained(root)
+            return patch, False
+
+
+def change(state: DeltaState, patch: Patch) -> None:
+    """Apply a patch to a live state in place, as changes of the calling code; see `podium.state.tracked.in_place`.
+
+    Raises:
+        StateError: an operation does not fit; those before it are applied.
+    """
+    patch_in_place(_root(state), patch)
+
+
+def take(state: DeltaState, *, whole: bool, recheck: bool = False) -> tuple[Patch, JsonObject | None]:
     """Drain an agent's state at the end of a turn, and close it until the next turn gets a permit.
 
     Atomic: no change comes between the patch and the document, nor after both.
@@ -77,6 +117,7 @@ def take(state: DeltaState, *, whole: bool) -> tuple[Patch, JsonObject | None]:
     Args:
         state: its root.
         whole: return the document, too; that costs its size.
+        recheck: validate all of it, not only members that changed since the last drain; that costs its size.
 
     Returns:
         the patch, as from `drain`, and the document.
@@ -85,8 +126,11 @@ def take(state: DeltaState, *, whole: bool) -> tuple[Patch, JsonObject | None]:
         InvalidState: a validator refused.
         UnseenChange: as for `drain`.
     """
-    guard = guard_of(_root(state))
+    root = _root(state)
+    guard = guard_of(root)
     with guard.lock:
+        if recheck:
+            check_tree(root, new=True)
         check(state)  # the drain validates corrections by validators once more
         patch = drain(state)
         document = to_json(state) if whole else None

@@ -22,10 +22,10 @@ from chronicle.errors import ChronicleError
 from chronicle.journal.records import Outcome
 from podium.errors import AgentAsleep, AgentLoadError
 from podium.turn.busy import BusyPolicy, may_preempt
-from podium.turn.commit import Cancellation
+from podium.turn.commit import Cancellation, body_of
 from podium.turn.hook_runner import AttemptFailed
 from podium.turn.journal_frames import settled_frames
-from podium.turn.runner import TurnRunner, body_of
+from podium.turn.runner import TurnRunner
 from podium.turn.stream import StreamHub, turn_start
 from podium.turn.telemetry import TurnOutcome
 
@@ -343,7 +343,7 @@ class Activation:
             await self._runner.fail(None, Outcome.FAILED, failed.error, failed.hook)
             return Step.RETRY
         attempt = message.attempts + 1
-        if attempt < self._class.max_attempts:
+        if attempt < self._class.max_attempts and not failed.permanent:
             await self._runner.fail(message, Outcome.FAILED, failed.error, failed.hook)
             again: Frame = {"type": "turn_retry", "attempt": attempt, "error": failed.error, "hook": failed.hook}
             self._publish(message, again)

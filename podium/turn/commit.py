@@ -7,7 +7,7 @@ durable before it commits.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import decode
 from chronicle.journal.chain import seal
@@ -22,7 +22,7 @@ from podium.events import (
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import MutableMapping, Sequence
+    from collections.abc import Mapping, MutableMapping, Sequence
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, EventId, IdSource
@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Cancellation",
+    "CompletedTurn",
     "TurnResult",
+    "body_of",
     "cancel_commit",
     "created_commit",
     "failure_commit",
@@ -63,6 +65,22 @@ class TurnResult:
     """The configuration that the agent has seen from this turn on; ``None`` if it is that of the turn before."""
     files: Sequence[FileChange] = ()
     """The files that a client changed."""
+    steps: JsonObject | None = None
+    """The number and digest of its steps; ``None`` without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompletedTurn:
+    """A hook that returned; its turn is committed."""
+
+    answer: Any
+    """The hook's return value."""
+    patch: list[JsonObject]
+    """The state's change."""
+    steered: Sequence[InboxMessage]
+    """Messages that steered it; its commit consumed them."""
+    results: Mapping[str, Json]
+    """The results of its messages (`AgentContext.reply`), by message id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,6 +107,11 @@ def user_message(message: InboxMessage) -> JsonObject:
         "sender": message.sender,
         "message": decode(message.body or b"{}"),
     }
+
+
+def body_of(message: InboxMessage) -> dict[str, Any]:
+    """Return the body of a message, as hooks get it."""
+    return cast("dict[str, Any]", decode(message.body or b"{}"))
 
 
 def created_commit(
@@ -145,6 +168,7 @@ def turn_commit(
                 "epoch": epoch,
                 **({"config": result.config} if result.config is not None else {}),
                 **({"files": cast("list[Json]", list(result.files))} if result.files else {}),
+                **({"steps": result.steps} if result.steps is not None else {}),
             },
             result.turn,
             now_ms,

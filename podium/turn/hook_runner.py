@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from chronicle.error_pickling import Portable
+from podium.errors import Permanent
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Draft
     from podium.events import ErrorInfo
 
-__all__ = ["AttemptFailed", "HookRunner", "describe"]
+__all__ = ["AttemptFailed", "HookRunner", "describe", "is_permanent"]
 
 _MAX_ERROR_TEXT: Final = 2000
 """Characters of an exception's text that are recorded; the agent's log has the rest."""
@@ -38,16 +39,24 @@ class AttemptFailed(Portable):
         cancelled: whether the message was cancelled, by its sender or by preemption.
         said: the message's event and its replies so far.
         interrupted: whether the activation had to end; that counts no attempt of the message.
+        permanent: whether no further attempt can succeed (`podium.errors.Permanent`).
         hook: the name of the hook; ``None`` if unknown.
     """
 
     def __init__(
-        self, error: ErrorInfo, *, cancelled: bool = False, interrupted: bool = False, hook: str | None = None
+        self,
+        error: ErrorInfo,
+        *,
+        cancelled: bool = False,
+        interrupted: bool = False,
+        permanent: bool = False,
+        hook: str | None = None,
     ) -> None:
         super().__init__(error["message"])
         self.error = error
         self.cancelled = cancelled
         self.interrupted = interrupted
+        self.permanent = permanent
         self.said: Sequence[Draft] = ()
         self.hook = hook
 
@@ -132,7 +141,7 @@ class HookRunner:
                 message = f"it took longer than its limit of {limit_s:g} s"
                 raise AttemptFailed({"type": "TurnTimeout", "message": message}) from error
             _log.info("hook_raised", agent_id=self._name, exc_info=error)
-            raise AttemptFailed(describe(error)) from error
+            raise AttemptFailed(describe(error), permanent=is_permanent(error)) from error
         finally:
             self._call = None
             self._interrupted = False
@@ -198,6 +207,11 @@ def describe(error: BaseException) -> ErrorInfo:
     if len(text) > _MAX_ERROR_TEXT:
         text = text[:_MAX_ERROR_TEXT] + "…"
     return {"type": type(error).__name__, "message": text}
+
+
+def is_permanent(error: BaseException) -> bool:
+    """Return whether an exception, or one of a group, tells that no further attempt can succeed."""
+    return any(isinstance(leaf, Permanent) for leaf in _leaves(error))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

@@ -16,11 +16,12 @@ from podium.address import label
 from podium.errors import Evicted
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from typing import Protocol
 
+    from chronicle.ids import MessageId, SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Commit, InboxMessage, Lease, Session
+    from chronicle.journal.records import Commit, InboxMessage, Lease, Session, StoredStep
     from podium.blocking import BlockingRunner
 
     class Committer(Protocol):
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
 
         async def commit(self, commit: Commit) -> Head:
             """Do what `JournalStore.commit` does."""
+            ...
+
+        async def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+            """Do what `JournalStore.put_step` does."""
             ...
 
 
@@ -72,6 +77,8 @@ class Ledger:
         self._ahead: list[InboxMessage] = []
         """The oldest pending messages, read ahead: only the lease's holder settles messages."""
         self._small = True
+        self._with_steps: set[MessageId] | None = None
+        """The messages that may have steps; ``None`` until the store was asked. Only the lease's holder adds some."""
         self.session = session
         self.lease = lease
         self.head = head
@@ -114,6 +121,44 @@ class Ledger:
             else:
                 self._drop_settled(commit)
                 return self.head
+
+    async def steps(self, message_id: MessageId) -> Sequence[StoredStep]:
+        """Return the steps of earlier attempts of a message, by number."""
+        if self._with_steps is None:
+            found = await self.read(lambda: self._store.steps_of_session(self.session.session_id))
+            self._with_steps = {step.message_id for step in found}
+        if message_id not in self._with_steps:
+            return ()
+        return await self.read(lambda: self._store.steps(message_id))
+
+    async def put_step(self, step: StoredStep) -> None:
+        """Store a step of the message that is being handled, durably.
+
+        If the caller is cancelled, it may or may not be stored: call it from a task that is not cancelled.
+
+        Raises:
+            Evicted: another epoch has the session; nothing was written.
+            StorageRefused: the store's disk is full or refuses writes; nothing was written.
+        """
+        if self._with_steps is not None:
+            self._with_steps.add(step.message_id)
+        attempt = 0
+        while True:
+            try:
+                await self._committer.put_step(self.session.session_id, step, self.epoch)
+            except (StaleEpoch, Conflict) as error:
+                if attempt and step in await self.read(lambda: self._store.steps(step.message_id)):
+                    return
+                raise Evicted(f"{label(self.session)}: {error}") from error
+            except StorageRefused:
+                raise
+            except Unavailable as error:
+                delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
+                _log.warning("step_outcome_unknown", session=label(self.session), error=str(error), retry_in_s=delay_s)
+                await asyncio.sleep(delay_s)
+                attempt += 1
+            else:
+                return
 
     async def next_message(self) -> InboxMessage | None:
         """Return the oldest pending message; one put back into the inbox may follow newer ones that were read ahead."""

@@ -13,40 +13,48 @@ from __future__ import annotations
 
 import asyncio
 import traceback
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
-from chronicle.canonical import decode
-from chronicle.errors import BranchInUse, ChronicleError, OverQuota, StorageRefused
+from chronicle.errors import ChronicleError, OverQuota, StorageRefused
+from chronicle.ids import MessageId
+from chronicle.journal.records import MessageStatus
 from podium.agent.base import BaseAgent, agent_type_of
 from podium.agent.context import AgentContext
 from podium.agent_record import AgentRecord, read_agent, snapshot_body
 from podium.artifacts.writing import ArtifactWriter
-from podium.errors import AgentLoadError, UnknownAgent
+from podium.errors import AgentLoadError, Permanent, UnknownAgent
 from podium.events import HOOKS
-from podium.history.branching import rolled_back_trees
-from podium.history.fold import mark_commit, plan_retention
-from podium.state import StateError, from_json, migration_patch, take, to_json
+from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import permit_turn, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
-from podium.turn.commit import TurnResult, cancel_commit, created_commit, failure_commit, turn_commit
-from podium.turn.hook_runner import AttemptFailed, HookRunner, describe
+from podium.turn.commit import (
+    CompletedTurn,
+    TurnResult,
+    body_of,
+    cancel_commit,
+    created_commit,
+    failure_commit,
+    turn_commit,
+)
+from podium.turn.hook_runner import AttemptFailed, HookRunner, describe, is_permanent
 from podium.turn.ledger import Ledger
 from podium.turn.ports import Environment, WorkspaceRequest
+from podium.turn.retaining import retain
 from podium.turn.scope import TurnScope
 from podium.turn.seen_config import SeenConfig
 from podium.turn.snapshot_policy import SnapshotPolicy
 from podium.turn.steering import Steering
-from podium.turn.stream import turn_start
+from podium.turn.steps.turn_steps import TurnSteps
+from podium.turn.stream import frame_sink, turn_start
 from podium.turn.telemetry import TurnOutcome
 from podium.turn.turn_telemetry import TurnTelemetry
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-    from chronicle.canonical import Json, JsonObject
+    from chronicle.canonical import JsonObject
     from chronicle.ids import BlobId, EventId
     from chronicle.journal.records import Commit, Draft, Head, InboxMessage, Lease, Outcome, Session
     from chronicle.workspace.port import TreeRef, Workspace
@@ -57,23 +65,9 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
     from podium.turn.telemetry import Span
 
-__all__ = ["CompletedTurn", "TurnRunner", "body_of"]
+__all__ = ["TurnRunner"]
 
 _log = structlog.stdlib.get_logger("podium.turn.runner")
-
-
-@dataclass(frozen=True, slots=True)
-class CompletedTurn:
-    """A hook that returned; its turn is committed."""
-
-    answer: Any
-    """The hook's return value."""
-    patch: list[JsonObject]
-    """The state's change."""
-    steered: Sequence[InboxMessage]
-    """Messages that steered it; its commit consumed them."""
-    results: Mapping[str, Json]
-    """The results of its messages (`AgentContext.reply`), by message id."""
 
 
 class TurnRunner:
@@ -111,6 +105,8 @@ class TurnRunner:
         self._steering: Steering | None = None
         self._permit: Permit | None = None
         """The running turn's permit to change the state."""
+        self._steps: TurnSteps | None = None
+        """The running turn's steps."""
         self._sealed: TreeRef | None = None
         """The tree of the last commit, until the workspace has adopted it."""
         self.hooks = HookRunner(str(address), environment.clock)
@@ -185,7 +181,7 @@ class TurnRunner:
         scope = TurnScope(
             self.turn + 1,
             message,
-            self._listener(message, stream_of),
+            frame_sink(self._publish, message, stream_of),
             self.workspace,
             self._env.clock,
             self._env.ids,
@@ -203,24 +199,31 @@ class TurnRunner:
         def call() -> Awaitable[Any]:
             return steering.run(lambda: hook(context)) if steering is not None else hook(context)
 
+        steps: TurnSteps | None = None
         try:
             with (
                 self.telemetry.hook(cause, scope.turn, attempt) as span,
                 permit_turn(self.state, f"turn {scope.turn} of {self._address}") as self._permit,
             ):
                 scope.traceparent = span.traceparent
+                if message is not None:
+                    steps = self._steps = await self._open_steps(scope, message)
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
+                if steps is not None:
+                    await steps.finish()
                 steered = steering.taken if steering is not None else ()
                 patch = await self._commit(cause, message, scope, steered)
         except AttemptFailed as failed:
             failed.said = scope.abandon()
             failed.hook = "on_steer" if steering is not None and steering.failed else HOOKS[cause]
             raise
-        except (ChronicleError, StateError, OSError) as error:
+        except (ChronicleError, StateError, OSError, Permanent) as error:
             scope.abandon()
-            raise AttemptFailed(describe(error), hook=HOOKS[cause]) from error
+            raise AttemptFailed(describe(error), permanent=is_permanent(error), hook=HOOKS[cause]) from error
         finally:
-            self._steering = self._permit = None
+            self._steering = self._permit = self._steps = None
+            if steps is not None:
+                await steps.close()
             self.telemetry.streamed(scope)
         if scope.outbox:
             self._env.on_sent()
@@ -234,35 +237,9 @@ class TurnRunner:
         await self._env.run_blocking(self.workspace.begin_turn, self.turn + 1)
 
     async def retain(self) -> None:
-        """Apply the class's retention: drop expired history, and append a mark if one is due.
-
-        Each of the two is atomic and does not change the agent.
-
-        Raises:
-            Evicted: the lease is lost.
-            ChronicleError: the retention was applied in part or not at all.
-        """
-        retention = self._class.retention
-        if retention is None:
-            return
-        env, ledger = self._env, self.ledger
-        store, branch_id, now_ms = env.store, ledger.head.branch_id, env.clock.now_ms()
-        todo = await ledger.read(lambda: plan_retention(store, store.branch(branch_id), retention, now_ms))
-        if todo.fold_to is not None:
-            try:
-                await env.run_blocking(store.fold, branch_id, todo.fold_to.seq, now_ms)
-            except BranchInUse:
-                return  # forks read it; marks would pile up while they exist
-        if todo.mark:
-            record = await self._read()
-            trees = await ledger.read(lambda: rolled_back_trees(store, env.blobs, record))
-            large: dict[BlobId, bytes] = {}
-            await self._append(
-                lambda head, now_ms: mark_commit(
-                    record, head, trees, ledger.epoch, env.ids.event(now_ms), now_ms, large
-                ),
-                large,
-            )
+        """Apply the class's retention; see `podium.turn.retaining.retain`."""
+        if self._class.retention is not None:
+            await retain(self._class.retention, self._env, self.ledger, self._read, self._append)
 
     def steer(self, message: InboxMessage) -> bool:
         """Steer the running turn with a message, if a turn runs and accepts messages.
@@ -277,9 +254,36 @@ class TurnRunner:
         """Whether a message steers the running turn."""
         return self._steering is not None and self._steering.has(message_id)
 
+    async def _open_steps(self, scope: TurnScope, message: InboxMessage) -> TurnSteps:
+        """Open the steps of a turn, with those that earlier attempts ended. Call it in the task of the hook."""
+
+        async def base() -> JsonObject:
+            return cast("JsonObject", apply_patch((await self._read()).state, self._schema_patch))
+
+        steps = TurnSteps(
+            self._address,
+            message.message_id,
+            await self.ledger.steps(message.message_id),
+            self._env,
+            self.ledger,
+            self.workspace,
+            self.state,
+            base,
+            self._steer_again,
+        )
+        scope.open_steps(steps)
+        return steps
+
+    async def _steer_again(self, message_id: str) -> bool:
+        """Steer the running turn with a message that steered an earlier attempt, if it still waits."""
+        message = await self.ledger.read(lambda: self._env.store.message(MessageId(message_id)))
+        return message.status is MessageStatus.PENDING and self.steer(message)
+
     async def _steer(self, scope: TurnScope, message: InboxMessage) -> None:
         event_id = self._env.ids.event(self._env.clock.now_ms())
         self._publish(message, turn_start(scope.turn, message.attempts + 1, event_id, steered=True))
+        if self._steps is not None:
+            self._steps.steered(message.message_id)
         handed = scope.steered(message, lambda frame: self._publish(message, frame), event_id)
         assert self._permit is not None, "a turn is steered while it runs"
         with use_permit(self._permit):  # the task was created by the caller of `steer`
@@ -290,9 +294,10 @@ class TurnRunner:
     ) -> list[JsonObject]:
         """Commit a hook's turn, and return the state's patch."""
         env, turn = self._env, scope.turn
+        steps = self._steps
         drafts = await scope.finish()
-        changes, state = take(self.state, whole=self._snapshots.due)
-        patch = [*self._schema_patch, *changes]
+        changes, state = take(self.state, whole=self._snapshots.due, recheck=steps is not None and steps.recheck)
+        patch = [*self._schema_patch, *(steps.patch if steps is not None else ()), *changes]
         with self.telemetry.seal():
             tree = await env.run_blocking(self.workspace.seal)
         config = self.config.to_record(cause)
@@ -317,6 +322,7 @@ class TurnRunner:
             scope.outbox,
             snapshot,
             config,
+            steps=steps.summary if steps is not None else None,
         )
         ledger = self.ledger
         large: dict[BlobId, bytes] = {}
@@ -493,23 +499,5 @@ class TurnRunner:
         self._schema_patch = migration_patch(record.state, self.state)
         self._snapshots.opened(record)
 
-    def _listener(self, message: InboxMessage | None, stream_of: InboxMessage | None) -> Callable[[Frame], None]:
-        """Return the sink of a hook's frames: its message's stream, or emitted events only for ``stream_of``."""
-        publish = self._publish
-        if message is not None:
-            return lambda frame: publish(message, frame)
-        if stream_of is not None:
-            return lambda frame: publish(stream_of, frame) if frame["type"] == "event" else None
-        return _discard
-
     def _context(self, scope: TurnScope) -> AgentContext[Any]:
         return AgentContext(scope, self._address, self.state, self.workspace.root, self._env.config)
-
-
-def body_of(message: InboxMessage) -> dict[str, Any]:
-    """Return the body of a message, as hooks get it."""
-    return cast("dict[str, Any]", decode(message.body or b"{}"))
-
-
-def _discard(frame: Frame) -> None:
-    """Drop a frame of a hook without a stream."""

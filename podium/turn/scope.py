@@ -20,9 +20,10 @@ from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, U
 from podium.messages.headers import Headers
 from podium.state.plain_json import plain_json
 from podium.turn.commit import user_message
+from podium.turn.steps.effects import current_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from chronicle.canonical import Json, JsonObject
@@ -31,8 +32,11 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage
     from chronicle.workspace.port import Iteration, Workspace
     from podium.address import Address
+    from podium.agent.retry import Retry
     from podium.artifacts.writing import ArtifactWriter
     from podium.blocking import BlockingRunner
+    from podium.turn.steps.effects import RunningStep
+    from podium.turn.steps.turn_steps import TurnSteps
     from podium.turn.stream import Frame
 
 __all__ = ["TurnScope"]
@@ -47,6 +51,8 @@ class _Collected:
     """What all scopes of a turn share."""
 
     artifacts: ArtifactWriter
+    steps: TurnSteps | None = None
+    """The turn's steps; ``None`` in a turn that handles no message."""
     replies: list[Reply] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
@@ -99,6 +105,7 @@ class TurnScope:
         self._ids = ids
         self._run_blocking = run_blocking
         self._replies_begun = 0
+        self._step_prefix = ""
         self._known_types = known_types
         self._collected = _Collected(artifacts)
 
@@ -118,13 +125,34 @@ class TurnScope:
             self._known_types,
         )
         scope._collected = collected
+        scope._step_prefix = f"{message.message_id}:"
         scope.record_message(message, event_id)
         return scope
+
+    def open_steps(self, steps: TurnSteps) -> None:
+        """Set the steps of the turn."""
+        self._collected.steps = steps
+
+    async def step(
+        self, name: str, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
+    ) -> Json:
+        """Run a step of the turn; see `AgentContext.step`."""
+        self._check_open()
+        steps = self._collected.steps
+        if steps is None:
+            raise PodiumError("this hook handles no message, so it has no steps; begin steps in on_message")
+        return await steps.run(name, function, arguments, retry, sink=self, prefix=self._step_prefix)
 
     @property
     def message_id(self) -> str | None:
         """The id of the message being handled."""
         return self._message.message_id if self._message else None
+
+    @property
+    def step_key(self) -> str:
+        """The key of the step whose function is the calling code, as a prefix; empty outside of steps."""
+        step = current_step()
+        return f"{step.key}:" if step is not None else ""
 
     @property
     def sender(self) -> str | None:
@@ -163,6 +191,19 @@ class TurnScope:
         self._collected.replies.append(reply)
         return reply
 
+    async def begin_reply(self) -> Reply:
+        """Begin a reply, and tell the client."""
+        reply = self.new_reply()
+        await self.publish({"type": "message_start", "reply_id": reply.reply_id, "ordinal": reply.ordinal})
+        return reply
+
+    def reply_of(self, ordinal: int) -> Reply | None:
+        """Return a reply to this scope's message, by its ordinal; ``None`` if there is none."""
+        return next((reply for reply in self._own_replies() if reply.ordinal == ordinal), None)
+
+    def _own_replies(self) -> Iterator[Reply]:
+        return (reply for reply in self._collected.replies if reply.sink is self)
+
     def record(self, event_type: str, payload: JsonObject) -> None:
         """Add an event to the turn.
 
@@ -180,6 +221,12 @@ class TurnScope:
     async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None) -> str:
         """Add an artifact to the turn, send its frame, and return its id; see `AgentContext.add_artifact`."""
         self._check_open()
+        step = current_step()
+        if step is not None:
+            raise PodiumError(
+                f"an artifact cannot be added inside of step {step.key!r}; add it after the step, from its result or "
+                "from a file of the workspace"
+            )
         check_name(name)
         if media_type is None:
             media_type = media_type_of(name, text=isinstance(data, str))
@@ -198,7 +245,11 @@ class TurnScope:
         self._check_open()
         if self.message_id is None:
             raise PodiumError("this hook handles no message, so there is nothing to reply to; reply in on_message")
-        self._collected.results[self.message_id] = self._draft(MESSAGE_ANSWERED, {"data": plain_json(value)})
+        data = plain_json(value)
+        self._collected.results[self.message_id] = self._draft(MESSAGE_ANSWERED, {"data": data})
+        step = current_step()
+        if step is not None:
+            step.note_result(data)
 
     def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
         """Add a message to another agent of the same tenant to the turn, and return its id.
@@ -225,6 +276,9 @@ class TurnScope:
                 Headers(trace=self.traceparent).to_json(),
             )
         )
+        step = current_step()
+        if step is not None:
+            step.note_tell(receiver, message)
         return message_id
 
     async def publish(self, frame: Frame) -> None:
@@ -235,11 +289,21 @@ class TurnScope:
         """
         self._check_open()
         self._collected.tokens += frame["type"] == "message_update"
+        step = current_step()
+        if step is not None and "reply_id" in frame:
+            self._note_reply(step, frame)
         self._publish(frame)
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._collected.yield_s:
             await asyncio.sleep(0)
             self._collected.yield_s = now_s + _YIELD_INTERVAL_S
+
+    def _note_reply(self, step: RunningStep, frame: Frame) -> None:
+        """Note a frame of a reply that the function of a step writes."""
+        ordinal = next(reply.ordinal for reply in self._own_replies() if reply.reply_id == frame["reply_id"])
+        step.note_text(
+            ordinal, frame.get("delta", ""), begun=frame["type"] == "message_start", end=frame["type"] == "message_end"
+        )
 
     async def emit(self, name: str, data: JsonObject) -> None:
         """Send an agent-defined event to the client."""

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias
 from chronicle.canonical import encode
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterator, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 
     from chronicle.ids import EventId
+    from chronicle.journal.records import InboxMessage
 
 __all__ = [
     "MOST_EVENT_BYTES",
@@ -24,6 +25,7 @@ __all__ = [
     "Frame",
     "StreamHub",
     "Subscription",
+    "frame_sink",
     "turn_start",
 ]
 
@@ -51,6 +53,23 @@ def turn_start(turn: int, attempt: int, event_id: EventId, *, steered: bool = Fa
     """
     frame: Frame = {"type": "turn_start", "turn": turn, "attempt": attempt, "event_id": event_id}
     return {**frame, "steered": True} if steered else frame
+
+
+def frame_sink(
+    publish: Callable[[InboxMessage, Frame], None], message: InboxMessage | None, stream_of: InboxMessage | None
+) -> Callable[[Frame], None]:
+    """Return the sink of a hook's frames.
+
+    Args:
+        publish: sends a frame to the readers of a message.
+        message: the message that the hook handles; its stream gets all frames.
+        stream_of: without such a message, the one whose stream gets the emitted events; ``None`` drops all frames.
+    """
+    if message is not None:
+        return lambda frame: publish(message, frame)
+    if stream_of is not None:
+        return lambda frame: publish(stream_of, frame) if frame["type"] == "event" else None
+    return lambda _frame: None
 
 
 class Backlog:

@@ -72,6 +72,9 @@ def retry(
         str | None, typer.Argument(metavar="[MESSAGE_ID]", help="Only this one; by default all parked messages.")
     ] = None,
     *,
+    drop_steps: Annotated[
+        bool, typer.Option("--drop-steps", help="Begin anew: run again the steps that ended in earlier attempts.")
+    ] = False,
     home: HomeOption = DEFAULT_HOME,
     url: UrlOption = "",
     api_key: ApiKeyOption = "",
@@ -81,27 +84,29 @@ def retry(
     """Make parked messages pending again, and wake the agent.
 
     They return to their places in the inbox, with their attempts reset to 0. A message that waits because its agent
-    could not be woken stays in its place. Messages are handled at once if a running service knows the agent's code,
-    else at the next podium run for the agent.
+    could not be woken stays in its place. Steps that ended in earlier attempts are not run again. Messages are handled
+    at once if a running service knows the agent's code, else at the next podium run for the agent.
     """
     if url:
         from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
         from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
 
-        remote.retry(Gateway(url, api_key), agent, message_id, json=json)
+        remote.retry(Gateway(url, api_key), agent, message_id, drop_steps=drop_steps, json=json)
         return
-    from chronicle.ids import MessageId  # noqa: PLC0415  slow to import, and --help needs none
+    from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
+    from chronicle.ids import MessageId  # noqa: PLC0415
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415
     from coordinator.operations.messages import retry_all  # noqa: PLC0415
     from podium.messages.inbox import retry_message  # noqa: PLC0415
 
+    now_ms = SystemClock().now_ms()
     with opened_journal(home) as store:
         session = find_agent(store, agent)
         if message_id is None:
-            chosen = retry_all(store, session)
+            chosen = retry_all(store, session, now_ms, drop_steps=drop_steps)
         else:
             chosen = [MessageId(message_id)]
-            retry_message(store, session, chosen[0])
+            retry_message(store, session, chosen[0], now_ms, drop_steps=drop_steps)
         waiting = len(store.messages(session.session_id, MessageStatus.PENDING))
     looks = bool(waiting and call_service(home, f"waking {label(session)}", lambda client: client.poke(label(session))))
     if json:
@@ -168,6 +173,7 @@ def _drop(home: Any, agent: str, message_id: MessageId) -> dict[str, Any]:
 
 def _object(entry: InboxEntry) -> dict[str, Any]:
     from chronicle.canonical import decode  # noqa: PLC0415
+    from podium.history.step_record import view  # noqa: PLC0415
 
     message = entry.message
     return {
@@ -179,4 +185,5 @@ def _object(entry: InboxEntry) -> dict[str, Any]:
         "sender": message.sender,
         "message": decode(message.body) if message.body is not None else None,
         "error": entry.error,
+        "steps": [view(step) for step in entry.steps],
     }

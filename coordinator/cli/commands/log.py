@@ -20,7 +20,7 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_blobs, read_journal
-from coordinator.cli.views import text_of, write_event
+from coordinator.cli.views import show_steps, text_of, write_event
 from coordinator.operations.suggestions import nearest
 from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 
@@ -60,7 +60,8 @@ def log(
     """Show an agent's events, oldest first; not those that a rewind has hidden.
 
     Messages, replies, and turns with their state patches and tree ids; failed attempts with their errors, and with
-    their messages while those are kept.
+    their messages while those are kept. Below them, the steps that ended in the running attempt of a message, or in
+    attempts that failed.
     """
     if url:
         from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
@@ -78,9 +79,12 @@ def log(
         )
         return
     left = limit
+    steps: set[tuple[str, int]] = set()
     while True:
         shown, after = _show(home, agent, after, left, types or (), hidden=all_events, json=json)
         left = None if left is None else left - shown
+        if not types and left != 0:
+            _show_steps(home, agent, steps, json=json)
         if not follow or left == 0:
             return
         time.sleep(_POLL_S)
@@ -112,6 +116,15 @@ def _show(
             else:
                 write_event(event_view(event, blobs), _said(store, event, blobs))
     return shown, after
+
+
+def _show_steps(home: Path, agent: str, seen: set[tuple[str, int]], *, json: bool) -> None:
+    """Show the steps of messages that are not settled, each once."""
+    from podium.history.step_record import view  # noqa: PLC0415
+
+    with read_journal(home) as store:
+        steps = [view(step) for step in store.steps_of_session(find_agent(store, agent).session_id)]
+    show_steps(steps, seen, json=json)
 
 
 def _refuse_unless_there(store: JournalStore, branch_id: BranchId, event_type: str) -> None:

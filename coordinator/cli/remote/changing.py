@@ -25,14 +25,14 @@ _MOST_SHOWN: Final = 20
 """Limit of state changes shown as text."""
 
 
-def retry(gateway: Gateway, agent: str, message_id: str | None, *, json: bool) -> None:
+def retry(gateway: Gateway, agent: str, message_id: str | None, *, drop_steps: bool, json: bool) -> None:
     """Make one parked message, or all of an agent, pending again."""
 
     async def put_back(podium: AsyncPodium) -> tuple[list[str], int]:
         parked = [each.message_id for each in await podium.inbox(agent) if each.status == "parked"]
         chosen = parked if message_id is None else [message_id]
         for each in chosen:
-            await podium.retry(agent, each)
+            await podium.retry(agent, each, drop_steps=drop_steps)
         return chosen, (await podium.agent(agent)).pending
 
     chosen, waiting = ask(gateway, f"waking {agent}", put_back)

@@ -17,6 +17,7 @@ from coordinator.cli.views import (
     show_diff,
     show_inbox,
     show_nodes,
+    show_steps,
     show_text,
     show_versions,
     show_why,
@@ -119,6 +120,9 @@ def log(
                 left = None if left is None else left - 1
                 if left == 0:
                     return
+        if not types:
+            waiting = await podium.inbox(agent)
+            show_steps((step.model_dump() for message in waiting for step in message.steps), set(), json=json)
 
     ask(gateway, "", show)
 
@@ -137,6 +141,7 @@ def inbox(gateway: Gateway, agent: str, *, json: bool) -> None:
                 "sender": message.sender,
                 "message": message.message,
                 "error": message.error.model_dump() if message.error else None,
+                "steps": [step.model_dump() for step in message.steps],
             }
             for message in await podium.inbox(agent)
         ]

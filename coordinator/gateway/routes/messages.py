@@ -8,7 +8,7 @@ from fastapi import APIRouter, Header
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from coordinator.gateway.bodies import MessageBody
+from coordinator.gateway.bodies import MessageBody, RetryBody
 from coordinator.gateway.dependencies import Agents, Cursor, Limit, MessageId, Reading, Streams, Writing
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
@@ -104,9 +104,11 @@ async def cancel_message(agents: Agents, address: Writing, message_id: MessageId
 
 
 @router.post("/messages/{message_id}/retry", responses=statuses(404, 409))
-async def retry_message(agents: Agents, address: Writing, message_id: MessageId) -> MessageObject:
+async def retry_message(
+    agents: Agents, address: Writing, message_id: MessageId, body: RetryBody | None = None
+) -> MessageObject:
     """Make a parked message pending again, at its place, and wake the agent."""
-    return await agents.retry(address, message_id)
+    return await agents.retry(address, message_id, drop_steps=body is not None and body.drop_steps)
 
 
 @router.post("/messages/{message_id}/drop", responses=statuses(404, 409))

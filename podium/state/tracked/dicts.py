@@ -205,6 +205,10 @@ class KeyShape(Protocol):
         """Return the key's name in a JSON object."""
         ...
 
+    def read(self, name: str) -> object:
+        """Return the key that has a name in a stored JSON object."""
+        ...
+
 
 class TextKeys:
     """Keys declared as text, or undeclared.
@@ -243,6 +247,9 @@ class TextKeys:
         assert isinstance(key, str)
         return key
 
+    def read(self, name: str) -> object:
+        return name
+
 
 class CodedKeys:
     """Keys of a declared type that pydantic converts to text and back.
@@ -280,6 +287,10 @@ class CodedKeys:
         (name,) = self._serializer.to_python({key: None}, mode="json", warnings=False)
         assert isinstance(name, str)
         return name
+
+    def read(self, name: str) -> object:
+        (key,) = self._validator.validate_json(encode({name: None}))
+        return key
 
 
 class DictShape(Declared):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json
 
-__all__ = ["ModelShape", "TrackedModel", "model_class", "track_root", "tracked_class"]
+__all__ = ["ModelShape", "TrackedModel", "model_class", "put_field", "track_root", "tracked_class"]
 
 _set = object.__setattr__
 
@@ -90,12 +90,7 @@ class TrackedModel(Tracked):
                 if value is old and isinstance(value, Tracked):
                     return  # the last step of ``state.items += [...]``: the container is assigned to its own field
                 kept = node.shape.accept_field(self, name, value)
-                self.__pydantic_fields_set__.add(name)
-                if old is MISSING or not same_leaf(old, kept):
-                    note_old(self, name, old)
-                    unlink(old)
-                    (self.__dict__ if name in node.shape.fields else self.__pydantic_extra__)[name] = kept
-                    link(kept, self, name)
+                put_field(self, name, kept)
 
         def __delattr__(self, name: str) -> None:
             node = _node_of(self)
@@ -336,6 +331,21 @@ class ModelShape(Declared):
         if field.is_required():
             raise Refusal("the field is required, and nothing is there", name)
         return field.get_default(call_default_factory=True, validated_data={})
+
+
+def put_field(owner: TrackedModel, name: str, kept: object) -> None:
+    """Store an accepted value in a field. The lock of the state is held."""
+    model = cast("BaseModel", owner)
+    model.__pydantic_fields_set__.add(name)
+    old = _get(model, name)
+    if old is MISSING or not same_leaf(old, kept):
+        note_old(owner, name, old)
+        unlink(old)
+        fields = (
+            model.__dict__ if name in owner._podium.shape.fields else cast("dict[str, Any]", model.__pydantic_extra__)
+        )
+        fields[name] = kept
+        link(kept, owner, name)
 
 
 def track_root(model: BaseModel, shape: ModelShape) -> None:

@@ -86,24 +86,24 @@ class Scalar:
         validator: pydantic's for the declared type.
     """
 
-    __slots__ = ("_check", "_kind", "_validator")
+    __slots__ = ("_kind", "validator")
     leaf: Final = True
 
     def __init__(self, kind: type, validator: SchemaValidator) -> None:
         self._kind = kind
-        self._validator = validator
+        self.validator = validator
 
     def fits(self, value: object) -> bool:
         return type(value) is self._kind
 
     def accept(self, value: object, depth_left: int) -> object:
         if type(value) is not self._kind:
-            value = validated(self._validator, value)
+            value = validated(self.validator, value)
         return json_scalar(value)
 
     def copy_in(self, value: object, depth_left: int) -> object:
         if type(value) is not self._kind:
-            value = validated(self._validator, value)
+            value = validated(self.validator, value)
         return json_scalar(value)
 
     def encode(self, value: object) -> Json:
@@ -120,25 +120,25 @@ class Coded:
         alone: a value validates without the other fields of its model; otherwise its round trip is not checked here.
     """
 
-    __slots__ = ("_alone", "_serializer", "_trusted", "_validator")
+    __slots__ = ("_serializer", "_trusted", "alone", "validator")
     leaf: Final = True
 
     def __init__(
         self, validator: SchemaValidator, serializer: SchemaSerializer, *, trusted: bool, alone: bool = True
     ) -> None:
-        self._validator = validator
+        self.validator = validator
         self._serializer = serializer
         self._trusted = trusted
-        self._alone = alone
+        self.alone = alone
 
     def fits(self, value: object) -> bool:
-        return self._validator.isinstance_python(value, strict=True)
+        return self.validator.isinstance_python(value, strict=True)
 
     def accept(self, value: object, depth_left: int) -> object:
-        return self._keep(validated(self._validator, value))
+        return self._keep(validated(self.validator, value))
 
     def copy_in(self, value: object, depth_left: int) -> object:
-        return self.accept(value, depth_left) if self._trusted and self._alone else self._keep(value)
+        return self.accept(value, depth_left) if self._trusted and self.alone else self._keep(value)
 
     def encode(self, value: object) -> Json:
         return self._serializer.to_python(value, mode="json", by_alias=False, warnings=False)  # type: ignore[no-any-return]
@@ -155,7 +155,7 @@ class Coded:
             written = encode(self.encode(value))
         except (InvalidInput, PydanticSerializationError) as error:
             raise Refusal(f"JSON cannot hold it: {error}") from error
-        if self._alone and not self._trusted:
+        if self.alone and not self._trusted:
             self._check_round_trip(value, written)
         if isinstance(value, datetime | time) and (value.utcoffset() or _NO_OFFSET) % _MINUTE:
             raise Refusal(
@@ -166,7 +166,7 @@ class Coded:
     def _check_round_trip(self, value: object, written: bytes) -> None:
         hint = "let its validator accept what its serializer writes"
         try:
-            again = self._validator.validate_json(written, by_alias=False, by_name=True)
+            again = self.validator.validate_json(written, by_alias=False, by_name=True)
         except ValidationError as error:
             raise Refusal(
                 f"it would not load again from its JSON: {of_validation(error, None).reason}; {hint}"

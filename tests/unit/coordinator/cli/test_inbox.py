@@ -9,8 +9,11 @@ import pytest
 
 from chronicle.canonical import encode
 from chronicle.clock import SystemClock
-from chronicle.journal.records import NewMessage
+from chronicle.ids import BlobId, MessageId
+from chronicle.journal.records import NewMessage, StoredStep
+from chronicle.workspace.port import TreeRef
 from coordinator.cli.exits import ExitCode
+from podium.history.step_record import StepRecord, write_record
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
 
 if TYPE_CHECKING:
@@ -54,6 +57,7 @@ def test_the_inbox(made: HomeMaker, podium: Podium) -> None:
         "sender": None,
         "message": {"text": "bad\nand more"},
         "error": {"type": "ValueError", "message": "no"},
+        "steps": [],
     }
     assert (waits["position"], waits["status"], waits["attempts"], waits["error"]) == (3, "pending", 0, None)
     headings, first, second = podium("inbox", "counter/a").splitlines()
@@ -131,3 +135,46 @@ def test_turns_are_not_counted_from_the_end(podium: Podium, moment: str) -> None
     podium("state", moment, code=ExitCode.UNKNOWN_MOMENT)
     assert podium.err == "podium: turns count from 0, the agent's creation; there is no turn -1 of counter/a\n"
     assert podium.json("state", "counter/a@+1")["state"] == {"count": 1}
+
+
+def stepped(made: HomeMaker, name: str, message_id: MessageId) -> None:
+    """Store a step of a pending message, as a turn does, and fail its attempt."""
+    session = made.store.session(name)
+    lease = made.store.acquire_lease(session.session_id, "host_2", made.clock.now_ms(), ttl_ms=15_000)
+    tree = TreeRef(BlobId("0" * 64), BlobId("1" * 64))
+    record = StepRecord("fetch#1", "fetch", "00", {"n": 1}, [], [], 0, 1, tree, False, 1_000, 1_250, [], [], [])
+    made.store.put_step(session.session_id, StoredStep(message_id, 1, "fetch#1", write_record(record, {})), lease.epoch)
+    made.store.release_lease(session.session_id, lease.epoch)
+
+
+def test_steps_are_shown_and_dropped(made: HomeMaker, podium: Podium) -> None:
+    waits = MessageId(ids_of(podium)[1])
+    stepped(made, "counter/a", waits)
+    (step,) = podium.json("inbox", "counter/a")["messages"][1]["steps"]
+    assert step == {
+        "message_id": waits,
+        "number": 1,
+        "name": "fetch",
+        "key": "fetch#1",
+        "started": 1_000,
+        "ended": 1_250,
+        "result_bytes": 7,
+        "tree_id": "0" * 64,
+    }
+    assert podium("log", "counter/a").splitlines()[-1].split(maxsplit=2)[2] == (
+        f"step               1. fetch#1 of {waits} (250 ms, result of 7 bytes)"
+    )
+    shown = [json.loads(line) for line in podium("log", "counter/a", "--json").splitlines()]
+    assert shown[-1] == {"type": "step", **step}
+    assert "fetch#1" not in podium("log", "counter/a", "--type", "turn.failed")
+    podium("retry", "counter/a", waits)
+    assert podium.json("inbox", "counter/a")["messages"][1]["steps"]
+    podium("retry", "counter/a", waits, "--drop-steps")
+    assert not podium.json("inbox", "counter/a")["messages"][1]["steps"]
+
+
+def test_steps_of_a_message_that_may_run_are_not_dropped(made: HomeMaker, podium: Podium) -> None:
+    waits = ids_of(podium)[1]
+    session = made.store.session("counter/a")
+    made.store.acquire_lease(session.session_id, "host_3", SystemClock().now_ms(), ttl_ms=600_000)
+    podium("retry", "counter/a", waits, "--drop-steps", code=ExitCode.CONFLICT)

@@ -9,7 +9,7 @@ import jsonpatch
 
 from chronicle.canonical import Json, JsonObject, encode
 from podium.agent.models.delta_state import DeltaState
-from podium.state import Patch, apply_patch, drain, is_dirty, to_json
+from podium.state import Patch, apply_patch, change, drain, from_json, is_dirty, to_json
 from podium.state.tracked.lists import TrackedList, index_of
 from podium.state.tracked.node import Tracked
 
@@ -22,7 +22,8 @@ def copied(document: JsonObject) -> Any:
 
 
 class Follower:
-    """Holds the documents that the patches of a state lead to, by the jsonpatch library and by our own applier.
+    """Holds the documents that the patches of a state lead to, by the jsonpatch library, by our own
+    applier, and in place by another live state.
 
     Args:
         state: clean.
@@ -32,6 +33,7 @@ class Follower:
         self.state = state
         self.by_library: Any = to_json(state)
         self.by_us: Json = to_json(state)
+        self.in_place = from_json(type(state), to_json(state), type(state)._version)
 
     def drain(self) -> Patch:
         """Drain the state, and hold patch and state against each other."""
@@ -43,6 +45,9 @@ class Follower:
         assert encode(self.by_library) == after, patch
         assert encode(self.by_us) == after, patch
         assert patch or untouched == after
+        change(self.in_place, patch)
+        assert encode(to_json(self.in_place)) == after, patch
+        assert_sound(self.in_place)
         assert not is_dirty(self.state)
         assert drain(self.state) == []
         assert_sound(self.state)

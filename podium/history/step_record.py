@@ -1,0 +1,222 @@
+"""The record of an ended step: canonical JSON in the journal's table of steps, opaque to the journal.
+
+Results and patches over 64 KiB are blobs of their own, which the record references.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypedDict, cast
+
+from blake3 import blake3
+
+from chronicle.blobs.ident import blob_id
+from chronicle.canonical import decode, encode
+from chronicle.errors import InvalidInput, UnsupportedFormat
+from chronicle.ids import BlobId
+from chronicle.journal.chain import MAX_INLINE
+from chronicle.workspace.port import TreeRef
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, MutableMapping
+
+    from chronicle.blobs.port import BlobReader
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.journal.records import StoredStep
+    from podium.state import Patch
+
+__all__ = [
+    "FailedStep",
+    "StepRecord",
+    "StepView",
+    "args_hash",
+    "digest",
+    "read_record",
+    "roots_of",
+    "view",
+    "write_record",
+]
+
+_FORMAT: Final = 1
+
+
+class FailedStep(TypedDict):
+    """A step that raised, and whose exception the program handled."""
+
+    key: str
+    args_hash: str
+    cancelled: bool
+    """Whether the program cancelled it."""
+    module: str
+    type: str
+    """The exception's class."""
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """An ended step: its result, and what the agent was at its end."""
+
+    key: str
+    """Its name and occurrence, ``name#1``; after ``MESSAGE_ID:`` for a step of ``on_steer``."""
+    name: str
+    args_hash: str
+    result: Json
+    effects: list[Json]
+    """What its function said and sent; see `podium.turn.steps.effects`."""
+    patch: Patch
+    """The change of the state since the end of the recorded step before, or since the beginning of the turn."""
+    before: int | None
+    """How many operations of the patch were made before the step began; ``None`` if it overlapped with another one."""
+    version: int
+    """The state class's ``_version``."""
+    tree: TreeRef
+    """The files at its end."""
+    changes_files: bool
+    """Whether they differed from those at the beginning of the turn."""
+    started_ms: int
+    ended_ms: int
+    running: list[str]
+    """The keys of the steps that were running at its end."""
+    failed: list[FailedStep]
+    """Steps that failed since the end of the recorded step before."""
+    steered: list[str]
+    """The messages that began to steer the turn since the end of the recorded step before."""
+
+
+class StepView(TypedDict):
+    """An ended step, as a person sees it."""
+
+    message_id: str
+    number: int
+    """From 1, in the order of their ends."""
+    name: str
+    key: str
+    started: int
+    """Epoch milliseconds."""
+    ended: int
+    result_bytes: int
+    tree_id: str
+
+
+def args_hash(arguments: Json) -> str:
+    """Return the hash of a step's arguments."""
+    return blake3(encode(arguments)).hexdigest()
+
+
+def digest(bodies: Iterable[bytes]) -> str:
+    """Return the digest of a turn's steps, by the bodies of their records in order."""
+    whole = blake3()
+    for body in bodies:
+        whole.update(blake3(body).digest())
+    return whole.hexdigest()
+
+
+def write_record(record: StepRecord, large: MutableMapping[BlobId, bytes]) -> bytes:
+    """Return the body of a record.
+
+    Args:
+        large: gets the parts that go out of line; they must be durable before the body is stored.
+    """
+    return encode(
+        {
+            "format": _FORMAT,
+            "key": record.key,
+            "name": record.name,
+            "args_hash": record.args_hash,
+            **_in_or_out("result", record.result, large),
+            **({"effects": record.effects} if record.effects else {}),
+            **_in_or_out("patch", cast("Json", record.patch), large),
+            "before": record.before,
+            "version": record.version,
+            "tree_id": record.tree.tree_id,
+            "oplog_id": record.tree.oplog_id,
+            "changes_files": record.changes_files,
+            "started_ms": record.started_ms,
+            "ended_ms": record.ended_ms,
+            **({"running": cast("Json", record.running)} if record.running else {}),
+            **({"failed": cast("Json", record.failed)} if record.failed else {}),
+            **({"steered": cast("Json", record.steered)} if record.steered else {}),
+        }
+    )
+
+
+def read_record(body: bytes, blobs: BlobReader) -> StepRecord:
+    """Return the record of a body.
+
+    Raises:
+        UnsupportedFormat: a newer version wrote it.
+        NotFound, Corrupt, Unavailable: a part out of line cannot be read.
+    """
+    found = _checked(body)
+    return StepRecord(
+        cast("str", found["key"]),
+        cast("str", found["name"]),
+        cast("str", found["args_hash"]),
+        _read("result", found, blobs),
+        cast("list[Json]", found.get("effects", [])),
+        cast("Patch", _read("patch", found, blobs)),
+        cast("int | None", found["before"]),
+        cast("int", found["version"]),
+        _tree(found),
+        cast("bool", found["changes_files"]),
+        cast("int", found["started_ms"]),
+        cast("int", found["ended_ms"]),
+        cast("list[str]", found.get("running", [])),
+        cast("list[FailedStep]", found.get("failed", [])),
+        cast("list[str]", found.get("steered", [])),
+    )
+
+
+def roots_of(body: bytes) -> tuple[TreeRef, list[BlobId]]:
+    """Return the tree and the blobs that a record references.
+
+    Raises:
+        UnsupportedFormat: a newer version wrote it.
+    """
+    found = _checked(body)
+    return _tree(found), [BlobId(cast("str", found[key])) for key in ("result_ref", "patch_ref") if key in found]
+
+
+def view(step: StoredStep) -> StepView:
+    """Return a step for a person; its result and its patch are not read."""
+    found = _checked(step.body)
+    size = cast("int", found["result_bytes"]) if "result_ref" in found else len(encode(found["result"]))
+    return {
+        "message_id": step.message_id,
+        "number": step.number,
+        "name": cast("str", found["name"]),
+        "key": step.key,
+        "started": cast("int", found["started_ms"]),
+        "ended": cast("int", found["ended_ms"]),
+        "result_bytes": size,
+        "tree_id": cast("str", found["tree_id"]),
+    }
+
+
+def _in_or_out(key: str, value: Json, large: MutableMapping[BlobId, bytes]) -> JsonObject:
+    data = encode(value)
+    if len(data) <= MAX_INLINE:
+        return {key: value}
+    reference = blob_id(data)
+    large[reference] = data
+    return {f"{key}_ref": reference, f"{key}_bytes": len(data)}
+
+
+def _read(key: str, found: JsonObject, blobs: BlobReader) -> Json:
+    reference = found.get(f"{key}_ref")
+    return found[key] if reference is None else decode(blobs.get(BlobId(cast("str", reference))))
+
+
+def _checked(body: bytes) -> JsonObject:
+    try:
+        found = decode(body)
+    except InvalidInput:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != _FORMAT:
+        raise UnsupportedFormat("the record of a step has a format that this version does not read; upgrade podium")
+    return found
+
+
+def _tree(found: JsonObject) -> TreeRef:
+    return TreeRef(BlobId(cast("str", found["tree_id"])), BlobId(cast("str", found["oplog_id"])))

@@ -1,0 +1,115 @@
+"""What the function of a step says and sends, so that a replay of the step says and sends it again.
+
+Replies, results and messages to other agents are collected by the turn's scope and committed with the turn. A further
+attempt does not run the function, so its part of them is in the step's record: pieces of replies with the ordinal of
+the reply, results, and messages. Events of `AgentContext.emit` are not recorded anywhere, and artifacts are refused
+inside of a step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+
+from podium.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.canonical import Json, JsonObject
+    from podium.agent.reply import Reply
+
+__all__ = ["RunningStep", "StepSink", "current_step", "inside", "repeat_effects"]
+
+
+@dataclass(slots=True, eq=False)
+class RunningStep:
+    """A step whose function runs."""
+
+    key: str
+    name: str
+    args_hash: str
+    started_ms: int
+    before: int
+    """How many changes of the state were drained and not recorded when it began."""
+    overlaps: bool
+    """Whether another step ran at some time while it did."""
+    effects: list[Json] = field(default_factory=list)
+
+    def note_text(self, ordinal: int, text: str, *, begun: bool = False, end: bool = False) -> None:
+        """Note a piece of a reply: its beginning, a text, its end."""
+        last = cast("list[Any]", self.effects[-1]) if self.effects else None
+        if last and last[0] == "text" and last[1] == ordinal and not begun and not last[4]:
+            last[3] += text
+            last[4] = end
+        else:
+            self.effects.append(["text", ordinal, begun, text, end])
+
+    def note_tell(self, receiver: Address, message: JsonObject) -> None:
+        """Note a message to another agent."""
+        self.effects.append(["tell", receiver.name, message])
+
+    def note_result(self, value: Json) -> None:
+        """Note a result of the message."""
+        self.effects.append(["result", value])
+
+
+_step: Final[ContextVar[RunningStep | None]] = ContextVar("podium_step", default=None)
+
+current_step: Final = _step.get
+"""Return the step whose function is the calling code; ``None`` outside of steps."""
+
+
+@contextmanager
+def inside(step: RunningStep) -> Iterator[None]:
+    """Make the ``with`` block, with its tasks and threads, code of a step."""
+    before = _step.set(step)
+    try:
+        yield
+    finally:
+        _step.reset(before)
+
+
+class StepSink(Protocol):
+    """The scope of a turn, as a replayed step uses it."""
+
+    async def begin_reply(self) -> Reply:
+        """Begin a reply, and tell the client."""
+        ...
+
+    def reply_of(self, ordinal: int) -> Reply | None:
+        """Return a reply that was begun, by its ordinal; ``None`` if there is none."""
+        ...
+
+    def set_result(self, value: object) -> None:
+        """Set the result of the message."""
+        ...
+
+    def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
+        """Add a message to another agent."""
+        ...
+
+
+async def repeat_effects(effects: Sequence[Json], sink: StepSink, sender: Address) -> None:
+    """Say and send what the function of an ended step did.
+
+    Args:
+        sender: the agent's address.
+    """
+    replies: dict[int, Reply] = {}
+    for effect in effects:
+        kind, *parts = cast("list[Any]", effect)
+        if kind == "text":
+            ordinal, begun, text, end = parts
+            reply = replies.get(ordinal) or (None if begun else sink.reply_of(ordinal))
+            replies[ordinal] = reply = reply or await sink.begin_reply()
+            if not reply.finished:
+                await reply.stream_token(text, final=end)
+        elif kind == "tell":
+            name, message = parts
+            sink.tell(sender, Address.parse(name, sender.tenant), message)
+        else:
+            sink.set_result(parts[0])

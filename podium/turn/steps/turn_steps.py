@@ -1,0 +1,365 @@
+"""The steps of one turn: runs those without a record, and puts back what the others did.
+
+The durable end of a step, and what a kill at each point leaves::
+
+    function returns ─ drain state ─ seal files ─ put large parts ─ put step ─ the program gets the result
+    └──────────────── the step runs again ──────────────────────────────────┘└── it does not ──────────────
+
+Ends and replays are one at a time, in the order in which they begin. Semantics: docs/internals/steps.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections import Counter
+from typing import TYPE_CHECKING, Final, cast
+
+from chronicle.canonical import encode
+from chronicle.errors import Conflict, InvalidInput
+from chronicle.journal.records import StoredStep
+from podium.errors import Permanent, PodiumError, ProgramChanged, StepsOutdated
+from podium.history.step_record import StepRecord, args_hash, digest, read_record, write_record
+from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
+from podium.state.plain_json import plain_json
+from podium.turn.steps.effects import RunningStep, current_step, inside, repeat_effects
+from podium.turn.steps.failures import failed_step, raised_again
+from podium.turn.steps.replay import Replay
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.ids import BlobId, MessageId
+    from chronicle.workspace.port import Workspace
+    from podium.address import Address
+    from podium.agent.models.delta_state import DeltaState
+    from podium.agent.retry import Retry
+    from podium.history.step_record import FailedStep
+    from podium.state import Patch
+    from podium.turn.ledger import Ledger
+    from podium.turn.ports import Environment
+    from podium.turn.steps.effects import StepSink
+
+__all__ = ["TurnSteps"]
+
+
+_LAYERS: Final = 8
+"""Iterations of the event loop from a step's return to the code that awaits it through tasks: two or three for each."""
+
+
+class TurnSteps:
+    """The steps of a turn that handles a message. Create it in the task of the hook.
+
+    Args:
+        message_id: the message that the turn handles.
+        stored: the steps that earlier attempts ended.
+        base: returns the state's document at the beginning of the turn.
+        steer: steers the turn with a message that steered an earlier attempt; returns whether it is still there.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        message_id: MessageId,
+        stored: Sequence[StoredStep],
+        environment: Environment,
+        ledger: Ledger,
+        workspace: Workspace,
+        state: DeltaState,
+        base: Callable[[], Awaitable[JsonObject]],
+        steer: Callable[[str], Awaitable[bool]],
+    ) -> None:
+        self._address = address
+        self._message_id = message_id
+        self._env = environment
+        self._ledger = ledger
+        self._workspace = workspace
+        self._state = state
+        self._version = type(state)._version  # noqa: SLF001
+        self._base = base
+        self._steer = steer
+        self._bodies = [step.body for step in stored]
+        self._records = [read_record(body, environment.blobs) for body in self._bodies]
+        self._replay = Replay(self._records)
+        self._occurrences: Counter[str] = Counter()
+        self._ending = asyncio.Lock()
+        """Held while a step ends or is replayed."""
+        self._running: list[RunningStep] = []
+        self._failed: list[FailedStep] = []
+        self._steered: list[str] = []
+        self._steered_again: dict[str, bool] = {}
+        """The messages that steered an earlier attempt, and whether they are still there."""
+        self._unrecorded: Patch = []
+        """Changes of the state that were drained since the last recorded or replayed step."""
+        self._document: tuple[int, JsonObject] | None = None
+        """The document at the end of so many recorded steps, once one was needed."""
+        self._misfit: Permanent | None = None
+        """Why the recorded steps do not fit."""
+        self._over = False
+        self.patch: Patch = []
+        """All changes of the state that were drained for steps, since the beginning of the turn."""
+        self.recheck = False
+        """Whether the state has to be validated as a whole at the end of the turn."""
+
+    @property
+    def summary(self) -> JsonObject | None:
+        """What ``turn.committed`` has of the steps; ``None`` if there were none."""
+        return {"count": len(self._bodies), "digest": digest(self._bodies)} if self._bodies else None
+
+    def steered(self, message_id: str) -> None:
+        """Note that a message begins to steer the turn."""
+        if message_id not in self._steered_again:
+            self._steered.append(message_id)
+
+    async def run(
+        self,
+        name: str,
+        function: Callable[..., object],
+        arguments: Sequence[object],
+        retry: Retry | None,
+        *,
+        sink: StepSink,
+        prefix: str = "",
+    ) -> Json:
+        """Run a step, or return what it returned in an earlier attempt; see `AgentContext.step`.
+
+        Args:
+            sink: the scope of the hook that asks.
+            prefix: of its key; tells the steps of several hooks of the turn apart.
+        """
+        self._check_open(name)
+        outer = current_step()
+        if outer is not None:
+            raise PodiumError(
+                f"step {name!r} is called inside of step {outer.key!r}; a step is a plain function: call its function "
+                "directly, or begin the step in the hook"
+            )
+        if not name:
+            raise InvalidInput("a step has no name; give a text that tells what it does")
+        self._occurrences[prefix + name] += 1
+        key = f"{prefix}{name}#{self._occurrences[prefix + name]}"
+        hashed = args_hash(plain_json(list(arguments)))
+        try:
+            return await self._run(key, name, hashed, function, arguments, retry, sink)
+        except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
+            self._misfit = self._misfit or misfit
+            raise
+
+    async def finish(self) -> None:
+        """Close the steps at the end of the hook.
+
+        Raises:
+            ProgramChanged: the program asked for other steps than an earlier attempt, or for fewer.
+        """
+        await self.close()
+        if self._misfit is not None:
+            raise self._misfit
+        self._replay.check_over()
+
+    async def close(self) -> None:
+        """Refuse further steps, and wait for the one that is ending."""
+        async with self._ending:
+            self._over = True
+
+    # -- a step ---------------------------------------------------------------------------------------------------
+
+    async def _run(
+        self,
+        key: str,
+        name: str,
+        hashed: str,
+        function: Callable[..., object],
+        arguments: Sequence[object],
+        retry: Retry | None,
+        sink: StepSink,
+    ) -> Json:
+        replay = self._replay
+        if not replay.over:
+            await self._steer_again()
+        replay.asked(key)
+        failure, record = replay.failure(key, hashed), replay.record(key, hashed)
+        if record is not None:
+            await replay.until_returned(key)
+            await self._restore(record)
+        if failure is not None:  # one with a record was cancelled while it ended
+            await replay.until_failed(key)
+            while failure["cancelled"]:
+                await asyncio.Event().wait()  # until the program cancels it once more
+            raise raised_again(failure)
+        if record is not None:
+            await repeat_effects(record.effects, sink, self._address)
+            return record.result
+        await replay.until_over(key)
+        step = self._begin(key, name, hashed)
+        try:
+            result = await self._call(step, function, arguments, retry)
+            async with self._ending:  # held until here, so that the program goes on before the next step ends
+                if step.overlaps:
+                    await _let_others_continue()
+                # Not cancelled half-way: what was drained and sealed for the record has to be recorded.
+                ending = asyncio.create_task(self._end(step, result), name=f"end of step {key}")
+                try:
+                    await asyncio.shield(ending)
+                except asyncio.CancelledError:
+                    await asyncio.wait([ending])
+                    if not ending.cancelled():
+                        ending.exception()  # the cancellation is raised instead
+                    raise
+            return result
+        except BaseException as error:
+            self._failed.append(failed_step(key, hashed, error))
+            raise
+        finally:
+            self._running.remove(step)
+
+    def _begin(self, key: str, name: str, hashed: str) -> RunningStep:
+        self._drain()
+        for other in self._running:
+            other.overlaps = True
+        now_ms = self._env.clock.now_ms()
+        step = RunningStep(key, name, hashed, now_ms, len(self._unrecorded), overlaps=bool(self._running))
+        self._running.append(step)
+        return step
+
+    async def _call(
+        self, step: RunningStep, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
+    ) -> Json:
+        """Call the function, again after failures that its policy names, and return its result as JSON."""
+        with inside(step):
+            tries = 0
+            while True:
+                tries += 1
+                try:
+                    returned = function(*arguments)
+                    result = await returned if inspect.isawaitable(returned) else returned
+                except Permanent:
+                    raise
+                except Exception as error:
+                    if retry is None or tries >= retry.attempts or not isinstance(error, retry.on):
+                        raise
+                    await asyncio.sleep(retry.delay_after_s(tries))
+                else:
+                    return plain_json(result)
+
+    async def _end(self, step: RunningStep, result: Json) -> None:
+        """Make a step durable. The lock is held."""
+        self._check_open(step.key)
+        self._drain()
+        drained, failed, steered = len(self._unrecorded), len(self._failed), len(self._steered)
+        tree = await self._env.run_blocking(self._workspace.seal)
+        record = StepRecord(
+            step.key,
+            step.name,
+            step.args_hash,
+            result,
+            step.effects,
+            self._unrecorded[:drained],
+            None if step.overlaps else step.before,
+            self._version,
+            tree,
+            tree != self._workspace.base,
+            step.started_ms,
+            self._env.clock.now_ms(),
+            [other.key for other in self._running if other is not step],
+            self._failed[:failed],
+            self._steered[:steered],
+        )
+        large: dict[BlobId, bytes] = {}
+        body = write_record(record, large)
+        if large:
+            await self._env.run_blocking(self._env.blobs.put, large)
+        await self._ledger.put_step(StoredStep(self._message_id, len(self._bodies) + 1, step.key, body))
+        self._bodies.append(body)
+        del self._unrecorded[:drained], self._failed[:failed], self._steered[:steered]
+
+    # -- a replay -------------------------------------------------------------------------------------------------
+
+    async def _restore(self, record: StepRecord) -> None:
+        """Make state and files what they were at the end of the recorded step that is next."""
+        async with self._ending:
+            self._check_open(record.key)
+            if self._replay.next is not record:
+                return  # another task came first
+            if record.before is None:
+                await _let_others_continue()
+            if record.version != self._version:
+                raise ProgramChanged(
+                    f"step {record.key!r} was recorded with version {record.version} of the state class, which is at "
+                    f"version {self._version} now; begin anew: podium retry AGENT MESSAGE_ID --drop-steps"
+                )
+            tree = record.tree if record.changes_files else self._workspace.base
+            try:
+                if not self._continues(record) or not self._repeat_changes(record):
+                    document = await self._document_at(self._replay.place)
+                    change(self._state, diff(to_json(self._state), document))
+                self._drain()
+                self._unrecorded.clear()
+                await self._env.run_blocking(self._workspace.move_to, tree)
+            except (PatchError, Conflict) as error:
+                raise StepsOutdated(
+                    f"step {record.key!r} does not fit the agent any more, which was changed since by another turn "
+                    f"({error}); begin anew: podium retry AGENT MESSAGE_ID --drop-steps"
+                ) from error
+            self._replay.advance()
+        await self._steer_again()
+
+    def _continues(self, record: StepRecord) -> bool:
+        """Return whether the state is now exactly what it was when a recorded step began."""
+        self._drain()
+        if record.before is None:
+            return False
+        before = record.patch[: record.before]
+        return encode(cast("Json", self._unrecorded)) == encode(cast("Json", before))
+
+    def _repeat_changes(self, record: StepRecord) -> bool:
+        """Repeat the changes that a step itself made; return whether they fit."""
+        try:
+            change(self._state, record.patch[record.before :])
+        except StateError:
+            return False
+        return True
+
+    async def _document_at(self, place: int) -> JsonObject:
+        """Return the state's document at the end of a recorded step."""
+        done, document = self._document or (0, await self._base())
+        for record in self._records[done : place + 1]:
+            document = cast("JsonObject", apply_patch(document, record.patch))
+        self._document = (place + 1, document)
+        return document
+
+    async def _steer_again(self) -> None:
+        """Steer the turn with the messages that steered an earlier attempt before its next recorded step ended."""
+        record = self._replay.next
+        while record is not None:
+            for message_id in record.steered:
+                if message_id not in self._steered_again:
+                    self._steered_again[message_id] = await self._steer(message_id)
+                    await asyncio.sleep(0)  # its on_steer runs up to where it waits
+                    await asyncio.sleep(0)
+            if not any(
+                record.key.startswith(f"{gone}:") for gone, is_there in self._steered_again.items() if not is_there
+            ):
+                return
+            await self._restore(record)  # of a message that was cancelled since: nobody will ask for it
+            record = self._replay.next
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _drain(self) -> None:
+        patch, holds = drain_unfinished(self._state)
+        self.recheck = self.recheck or not holds
+        self.patch += patch
+        self._unrecorded += patch
+
+    def _check_open(self, name: str) -> None:
+        if self._over:
+            raise PodiumError(
+                f"the turn of step {name!r} is over; await the steps that a hook begins before the hook returns"
+            )
+
+
+async def _let_others_continue() -> None:
+    """Let the code behind a step that has just ended run up to where it waits, also through a few tasks between."""
+    for _ in range(_LAYERS):
+        await asyncio.sleep(0)
