@@ -12,6 +12,7 @@ import io
 import os
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
@@ -189,7 +190,7 @@ class FuseWorkspace:
 
     def move_to(self, ref: TreeRef) -> None:
         """Make the content that of a tree which was sealed on top of the base, below all who use the mount."""
-        self._call("move_to", _SEAL_DEADLINE_S, ref=messages.ref_to_wire(ref))
+        self._ask_for_sizes(self._call("move_to", _SEAL_DEADLINE_S, ref=messages.ref_to_wire(ref)))
 
     def rollback(self) -> None:
         """Discard everything since the base. `root` is another mount when this returns; handles of the old one fail."""
@@ -226,7 +227,14 @@ class FuseWorkspace:
 
         Open files show the restored content.
         """
-        self._call("restore", _SEAL_DEADLINE_S, then=messages.ref_to_wire(then), path=os.fsdecode(path))
+        arguments = {"then": messages.ref_to_wire(then), "path": os.fsdecode(path)}
+        self._ask_for_sizes(self._call("restore", _SEAL_DEADLINE_S, **arguments))
+
+    def _ask_for_sizes(self, paths: Sequence[bytes]) -> None:
+        """Have the kernel learn the sizes of open files that changed: nothing else moves the place where it appends."""
+        for path in paths:
+            with suppress(OSError):  # the mount was replaced, and the open files with it
+                os.lstat(os.fsencode(self._root) + b"/" + path)
 
     def detach(self) -> None:
         """Disconnect without unmounting. Does nothing after `close`."""

@@ -289,10 +289,10 @@ class _Server:
             self._invalidate(touched, peer)
 
     def _invalidate(self, touched: Touched, peer: Connection) -> None:
-        """Make the kernel drop what it has cached of changed names and inodes, then answer."""
+        """Make the kernel drop what it has cached of what changed; then answer with `Touched.open_files`."""
 
         def answer() -> None:
-            peer.send(answer_ok())  # does nothing if the peer is gone
+            peer.send(answer_ok(list(touched.open_files)))  # does nothing if the peer is gone
 
         known = {ROOT_INO, *self._served.filesystem.known_inodes()}  # the kernel knows none of the new inodes
         names = [name for name in touched.names if name[0] in known]

@@ -270,6 +270,24 @@ class OpenFileMoveContract(Contract):
         assert [item.iteration for item in workspace.history("same")] == [1, 2]
         workspace.adopt(workspace.seal())
 
+    def test_a_log_that_is_open_for_appending(self, workspace: Workspace) -> None:
+        log = workspace.root / "log"
+        with open(log, "ab", buffering=0) as file:
+            file.write(b"first")
+            first = workspace.seal()
+            file.write(b", second and all that follows")
+            second = workspace.seal()
+        workspace.rollback()
+        with open(log, "ab", buffering=0) as file:
+            file.write(b"fi")
+            workspace.move_to(second)
+            file.write(b", third")
+            assert log.read_bytes() == b"first, second and all that follows, third"
+            workspace.move_to(first)
+            file.write(b", again")
+            assert log.read_bytes() == b"first, again"
+        workspace.adopt(workspace.seal())
+
     def test_names_of_one_file(self, workspace: Workspace) -> None:
         root = workspace.root
         (root / "d").mkdir()

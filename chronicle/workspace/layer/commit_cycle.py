@@ -375,7 +375,7 @@ class CommitCycle:
             node.set_stored(content)
             self._open_files.reopen(node)
         self._drop_versions(retired)
-        return move.touched
+        return move.touched._replace(open_files=self._open_files.paths_of(node for node, _ in files))
 
     def _drop_versions(self, dropped: list[DataFile]) -> None:
         """Remove data files with discarded versions, once no loss of power can bring back the log that names them."""

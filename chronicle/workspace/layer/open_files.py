@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from chronicle.system.fallocate import KEEP_SIZE, PUNCH_HOLE, ZERO_RANGE, fallocate
 from chronicle.workspace.content.lazy_reader import LazyFile
 from chronicle.workspace.layer.state.handle import Handle
+from chronicle.workspace.layer.state.node import FileNode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from chronicle.workspace.content.content import Content
     from chronicle.workspace.content.lazy_reader import Chunks
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.file_data import FileData
     from chronicle.workspace.layer.file_versions import FileVersions
     from chronicle.workspace.layer.state.apply import Applier
-    from chronicle.workspace.layer.state.node import FileNode
+    from chronicle.workspace.layer.state.node import Node
     from chronicle.workspace.layer.warm_cache import WarmCache
 
 __all__ = ["OpenFiles"]
@@ -261,6 +262,12 @@ class OpenFiles:
     def unnamed(self) -> list[FileNode]:
         """Return the open files that have no name any more."""
         return [handle.node for handle in self._handles if handle.node.nlink == 0]
+
+    def paths_of(self, nodes: Iterable[Node]) -> tuple[bytes, ...]:
+        """Return a path of each of some nodes that is an open file and has one."""
+        path_of = self._applier.state.names.path_of
+        paths = [path_of(node) for node in nodes if isinstance(node, FileNode) and node.opens]
+        return tuple(path for path in paths if path is not None)
 
     def make_stale(self) -> None:
         """Make all handles answer ESTALE, and forget them."""

@@ -158,7 +158,7 @@ class Restorer:
             for node in planned.changed:
                 if isinstance(node, FileNode):
                     self._open_files.reopen(node)
-        return planned.touched
+        return planned.touched._replace(open_files=self._open_files.paths_of(planned.changed))
 
 
 @dataclass(slots=True, eq=False)

@@ -14,3 +14,6 @@ class Touched(NamedTuple):
     """Inode number of a directory, and a name in it whose node changed."""
     inodes: list[int]
     """The inodes at those names before and after, and the directories."""
+    open_files: tuple[bytes, ...] = ()
+    """Paths of open files that have another content. The kernel appends to one where it believes its end to be, until
+    somebody has asked for its size."""
