@@ -10,19 +10,23 @@ from __future__ import annotations
 import asyncio
 import tempfile
 import time
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
 import psycopg
+import pytest
 
 from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.sqlite import SqliteJournalStore
+from coordinator.telemetry.recorder import Recorder
+from coordinator.telemetry.tracing import Tracing
 from tests import syncs
 from tests.benchmarks.turn_load import TEXT, Rememberer, Talker, awake, floor, harness, inserts_s, turns_s
 from tests.contract.postgres_server import find_binaries, running_server
+from tests.otlp_receiver import otlp_receiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -52,6 +56,7 @@ def run() -> list[Row]:
         ),
         _row("turns 901-1,000", median(aged), ">= 0.9", "turns 1-100, in turns a second"),
         _row("bytes stored, 1,000 turns said and remembered", stored, "<= 2", "2.4 KB a turn"),
+        *asyncio.run(_telemetry()),
         *_syncs(),
         _row(
             f"{AGENTS} agents of one process at once, whole turns",
@@ -102,6 +107,30 @@ async def _stored() -> float:
                 await turns_s(agent, BATCH)
         total = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     return total / (TURNS * 4 * len(TEXT))
+
+
+async def _telemetry() -> list[Row]:
+    """Measure what metrics, and traces with them, add to a durable turn: batches of each in turn."""
+    with ExitStack() as stack, pytest.MonkeyPatch.context() as patch:
+        plain_home, measured_home, traced_home = (stack.enter_context(_home()) for _ in range(3))
+        patch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", stack.enter_context(otlp_receiver()).url)
+        tracing = Tracing("bench")
+        async with (
+            harness(Talker, plain_home) as plain,
+            harness(Talker, measured_home, meter=Recorder()) as measured,
+            harness(Talker, traced_home, meter=Recorder(), tracer=tracing.tracer) as traced,
+        ):
+            took_s: dict[str, list[float]] = {"plain": [], "measured": [], "traced": []}
+            for _ in range(TURNS // FEW):
+                for name, agent in (("plain", plain), ("measured", measured), ("traced", traced)):
+                    took_s[name].append(await turns_s(agent, FEW))
+        await tracing.flush()
+    floor_s = median(took_s["plain"])
+    against = f"the same without them, {1000 * floor_s / FEW:.2f} ms a turn"
+    return [
+        _row("durable turn with metrics", median(took_s["measured"]) / floor_s, "<= 1.05", against),
+        _row("durable turn with metrics and traces", median(took_s["traced"]) / floor_s, "", against),
+    ]
 
 
 def _syncs() -> list[Row]:

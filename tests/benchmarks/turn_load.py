@@ -31,6 +31,7 @@ from podium.blocking import at_once
 from podium.testing import AgentHarness
 from podium.turn.activation import Activation, Step
 from podium.turn.ports import Environment, WorkspaceRequest
+from podium.turn.telemetry import NO_METER, NO_TRACER, Meter, Tracer
 from tests.syncs import so_far
 
 if TYPE_CHECKING:
@@ -69,13 +70,19 @@ class Rememberer(BaseAgent):
 
 @asynccontextmanager
 async def harness(
-    agent_class: type[BaseAgent], directory: Path, store: JournalStore | None = None
+    agent_class: type[BaseAgent],
+    directory: Path,
+    store: JournalStore | None = None,
+    meter: Meter = NO_METER,
+    tracer: Tracer = NO_TRACER,
 ) -> AsyncIterator[AgentHarness]:
     """Run an agent with its blobs, and its journal on SQLite unless given, in a directory."""
     blobs = PackBlobStore(f"file://{directory / 'blobs'}")
     with closing(store or SqliteJournalStore(directory / "journal.db")) as opened:
         clock = ManualClock()
-        async with AgentHarness(agent_class, store=opened, blobs=blobs, clock=clock, directory=directory) as agent:
+        async with AgentHarness(
+            agent_class, store=opened, blobs=blobs, clock=clock, directory=directory, meter=meter, tracer=tracer
+        ) as agent:
             yield agent
 
 
