@@ -21,7 +21,7 @@ from tests.otlp_receiver import OtlpReceiver, ReceivedSpan, otlp_receiver
 from tests.terminal import CTRL_C, TerminalProcess
 from tests.waiting import wait_until
 
-from .conftest import TIMEOUT_S, Podium, command, fresh_home, processes_of
+from .conftest import TIMEOUT_S, Podium, command, fresh_home, processes_of, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -130,6 +130,20 @@ def test_the_death_of_a_host_takes_nothing_from_the_counters(watched: Watched) -
     assert watched.value(TURNS, *labels) == before
     watched.send("patient/dies", "hello again")
     wait_until(lambda: watched.value(TURNS, *labels) == before + 1, "the turn after the death")
+
+
+def test_a_coordinator_that_is_started_again_counts_from_zero_and_hosts_go_on_reporting(watched: Watched) -> None:
+    labels = ("patient", "default", "message", "committed")
+    for text in ("one", "two"):
+        watched.send("patient/stays", text)
+    before = wait_until(lambda: watched.value(TURNS, *labels) >= 2 and watched.value(TURNS, *labels), "the reports")
+    (coordinator,) = processes_of(watched.podium, "CoordinatorActor")
+    os.kill(coordinator, signal.SIGKILL)
+    wait_until(lambda: not runs(coordinator), "the coordinator's end")
+    watched.send("patient/stays", "three")
+    after = wait_until(lambda: watched.value(TURNS, *labels), "the report to the next coordinator")
+    assert after < before, "all counters of the coordinator begin anew, not a part of a sum"
+    assert watched.value("podium_agents_awake", "patient", "default") >= 1, "agents are found again"
 
 
 def test_the_log_of_an_agent_names_agent_epoch_and_turn(watched: Watched) -> None:

@@ -36,3 +36,19 @@ def test_a_service_that_hangs_says_where_and_ends() -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False)
     assert ended.returncode == 1
     assert 'File "<string>", line 1 in <module>' in ended.stderr
+
+
+def test_lines_of_every_logger_carry_the_agent_and_the_turn() -> None:
+    code = (
+        "import logging, structlog; from coordinator.logs import configure_logging; configure_logging()\n"
+        "with structlog.contextvars.bound_contextvars(agent_id='hello/alice', epoch=3, turn=12):\n"
+        "    logging.getLogger('of.a.library').warning('careful')\n"
+        "    structlog.stdlib.get_logger('of.podium').info('searched', hits=7)\n"
+        "logging.getLogger('of.a.library').warning('outside')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    library, podium, outside = done.stdout.splitlines()
+    assert library.endswith("[WARNING] of.a.library: careful agent_id=hello/alice epoch=3 turn=12")
+    for field in ("searched", "agent_id=hello/alice", "epoch=3", "turn=12", "hits=7"):
+        assert field in podium
+    assert outside.endswith("of.a.library: outside")
