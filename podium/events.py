@@ -42,6 +42,7 @@ __all__ = [
     "Cause",
     "ErrorInfo",
     "FileChange",
+    "FiredReminder",
     "ForkPoint",
     "MessageAnswered",
     "Part",
@@ -158,6 +159,16 @@ AgentForked = TypedDict("AgentForked", {"agent": str, "from": ForkPoint})
 """``agent.forked``: the first event that a fork owns. Its turn is the one that the fork continues."""
 
 
+class FiredReminder(TypedDict):
+    """The reminder that sent a message."""
+
+    name: str
+    due_ms: int
+    """When it was due, in epoch milliseconds."""
+    missed: int
+    """Later times that had passed as well, for which no message comes."""
+
+
 class UserMessage(TypedDict):
     """``user_message``: the message that a turn handled."""
 
@@ -165,6 +176,8 @@ class UserMessage(TypedDict):
     position: int
     sender: str | None
     message: JsonObject
+    reminder: NotRequired[FiredReminder]
+    """Of a message that a reminder sent."""
 
 
 class AssistantMessage(TypedDict):

@@ -191,9 +191,10 @@ class CoordinatorActor:
         self._pool.process_ended(host_id)
 
     async def outbox_filled(self) -> None:
-        """Trigger the delivery of messages between agents."""
+        """Trigger the delivery of messages between agents, and a look at the reminders: a commit has some of either."""
         await self._begin()
         self._reconciler.courier.notice()
+        self._reconciler.reminders.notice()
 
     # -- cancelling and preempting --------------------------------------------------------------------------------
 
@@ -296,5 +297,6 @@ class CoordinatorActor:
                 self._begun = True
                 self._tasks.spawn(self._reconciler.run(), "coordinator-loop")  # also if the next lines fail
                 self._tasks.spawn(self._reconciler.courier.run(), "courier")
+                self._tasks.spawn(self._reconciler.reminders.run(), "reminders")
                 for agent_type in self._state.known.types:
                     await self._state.register(Code.of(self._state.known.get(agent_type)))

@@ -23,6 +23,7 @@ from podium.address import Address
 from podium.agent_record import find_session
 from podium.errors import HostDied, InvalidAddress
 from podium.messages.courier import Courier
+from podium.reminders.firing import ReminderTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,6 +77,8 @@ class Reconciler:
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
         self._lull = Lull(state.clock)
         """When warm hosts are started."""
+        self.reminders = ReminderTask(state.store, state.ids, state.clock, self._poke_or_retry)
+        """Sends the messages of reminders that are due; likewise."""
         self._stopping = False
 
     async def recover(self) -> None:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
+    from podium.agent.reminder import Reminder, ScheduledReminder
     from podium.agent.retry import Retry
     from podium.errors import Permanent
     from podium.history.retention import Retention
@@ -23,8 +24,10 @@ __all__ = [
     "BaseAgent",
     "DeltaState",
     "Permanent",
+    "Reminder",
     "Retention",
     "Retry",
+    "ScheduledReminder",
     "migration",
 ]
 
@@ -33,8 +36,10 @@ _MODULES: Final = {
     "BaseAgent": "podium.agent.base",
     "DeltaState": "podium.agent.models.delta_state",
     "Permanent": "podium.errors",
+    "Reminder": "podium.agent.reminder",
     "Retention": "podium.history.retention",
     "Retry": "podium.agent.retry",
+    "ScheduledReminder": "podium.agent.reminder",
     "migration": "podium.agent.models.delta_state",
 }
 

@@ -14,6 +14,7 @@ from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
     from podium.agent.context import AgentContext
+    from podium.agent.reminder import Reminder
     from podium.history.retention import Retention
 
 __all__ = ["BaseAgent", "agent_type_of", "workspace_quota_of"]
@@ -103,6 +104,19 @@ class BaseAgent:
             message: the JSON object that was sent; from the command line ``{"text": ...}``.
         """
         raise NotImplementedError  # the loader refuses a class without it; only a direct call gets here
+
+    async def on_reminder(self, ctx: AgentContext[Any], reminder: Reminder) -> None:
+        """Handle a reminder that is due (`AgentContext.remind`). Optional; the default handles its message.
+
+        Runs in place of ``on_message``, as a turn like that of any other message: in the order of the inbox, with the
+        same time limit and attempts. A reminder of a time that passed while no service ran comes late; the times that
+        a repeated one missed come once.
+
+        Args:
+            ctx: the turn's context; its replies are recorded, and no client reads them.
+            reminder: its name, the time at which it was due, its message, and the number of missed times.
+        """
+        await self.on_message(ctx, reminder.message)
 
     async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         """Handle a message that was sent to steer the running turn. Optional; without it such a message waits its turn.

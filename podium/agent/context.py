@@ -24,12 +24,14 @@ from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from datetime import datetime, timedelta
     from pathlib import Path
 
     import structlog
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration
+    from podium.agent.reminder import ScheduledReminder
     from podium.agent.retry import Retry
     from podium.turn.scope import TurnScope
 
@@ -185,6 +187,71 @@ class AgentContext(Generic[S]):
                 f"{receiver} is of another tenant than {self._address}; write type/key of the same one"
             )
         return self._scope.tell(self._address, receiver, message)
+
+    async def remind(
+        self,
+        name: str,
+        *,
+        at: datetime | str | None = None,
+        every: timedelta | float | None = None,
+        cron: str | None = None,
+        message: JsonObject | None = None,
+        tz: str | None = None,
+    ) -> datetime:
+        """Have this agent reminded: at a time, in intervals, or by a cron line. It is woken for that if it sleeps.
+
+        The reminder is set by the commit of this turn, and takes the place of one of that name. At each of its times
+        the agent gets a message, for which `BaseAgent.on_reminder` runs. It is handled once for each time, or later:
+        while no service runs, reminders wait, and the times that a repeated one misses come as one. A fork has none of
+        the reminders; a rewind leaves them as they are.
+
+        Args:
+            name: of the reminder; unique in the agent.
+            at: a time in the future; text is ISO 8601.
+            every: an interval of a second or more, as a number of seconds or a ``timedelta``, from now on.
+            cron: a cron line of five fields, such as ``"0 9 * * MON-FRI"``.
+            message: a JSON object for the agent; empty by default.
+            tz: the time zone of ``cron``, such as ``"Europe/Berlin"``, by default UTC; or of an ``at`` without one.
+
+        Returns:
+            the first time, in UTC.
+
+        Raises:
+            InvalidInput: an argument cannot be used: not one of ``at``, ``every`` and ``cron`` is given, ``at`` is in
+                the past, the cron line or the time zone does not exist, the message is not JSON.
+            PodiumError: the turn is over.
+        """
+        from podium.reminders.setting import new_reminder  # noqa: PLC0415  the library of cron lines
+
+        now_ms = self._scope.now_ms()
+        change, due = new_reminder(self._address, now_ms, name, message or {}, at=at, every=every, cron=cron, tz=tz)
+        self._scope.change_reminder(change)
+        return due
+
+    async def reminders(self) -> Sequence[ScheduledReminder]:
+        """Return the reminders of this agent, by name, as they are after the changes of this turn.
+
+        Raises:
+            PodiumError: the turn is over.
+        """
+        from podium.reminders.plans import scheduled  # noqa: PLC0415
+
+        return [scheduled(reminder) for reminder in await self._scope.reminders()]
+
+    async def cancel_reminder(self, name: str) -> bool:
+        """Cancel a reminder, as part of this turn. A message that it has sent already stays in the inbox.
+
+        Returns:
+            whether there was one of that name.
+
+        Raises:
+            PodiumError: the turn is over.
+        """
+        from chronicle.journal.records import DropReminder  # noqa: PLC0415
+
+        known = any(reminder.name == name for reminder in await self._scope.reminders())
+        self._scope.change_reminder(DropReminder(name))
+        return known
 
     async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None = None) -> str:
         """Publish a named piece of content as part of this turn: a report, an image, a data set.

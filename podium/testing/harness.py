@@ -37,6 +37,8 @@ from podium.blocking import at_once
 from podium.messages.admission import admit_message
 from podium.messages.courier import deliver_outbox
 from podium.messages.headers import Headers
+from podium.reminders.firing import fire_reminder
+from podium.reminders.plans import scheduled
 from podium.settings import read_workspace_variable, set_workspace_variable
 from podium.state.plain_json import plain_json
 from podium.turn.activation import Activation, Step
@@ -49,9 +51,11 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import Json, JsonObject
+    from chronicle.ids import SessionId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Receipt
     from podium.agent.base import BaseAgent
+    from podium.agent.reminder import ScheduledReminder
     from podium.artifacts.artifacts import Artifact
     from podium.turn.stream import Frame, Subscription
     from podium.turn.telemetry import Meter, Tracer
@@ -259,6 +263,9 @@ class AgentHarness:
     async def advance(self, seconds: float) -> bool:
         """Advance the clock; if the agent is idle then, call `on_idle_timeout`, and passivate it if it agrees.
 
+        Reminders that are due then are sent and handled, which wakes it again: one message for each, as after an
+        outage of that time. Reminders of the store's other agents are sent to them, and wait in their inboxes.
+
         Returns:
             whether it is awake.
         """
@@ -266,7 +273,16 @@ class AgentHarness:
         self._set_variable()
         if self._activation is not None and seconds >= self._class.idle_timeout_s and await self._activation.idle():
             await self.sleep()
+        while due := self.store.due_reminders(self.clock.now_ms(), 1000):
+            for reminder in due:
+                fire_reminder(self.store, self._ids, reminder, self.clock.now_ms())
+            if any(reminder.session_id == self._session_id for reminder in due):
+                await self.receive()
         return self._activation is not None
+
+    def reminders(self) -> Sequence[ScheduledReminder]:
+        """Return the reminders that are set, by name."""
+        return [scheduled(reminder) for reminder in self.store.reminders(self._session_id)]
 
     async def sleep(self) -> None:
         """Passivate the agent: end its activation in order."""
@@ -339,6 +355,10 @@ class AgentHarness:
             UnknownArtifact: there is none of that id.
         """
         return read_artifact(self.blobs, find_artifact(self.store, self.blobs, artifact_id))
+
+    @property
+    def _session_id(self) -> SessionId:
+        return self.store.session(self.address.name, self.address.tenant).session_id
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

@@ -21,10 +21,12 @@ import structlog
 from chronicle.errors import ChronicleError
 from chronicle.journal.records import Outcome
 from podium.errors import AgentAsleep, AgentLoadError
+from podium.events import HOOKS
 from podium.turn.busy import BusyPolicy, may_preempt
-from podium.turn.commit import Cancellation, body_of
+from podium.turn.commit import Cancellation
 from podium.turn.hook_runner import AttemptFailed
 from podium.turn.journal_frames import settled_frames
+from podium.turn.message_hook import hook_for
 from podium.turn.runner import TurnRunner
 from podium.turn.stream import StreamHub, turn_start
 from podium.turn.telemetry import TurnOutcome
@@ -297,21 +299,22 @@ class Activation:
         if self._hooks.is_cancelled(message.message_id):  # cancelled while it steered a turn that failed
             await self._drop(message)
             return Step.HANDLED
-        event_id = self._env.ids.event(self._env.clock.now_ms())
+        hook, event_id = hook_for(self._agent, message), self._env.ids.event(self._env.clock.now_ms())
         self._publish(message, turn_start(self.turn + 1, message.attempts + 1, event_id))
         try:
             await self._ensure_initialised(message)
-            body = body_of(message)
 
-            async def on_message(ctx: AgentContext[Any]) -> None:
+            async def run_hook(ctx: AgentContext[Any]) -> None:
                 self._before_hook = None
                 await self._steer_early()
-                await self._agent.on_message(ctx, body)
+                await hook.run(ctx)
 
             done = await self._runner.run(
-                "message", message, on_message, self._class.turn_timeout_s, event_id=event_id, attempt=attempt
+                "message", message, run_hook, self._class.turn_timeout_s, event_id=event_id, attempt=attempt
             )
         except AttemptFailed as failed:
+            if failed.hook == HOOKS["message"]:
+                failed.hook = hook.name
             attempt.fail(failed.error["type"], failed.error["message"])
             return await self._after_failure(message, failed)
         head = self._runner.ledger.head

@@ -19,6 +19,7 @@ from podium.events import (
     TURN_FAILED,
     USER_MESSAGE,
 )
+from podium.messages.headers import Headers
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, EventId, IdSource
-    from chronicle.journal.records import Head, InboxMessage, OutboxMessage, Session
+    from chronicle.journal.records import DropReminder, Head, InboxMessage, OutboxMessage, Session, SetReminder
     from chronicle.workspace.port import TreeRef
     from podium.events import Cause, ErrorInfo, FileChange
 
@@ -67,6 +68,8 @@ class TurnResult:
     """The files that a client changed."""
     steps: JsonObject | None = None
     """The number and digest of its steps; ``None`` without any."""
+    reminders: Sequence[SetReminder | DropReminder] = ()
+    """The reminders that the turn sets and drops."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +104,13 @@ class Cancellation:
 
 def user_message(message: InboxMessage) -> JsonObject:
     """Return the payload of a message's ``user_message`` event."""
+    reminder = Headers.from_json(message.headers).reminder
     return {
         "message_id": message.message_id,
         "position": message.position,
         "sender": message.sender,
         "message": decode(message.body or b"{}"),
+        **({"reminder": reminder.to_json()} if reminder is not None else {}),
     }
 
 
@@ -185,6 +190,7 @@ def turn_commit(
         settled=tuple(Settlement(each.message_id, Outcome.CONSUMED) for each in consumed),
         outbox=tuple(result.outbox),
         snapshot=Snapshot(expected.branch_id, events[-1].seq, result.snapshot) if result.snapshot else None,
+        reminders=tuple(result.reminders),
     )
 
 

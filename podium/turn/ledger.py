@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId, SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Commit, InboxMessage, Lease, Session, StoredStep
+    from chronicle.journal.records import Commit, InboxMessage, Lease, Reminder, Session, StoredStep
     from podium.blocking import BlockingRunner
 
     class Committer(Protocol):
@@ -169,6 +169,10 @@ class Ledger:
             return None
         self._small = len(self._ahead[0].body or b"") <= _SMALL_BYTES
         return self._ahead[0]
+
+    async def reminders(self) -> Sequence[Reminder]:
+        """Return the agent's reminders, by name."""
+        return await self.read(lambda: self._store.reminders(self.session.session_id))
 
     async def read(self, call: Callable[[], _T]) -> _T:
         """Run a blocking read of the store; retry while the store is unavailable."""

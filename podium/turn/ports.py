@@ -51,7 +51,7 @@ class Environment:
     ids: IdSource
     open_workspace: WorkspaceOpener
     on_sent: Callable[[], None] = lambda: None
-    """Called after a commit that sent messages to other agents: they are in the outbox, for the courier."""
+    """Called after a commit that sent messages to other agents, which are in the outbox, or that changed reminders."""
     run_blocking: BlockingRunner = asyncio.to_thread
     """Makes blocking calls of the workspace and the blob store."""
     run_store: BlockingRunner = asyncio.to_thread

@@ -188,6 +188,7 @@ class TurnRunner:
             ArtifactWriter(self._env.blobs, self.workspace.root, self._class.max_artifact_bytes),
             self._env.run_blocking,
             self._env.known_types,
+            self.ledger.reminders,
         )
         if message is not None:
             assert event_id is not None, "a message is recorded as an event"
@@ -225,7 +226,7 @@ class TurnRunner:
             if steps is not None:
                 await steps.close()
             self.telemetry.streamed(scope)
-        if scope.outbox:
+        if scope.outbox or scope.changed_reminders:
             self._env.on_sent()
         return CompletedTurn(answer, patch, steered, scope.results)
 
@@ -301,7 +302,9 @@ class TurnRunner:
         with self.telemetry.seal():
             tree = await env.run_blocking(self.workspace.seal)
         config = self.config.to_record(cause)
-        changed = patch or drafts or scope.outbox or (cause == "config" and config is not None)
+        changed = (
+            patch or drafts or scope.outbox or scope.changed_reminders or (cause == "config" and config is not None)
+        )
         if not (message or changed) and tree == self.workspace.base:
             return patch
         await scope.keep_artifacts()
@@ -323,6 +326,7 @@ class TurnRunner:
             snapshot,
             config,
             steps=steps.summary if steps is not None else None,
+            reminders=scope.changed_reminders,
         )
         ledger = self.ledger
         large: dict[BlobId, bytes] = {}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
 from chronicle.canonical import decode, encode
-from chronicle.journal.records import Draft, OutboxMessage
+from chronicle.journal.records import Draft, OutboxMessage, SetReminder
 from podium.agent.reply import Reply
 from podium.artifacts.artifacts import artifact_frame, artifact_payload
 from podium.artifacts.names import check_media_type, check_name, media_type_of
@@ -23,13 +23,13 @@ from podium.turn.commit import user_message
 from podium.turn.steps.effects import current_step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import EventId, IdSource
-    from chronicle.journal.records import InboxMessage
+    from chronicle.journal.records import DropReminder, InboxMessage, Reminder
     from chronicle.workspace.port import Iteration, Workspace
     from podium.address import Address
     from podium.agent.retry import Retry
@@ -46,6 +46,11 @@ _YIELD_INTERVAL_S: Final = 0.002
 iteration of the loop for each token would cost more than the token."""
 
 
+async def no_reminders() -> Sequence[Reminder]:
+    """Return no reminders."""
+    return ()
+
+
 @dataclass(slots=True)
 class _Collected:
     """What all scopes of a turn share."""
@@ -56,6 +61,8 @@ class _Collected:
     replies: list[Reply] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
+    reminders: dict[str, SetReminder | DropReminder] = field(default_factory=dict)
+    """The last change of each reminder, by name."""
     results: dict[str, Draft] = field(default_factory=dict)
     """The latest result of each message, by the message's id."""
     traceparent: str | None = None
@@ -83,6 +90,7 @@ class TurnScope:
         artifacts: stores the contents of artifacts.
         run_blocking: makes the workspace's blocking calls.
         known_types: returns the agent types that messages may be sent to; ``None`` for any.
+        stored_reminders: reads the agent's reminders as the last commit left them.
     """
 
     def __init__(
@@ -96,6 +104,7 @@ class TurnScope:
         artifacts: ArtifactWriter,
         run_blocking: BlockingRunner = asyncio.to_thread,
         known_types: Callable[[], Collection[str] | None] = lambda: None,
+        stored_reminders: Callable[[], Awaitable[Sequence[Reminder]]] = no_reminders,
     ) -> None:
         self.turn = turn
         self._message = message
@@ -107,6 +116,7 @@ class TurnScope:
         self._replies_begun = 0
         self._step_prefix = ""
         self._known_types = known_types
+        self._stored_reminders = stored_reminders
         self._collected = _Collected(artifacts)
 
     def steered(self, message: InboxMessage, publish: Callable[[Frame], None], event_id: EventId) -> TurnScope:
@@ -123,6 +133,7 @@ class TurnScope:
             collected.artifacts,
             self._run_blocking,
             self._known_types,
+            self._stored_reminders,
         )
         scope._collected = collected
         scope._step_prefix = f"{message.message_id}:"
@@ -177,6 +188,11 @@ class TurnScope:
     def tokens(self) -> int:
         """Pieces of text that the turn has streamed."""
         return self._collected.tokens
+
+    @property
+    def changed_reminders(self) -> Sequence[SetReminder | DropReminder]:
+        """The reminders that the turn sets and drops."""
+        return tuple(self._collected.reminders.values())
 
     @property
     def results(self) -> Mapping[str, Json]:
@@ -280,6 +296,37 @@ class TurnScope:
         if step is not None:
             step.note_tell(receiver, message)
         return message_id
+
+    def now_ms(self) -> int:
+        """Return the time, in epoch milliseconds."""
+        return self._clock.now_ms()
+
+    def change_reminder(self, change: SetReminder | DropReminder) -> None:
+        """Add a change of a reminder to the turn; it replaces an earlier one of the same name.
+
+        Raises:
+            PodiumError: the turn is over, or a step runs.
+        """
+        self._check_open()
+        if current_step() is not None:
+            raise PodiumError("a step cannot change reminders, as it is not run again: do it before or after ctx.step")
+        self._collected.reminders.pop(change.name, None)
+        self._collected.reminders[change.name] = change
+
+    async def reminders(self) -> Sequence[Reminder | SetReminder]:
+        """Return the agent's reminders by name, as the turn leaves them.
+
+        Raises:
+            PodiumError: the turn is over.
+        """
+        self._check_open()
+        found: dict[str, Reminder | SetReminder] = {each.name: each for each in await self._stored_reminders()}
+        for name, change in self._collected.reminders.items():
+            if isinstance(change, SetReminder):
+                found[name] = change
+            else:
+                found.pop(name, None)
+        return [found[name] for name in sorted(found)]
 
     async def publish(self, frame: Frame) -> None:
         """Send a frame to the client, and yield to the event loop from time to time so that it goes out.

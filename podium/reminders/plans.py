@@ -1,0 +1,72 @@
+"""What the journal keeps of a reminder besides its name and time: the agent, the rule, and the message."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING, cast
+
+from chronicle.canonical import decode, encode
+from chronicle.errors import InvalidInput
+from podium.address import Address
+from podium.agent.reminder import ScheduledReminder
+from podium.reminders.schedule import Cron, Every, rule_from_json
+from podium.reminders.times import from_ms
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from chronicle.canonical import JsonObject
+    from chronicle.journal.records import Reminder, SetReminder
+    from podium.reminders.schedule import Rule
+
+__all__ = ["Plan", "scheduled"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The body of a reminder."""
+
+    address: Address
+    """The agent that set it, and gets the message."""
+    rule: Rule
+    message: JsonObject
+
+    @classmethod
+    def from_body(cls, body: bytes) -> Plan:
+        """Return the plan of a stored reminder.
+
+        Raises:
+            InvalidInput: a newer version wrote it, or its time zone is not known here.
+        """
+        match decode(body):
+            case {"agent": str(agent), "rule": dict(rule), "message": dict(message)}:
+                return cls(Address.parse(agent), rule_from_json(cast("JsonObject", rule)), cast("JsonObject", message))
+            case _:
+                raise InvalidInput("the reminder is of a form that this version does not know")
+
+    def to_body(self) -> bytes:
+        """Return the body to store.
+
+        Raises:
+            InvalidInput: the message is not JSON.
+        """
+        return encode({"agent": str(self.address), "rule": self.rule.to_json(), "message": self.message})
+
+
+def scheduled(stored: Reminder | SetReminder) -> ScheduledReminder:
+    """Return a stored reminder as users see it.
+
+    Raises:
+        InvalidInput: as `Plan.from_body`.
+    """
+    plan = Plan.from_body(stored.body)
+    rule = plan.rule
+    return ScheduledReminder(
+        stored.name,
+        from_ms(stored.due_ms),
+        cast("dict[str, Any]", plan.message),
+        every=timedelta(milliseconds=rule.every_ms) if isinstance(rule, Every) else None,
+        cron=rule.line if isinstance(rule, Cron) else None,
+        tz=rule.tz if isinstance(rule, Cron) else None,
+    )

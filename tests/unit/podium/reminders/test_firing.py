@@ -1,0 +1,204 @@
+"""What sends reminders: once for each time, spread if there are many, and woken agents told."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.clock import ManualClock
+from chronicle.errors import InvalidInput, Unavailable
+from chronicle.ids import IdSource
+from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import Reminder, SetReminder
+from chronicle.testing.journal_contract import Writer
+from podium.address import Address
+from podium.messages.headers import Headers, ReminderHeader
+from podium.reminders.firing import ReminderTask, Spread, fire_reminder
+from podium.reminders.plans import Plan
+from podium.reminders.schedule import At, Cron, Every
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from podium.reminders.schedule import Rule
+
+IDS = IdSource()
+ALICE = Address("hello", "alice")
+NOW_MS = 1_700_000_000_000
+
+
+class Store(MemoryJournalStore):
+    """Refuses to fire as often as it is told."""
+
+    refusals = 0
+
+    def fire_reminder(self, *args: Any, **more: Any) -> Any:
+        if self.refusals:
+            self.refusals -= 1
+            raise Unavailable("not now")
+        return super().fire_reminder(*args, **more)
+
+
+@pytest.fixture
+def store() -> Store:
+    """A new one."""
+    return Store()
+
+
+def set_reminder(
+    store: MemoryJournalStore, name: str = "tea", rule: Rule | None = None, due_ms: int = NOW_MS, agent: Address = ALICE
+) -> Reminder:
+    """Set a reminder, and return it as it is stored."""
+    body = Plan(agent, rule or At(), {"text": name}).to_body()
+    writer = Writer.on(store, agent.name, agent.tenant)
+    writer.write(reminders=(SetReminder(name, due_ms, body),))
+    return next(each for each in store.reminders(writer.session.session_id) if each.name == name)
+
+
+def test_firing_sends_the_message_with_its_header(store: Store) -> None:
+    reminder = set_reminder(store, rule=Every(60_000))
+    assert fire_reminder(store, IDS, reminder, NOW_MS + 150_000) == ALICE
+    (message,) = store.pending(reminder.session_id)
+    assert (message.body, message.sender, message.idempotency_key) == (b'{"text":"tea"}', None, None)
+    assert Headers.from_json(message.headers).reminder == ReminderHeader("tea", NOW_MS, 2)
+    (moved,) = store.reminders(reminder.session_id)
+    assert (moved.due_ms, moved.body) == (NOW_MS + 180_000, reminder.body)
+    assert fire_reminder(store, IDS, reminder, NOW_MS + 150_000) is None
+    assert len(store.pending(reminder.session_id)) == 1
+
+
+def test_agents_of_tenants_are_reminded(store: Store) -> None:
+    theirs = Address("hello", "alice", "acme")
+    assert fire_reminder(store, IDS, set_reminder(store, agent=theirs), NOW_MS) == theirs
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"agent":"a/b","rule":{"cron":"no line","tz":"UTC"},"message":{}}'])
+def test_what_cannot_be_read_stays(store: Store, body: bytes) -> None:
+    reminder = set_reminder(store)
+    Writer.on(store).write(reminders=(SetReminder("tea", NOW_MS, body),))
+    (unreadable,) = store.reminders(reminder.session_id)
+    with pytest.raises(InvalidInput):
+        fire_reminder(store, IDS, unreadable, NOW_MS)
+    assert list(store.reminders(reminder.session_id)) == [unreadable]
+
+
+# -- the spread --------------------------------------------------------------------------------------------------------
+
+
+def reminders(count: int, due_ms: int = NOW_MS) -> list[Reminder]:
+    session_id = IDS.session(NOW_MS)
+    return [Reminder(session_id, f"r{number}", due_ms, b"") for number in range(count)]
+
+
+def test_a_few_fire_at_once() -> None:
+    due = reminders(50)
+    assert Spread(random.Random(1)).ready(due, NOW_MS) == due
+
+
+def test_many_are_spread_over_a_span_that_grows_with_them() -> None:
+    for count, span_ms in ((550, 10_000), (2050, 40_000), (20_000, 300_000)):
+        spread, due = Spread(random.Random(1)), reminders(count)
+        early = spread.ready(due, NOW_MS)
+        assert len(early) < count / 100
+        half = spread.ready(due, NOW_MS + span_ms // 2)
+        assert 0.4 * count < len(half) < 0.6 * count
+        assert spread.ready(due, NOW_MS + span_ms) == due
+
+
+def test_one_that_comes_later_does_not_wait_for_the_many() -> None:
+    spread, many = Spread(random.Random(1)), reminders(1000)
+    spread.ready(many, NOW_MS)
+    (late,) = reminders(1, NOW_MS + 10)
+    assert late in spread.ready([*many, late], NOW_MS + 10)
+
+
+def test_what_fired_or_went_is_forgotten() -> None:
+    spread, many = Spread(random.Random(1)), reminders(100)
+    spread.ready(many, NOW_MS)
+    first_ms = spread.next_ms()
+    assert first_ms is not None
+    for reminder in many[1:]:
+        spread.fired(reminder)
+    assert spread.next_ms() is not None
+    assert spread.ready([], NOW_MS) == []
+    assert spread.next_ms() is None
+
+
+# -- the task ----------------------------------------------------------------------------------------------------------
+
+
+class Bell:
+    """A task on a store, and who was told."""
+
+    def __init__(self, store: Store) -> None:
+        self.clock = ManualClock(NOW_MS)
+        self.told: list[Address] = []
+        self.task = ReminderTask(store, IDS, self.clock, self._arrived, random.Random(1))
+
+    async def _arrived(self, address: Address) -> None:
+        self.told.append(address)
+
+
+async def test_the_task_fires_what_is_due_and_says_when_to_look_again(store: Store) -> None:
+    bell = Bell(store)
+    assert await bell.task.fire_due() == 2.0
+    set_reminder(store, "soon", due_ms=NOW_MS + 500)
+    set_reminder(store, "later", due_ms=NOW_MS + 60_000)
+    assert await bell.task.fire_due() == 0.5
+    assert bell.told == []
+    bell.clock.advance(0.5)
+    assert await bell.task.fire_due() == 2.0
+    assert bell.told == [ALICE]
+
+
+async def test_a_fire_that_failed_comes_again(store: Store) -> None:
+    bell, reminder = Bell(store), set_reminder(store)
+    store.refusals = 1
+    assert await bell.task.fire_due() == 2.0
+    assert bell.told == []
+    await bell.task.fire_due()
+    assert bell.told == [ALICE]
+    assert len(store.pending(reminder.session_id)) == 1
+
+
+async def test_one_that_cannot_be_read_does_not_stop_the_others(store: Store) -> None:
+    bell = Bell(store)
+    Writer.on(store).write(reminders=(SetReminder("broken", NOW_MS - 1, b"{}"),))
+    set_reminder(store)
+    assert await bell.task.fire_due() == 2.0
+    assert bell.told == [ALICE]
+    set_reminder(store, "again")
+    assert await bell.task.fire_due() == 2.0
+    assert bell.told == [ALICE, ALICE]
+
+
+async def test_repeated_reminders_after_an_outage_come_once_each(store: Store) -> None:
+    agents = [Address("hello", f"a{number}") for number in range(300)]
+    for agent in agents:
+        set_reminder(store, rule=Cron("* * * * *", "UTC"), agent=agent)
+    bell = Bell(store)
+    bell.clock.advance(3600)
+    waits = []
+    for _ in range(1000):
+        waits.append(await bell.task.fire_due())
+        if len(bell.told) == len(agents):
+            break
+        bell.clock.advance(min(waits[-1], 0.5))
+    assert sorted(map(str, bell.told)) == sorted(map(str, agents))
+    for agent in agents:
+        (message,) = store.pending(store.session(agent.name).session_id)
+        reminder = Headers.from_json(message.headers).reminder
+        assert reminder is not None
+        assert reminder.missed == 60
+
+
+async def test_it_runs_until_it_is_cancelled_and_looks_when_told(store: Store) -> None:
+    bell = Bell(store)
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(bell.task.run())
+        set_reminder(store)
+        bell.task.notice()
+        await until(lambda: bell.told == [ALICE])
+        running.cancel()
