@@ -68,6 +68,13 @@ class CoordinatorActor:
         self._reconciler = Reconciler(config, self._state, self._pool, self._withdrawals, self._tasks)
         self._begun = False
         self._beginning = asyncio.Lock()
+        context = ray.get_runtime_context()
+        if context.was_current_actor_reconstructed:  # it may not be called for long, and reminders become due
+            context.current_actor.recover.remote()
+
+    async def recover(self) -> None:
+        """Recover the running hosts, and go on with what this actor did before it died."""
+        await self._begin()
 
     async def ping(self) -> None:
         """Answer a liveness probe."""
