@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
+    from podium.agent.reminder import Reminder, ScheduledReminder
     from podium.agent.reply import Reply
     from podium.agent.retry import Retry
     from podium.errors import (
@@ -57,9 +58,11 @@ __all__ = [
     "Permanent",
     "PodiumError",
     "ProgramChanged",
+    "Reminder",
     "Reply",
     "Retention",
     "Retry",
+    "ScheduledReminder",
     "StateError",
     "StateLoadError",
     "UnknownAgent",
@@ -84,11 +87,13 @@ _MODULES: Final = {
     "OutsideTurn": "podium.state.errors",
     "PatchError": "podium.state.errors",
     "PodiumError": "podium.errors",
+    "Reminder": "podium.agent.reminder",
     "Reply": "podium.agent.reply",
     "Permanent": "podium.errors",
     "ProgramChanged": "podium.errors",
     "Retention": "podium.history.retention",
     "Retry": "podium.agent.retry",
+    "ScheduledReminder": "podium.agent.reminder",
     "StateError": "podium.state.errors",
     "StateLoadError": "podium.state.errors",
     "UnknownAgent": "podium.errors",
