@@ -223,3 +223,20 @@ async def test_a_time_is_given_back_in_utc(agent: AgentHarness) -> None:
     first = datetime.fromisoformat(await remind(agent, "tea", at="2026-06-01T15:00", tz="Europe/Berlin"))
     assert first == from_ms(to_ms(NOON) + 3_600_000)
     assert first.utcoffset() == timedelta(0)
+
+
+async def test_a_step_cannot_change_reminders() -> None:
+    class Hasty(Diary):
+        agent_type = "diary"
+
+        async def on_message(self, ctx: AgentContext[Diary.State], message: dict[str, Any]) -> None:
+            async def set_it() -> None:
+                await ctx.remind("tea", every=60)
+
+            await ctx.step("set", set_it)
+
+    async with AgentHarness(Hasty, clock=ManualClock(to_ms(NOON))) as agent:
+        exchange = await agent.send({})
+        assert exchange.error is not None
+        assert "a step cannot change reminders" in str(exchange.error["message"])
+        assert not agent.reminders()
