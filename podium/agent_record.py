@@ -31,6 +31,7 @@ __all__ = [
     "AgentRecord",
     "Replay",
     "find_session",
+    "is_agent",
     "list_agents",
     "read_agent",
     "retry_if_folded",
@@ -288,7 +289,12 @@ def list_agents(store: JournalStore, tenant: str | None = None) -> Sequence[Sess
     Args:
         tenant: only agents of this one; ``None`` for all.
     """
-    return [session for session in store.sessions(namespace=tenant) if "/" in session.name]
+    return [session for session in store.sessions(namespace=tenant) if is_agent(session)]
+
+
+def is_agent(session: Session) -> bool:
+    """Whether a session is an agent's, and not the inherited history of an imported one."""
+    return "/" in session.name
 
 
 def _check_turn(address: Address, head: Head, turn: int | None) -> None:

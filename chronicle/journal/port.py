@@ -78,11 +78,15 @@ class JournalStore(Protocol):
         """
         ...
 
-    def sessions(self, prefix: str = "", namespace: str | None = None) -> Sequence[Session]:
+    def sessions(
+        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> Sequence[Session]:
         """Return the sessions whose name starts with ``prefix``, by name, then namespace.
 
         Args:
             namespace: only sessions of this one; ``None`` for all.
+            after: only sessions with a later name.
+            limit: the most sessions; a page of a long list costs no more than its sessions.
         """
         ...
 

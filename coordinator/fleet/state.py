@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
+from chronicle.errors import NotFound
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Observed
@@ -80,11 +81,18 @@ class FleetState:
 
     async def has_pending(self, address: Address) -> bool:
         """Whether an agent has pending messages."""
-        return address in await self.with_pending(address.agent_type)
+        return await asyncio.to_thread(self._has_pending, address)
 
     async def with_pending(self, agent_type: str) -> list[Address]:
         """Return the agents of a type that have pending messages."""
         return await asyncio.to_thread(self._with_pending, agent_type)
+
+    def _has_pending(self, address: Address) -> bool:
+        try:
+            session = self.store.session(address.name, address.tenant)
+        except NotFound:
+            return False
+        return bool(self.store.pending(session.session_id, limit=1))
 
     def _with_pending(self, agent_type: str) -> list[Address]:
         pending = set(self.store.sessions_with_pending())

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from chronicle.journal.records import MessageStatus
 from coordinator.operations.cursors import cursor_after, place_after
 from podium.address import Address
-from podium.agent_record import find_session, list_agents
+from podium.agent_record import find_session, is_agent
 
 if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
@@ -33,14 +32,15 @@ def agent_page(
     """
     of = [tenant, agent_type]
     after = place_after(cursor, "agents", of, "")
-    sessions = [
-        session
-        for session in list_agents(store, tenant)
-        if agent_type is None or Address.of(session).agent_type == agent_type
-    ]
-    start = bisect_right([session.name for session in sessions], after)
-    page = sessions[start : start + limit]
-    more = start + limit < len(sessions)
+    prefix = f"{agent_type}/" if agent_type is not None else ""
+    page: list[Session] = []
+    while len(page) <= limit:
+        found = store.sessions(prefix, tenant, after=after, limit=limit + 1)
+        page += [session for session in found if is_agent(session)]
+        if len(found) <= limit:
+            break
+        after = found[-1].name
+    more, page = len(page) > limit, page[:limit]
     return {
         "items": [agent_of_session(store, session, now_ms) for session in page],
         "next_cursor": cursor_after("agents", of, page[-1].name) if more else None,

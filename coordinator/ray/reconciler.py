@@ -83,8 +83,8 @@ class Reconciler:
 
     async def recover(self) -> None:
         """Recover the awake agents after a restart of the coordinator, and end all other hosts."""
-        for session in await asyncio.to_thread(self._state.store.sessions):
-            await self._recover_agent(session)
+        for session, lease in await asyncio.to_thread(self._leased):
+            await self._recover_agent(session, lease)
         # These are warm and starting hosts, and those left on the node by a killed service.
         await self._pool.end_unknown()
 
@@ -265,9 +265,16 @@ class Reconciler:
         if may_pass(error):
             self._state.retries.failed(address, error)
 
-    async def _recover_agent(self, session: Session) -> None:
-        lease = await asyncio.to_thread(self._state.store.lease, session.session_id)
-        if lease is None or find_actor(lease.holder) is None:
+    def _leased(self) -> list[tuple[Session, Lease]]:
+        """Return the sessions on which a host has a lease: a few of very many."""
+        store = self._state.store
+        leases = ((session, store.lease(session.session_id)) for session in store.sessions())
+        return [
+            (session, lease) for session, lease in leases if lease is not None and lease.holder.startswith(HOST_PREFIX)
+        ]
+
+    async def _recover_agent(self, session: Session, lease: Lease) -> None:
+        if find_actor(lease.holder) is None:
             return
         try:
             address = Address.of(session)

@@ -54,13 +54,14 @@ class Sessions(Tables):
                 raise NotFound(f"no session named {name!r}")
             return self._sessions[self._names[name, namespace]].record
 
-    def sessions(self, prefix: str = "", namespace: str | None = None) -> Sequence[Session]:
+    def sessions(
+        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> Sequence[Session]:
         """Return the sessions whose name starts with ``prefix``, by name, then namespace."""
         with self._open():
             found = [self._sessions[self._names[names]].record for names in sorted(self._names)]
-        return [
-            session for session in found if session.name.startswith(prefix) and namespace in (None, session.namespace)
-        ]
+        named = (session for session in found if session.name.startswith(prefix) and session.name > after)
+        return [session for session in named if namespace in (None, session.namespace)][:limit]
 
     def branch(self, branch_id: BranchId) -> Branch:
         """Return a branch with its current head."""

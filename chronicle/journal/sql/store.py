@@ -104,15 +104,21 @@ class SqlJournalStore:
             raise NotFound(f"no session named {name!r}")
         return session_from(row)
 
-    def sessions(self, prefix: str = "", namespace: str | None = None) -> Sequence[Session]:
+    def sessions(
+        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> Sequence[Session]:
         """Return the sessions whose name starts with ``prefix``, by name, then namespace."""
-        query = f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND substr(name, 1, ?) = ?"
+        query = f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND name > ? AND substr(name, 1, ?) = ?"
+        values: list[object] = [max(prefix, after), after, len(prefix), prefix]
+        if namespace is not None:
+            query += " AND namespace = ?"
+            values.append(namespace)
+        query += " ORDER BY name, namespace"
+        if limit is not None:
+            query += " LIMIT ?"
+            values.append(limit)
         with self._db.reading() as db:
-            if namespace is None:
-                rows = db.execute(f"{query} ORDER BY name, namespace", (prefix, len(prefix), prefix)).fetchall()
-            else:
-                values = (prefix, len(prefix), prefix, namespace)
-                rows = db.execute(f"{query} AND namespace = ? ORDER BY name", values).fetchall()
+            rows = db.execute(query, values).fetchall()
         return [session_from(row) for row in rows]
 
     def branch(self, branch_id: BranchId) -> Branch:

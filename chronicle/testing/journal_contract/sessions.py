@@ -59,6 +59,14 @@ class SessionContract(Contract):
         assert len(store.sessions()) == 7
         assert [session.name for session in store.sessions("\U0001f600")] == ["\U0001f600/1"]
         assert not store.sessions("z")
+        names = [session.name for session in store.sessions()]
+        for prefix in ("", "b"):
+            of_prefix = [name for name in names if name.startswith(prefix)]
+            pages, after = list[str](), ""
+            while page := [session.name for session in store.sessions(prefix, after=after, limit=2)]:
+                assert len(page) <= 2
+                pages, after = [*pages, *page], page[-1]
+            assert pages == of_prefix
 
     def test_what_is_not_there(self, store: JournalStore) -> None:
         for ask in (
