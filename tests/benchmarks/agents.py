@@ -1,4 +1,4 @@
-"""The agent that the benchmarks talk to."""
+"""The agents that the benchmarks talk to."""
 
 from __future__ import annotations
 
@@ -26,3 +26,31 @@ class Sleeper(Tally):
     """The same, but it goes to zero at the first chance."""
 
     idle_timeout_s = 0.05
+
+
+class Counter(BaseAgent):
+    """Counts and answers, and touches no file."""
+
+    class State(DeltaState):
+        count: int = 0
+
+    idle_timeout_s = 600.0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.count += 1
+        await ctx.send_message("counted")
+
+
+class Speaker(BaseAgent):
+    """Says as many tokens as its message asks for."""
+
+    class State(DeltaState):
+        pass
+
+    idle_timeout_s = 600.0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        reply = await ctx.send_message("")
+        for number in range(message["tokens"]):
+            await reply.stream_token(f"token {number:06d} ")
+        await reply.finish()

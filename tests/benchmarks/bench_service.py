@@ -95,7 +95,7 @@ def _pss_mb(pids: set[int]) -> float:
     return total_kb / 1024
 
 
-def _of_home(home: Path) -> set[int]:
+def processes_of_home(home: Path) -> set[int]:
     """Return the processes of a home's service: what descends from it or names its directories."""
     marks = (f"--home\0{home}\0".encode(), str(home).encode(), str(Home(home).run_dir).encode())
     found: set[int] = set()
@@ -132,7 +132,7 @@ def _warm(home: Path) -> None:
     """Wait until a host is warm again, so that all measurements have as many processes."""
     wanted = ACTORS - 2
     hosts = "ray::HostActor"
-    _wait_until(lambda: sum(hosts in _line_of(pid) for pid in _of_home(home)) >= wanted, "no host became warm")
+    _wait_until(lambda: sum(hosts in _line_of(pid) for pid in processes_of_home(home)) >= wanted, "no host became warm")
 
 
 def _wait_until(true: Callable[[], bool], problem: str) -> None:
@@ -158,7 +158,7 @@ def _measure(base: Path) -> list[dict[str, Any]]:
         for key in AGENTS:
             _run_s(home, key, 1)
         _warm(home)
-        service_mb = _pss_mb(_of_home(home))
+        service_mb = _pss_mb(processes_of_home(home))
         imports, ones, tens = [], [], []
         for _ in range(RUNS):
             imports.append(_import_s())
@@ -170,7 +170,7 @@ def _measure(base: Path) -> list[dict[str, Any]]:
     imported = "importing the agent's file"
     return [
         _row(f"memory of {plain}", plain_mb, "MB", ""),
-        _row(f"memory of a service with {len(AGENTS)} agents awake", service_mb, "MB", ""),
+        _row(f"memory of a service with {len(AGENTS)} agents awake", service_mb, "MB", "", "<= 400"),
         _row("service / plain Ray", service_mb / plain_mb, "x", plain, "<= 1.1"),
         _row(f"a process importing the agent's file (median of {RUNS})", floor * 1e3, "ms", ""),
         _row("podium run -m on a running service", one * 1e3, "ms", ""),

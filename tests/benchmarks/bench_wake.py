@@ -1,0 +1,263 @@
+"""Waking process agents and talking to them through a service's socket, against raw Ray in the same run.
+
+Rows:
+
+* waking a stored agent with its mount and the state of 1,000 turns (a warm host is ready, as always when agents
+  sleep), from the message to its first token, against a cold raw Ray actor's start, creation to first answer;
+* a turn on an active agent, from the message to its committed end, against a raw Ray call and one plain committed
+  INSERT;
+* tokens a second of one agent to one client, and its first token, against a raw Ray actor that streams as many items;
+* with ``WAKE_DORMANT`` agents that sleep (100,000): processes without a service, the first page of the list of agents,
+  and the wake of one agent against its wake when it was alone in the home.
+
+Both sides are measured in turn. Times are medians; the 99th percentile, which is the slowest of few runs, is beside.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from chronicle.clock import SystemClock
+from chronicle.ids import IdSource
+from chronicle.journal.sqlite import SqliteJournalStore
+from coordinator.home import Home
+from coordinator.operations.agents import HomeAgents
+from coordinator.service.client import AgentRef
+from coordinator.service.connecting import connect, wait_ended
+from coordinator.service.link import ServiceLink
+from podium.turn.commit import created_commit
+from tests.benchmarks.bench_service import processes_of_home
+from tests.benchmarks.turn_load import LEASE_MS, floor, inserts_s
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from chronicle.canonical import JsonObject
+    from coordinator.service.client import ServiceClient
+    from tests.benchmarks.__main__ import Row
+
+AGENT = Path(__file__).parent / "agents.py"
+STORED_TURNS = 1_000
+WAKES = 15
+TURNS = 100
+SPEECHES = 5
+DORMANT = int(os.environ.get("WAKE_DORMANT", "100000"))
+PAGES = 20
+TOKENS = 5_000
+DEADLINE_S = 180
+
+
+@ray.remote(num_cpus=0)
+class Bare:
+    """The least actor there is."""
+
+    async def ping(self) -> int:
+        """Answer."""
+        return 1
+
+    async def say(self, tokens: int) -> AsyncIterator[str]:
+        """Stream items."""
+        for number in range(tokens):
+            yield f"token {number:06d} "
+
+
+class Talk:
+    """A client of a service, and the times of what is said."""
+
+    def __init__(self, client: ServiceClient) -> None:
+        self._client = client
+
+    async def say(self, agent: str, key: str, message: dict[str, Any]) -> tuple[float, float]:
+        """Send a message; return the seconds to its first token and to its committed end."""
+        ref = AgentRef(str(AGENT), agent, agent.lower())
+        began_s, first_s = time.perf_counter(), 0.0
+        async with aclosing(self._client.send(ref, key, message)) as frames:
+            async for frame in frames:
+                if not first_s and frame["type"] in {"message_update", "message_end"}:
+                    first_s = time.perf_counter() - began_s
+        if frame["type"] != "turn_end":
+            raise RuntimeError(str(frame))
+        return first_s, time.perf_counter() - began_s
+
+    async def asleep(self, agent: str) -> None:
+        """Wait until an agent has no host, and a warm host of each class is ready."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                hosts = await self._client.ps()
+                if all(host["agent"] != agent for host in hosts) and any(host["status"] == "warm" for host in hosts):
+                    return
+                await asyncio.sleep(0.02)
+
+
+async def _cold_actor_s() -> float:
+    began_s = time.perf_counter()
+    actor: Any = Bare.remote()  # type: ignore[attr-defined]
+    await actor.ping.remote()
+    took_s = time.perf_counter() - began_s
+    ray.kill(actor)
+    return took_s
+
+
+async def _wakes(talk: Talk) -> list[Row]:
+    """Wake one agent again and again."""
+    for _ in range(STORED_TURNS):
+        await talk.say("Sleeper", "one", {"text": "count"})
+    cold, wakes = [], []
+    for _ in range(WAKES):
+        await talk.asleep("sleeper/one")
+        cold.append(await _cold_actor_s())
+        wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
+    actor, wake = statistics.median(cold), statistics.median(wakes)
+    against = f"cold raw Ray actor, {actor * 1e3:.0f} ms (p99 {_p99(cold) * 1e3:.0f} ms)"
+    return [
+        _row(f"wake from zero, process, state of {STORED_TURNS} turns: p99 {_ms(_p99(wakes))}", wake * 1e3, "ms"),
+        _row("wake from zero, process, to first token / cold raw Ray actor", wake / actor, "x", against, "<= 0.0667"),
+    ]
+
+
+async def _turns(talk: Talk, base: Path) -> list[Row]:
+    """Have turns on an agent that is awake."""
+    raw: Any = Bare.remote()  # type: ignore[attr-defined]
+    calls, inserts, turns = [], [], []
+    with floor(base) as database:
+        for _ in range(TURNS + 10):
+            began_s = time.perf_counter()
+            await raw.ping.remote()
+            calls.append(time.perf_counter() - began_s)
+            inserts.append(inserts_s(database, 1))
+            turns.append((await talk.say("Counter", "one", {"text": "count"}))[1])
+    ray.kill(raw)
+    call, insert, turn = (statistics.median(values[10:]) for values in (calls, inserts, turns))
+    against = f"raw Ray call {_ms(call)} + INSERT {_ms(insert)}"
+    return [
+        _row(f"turn on an active agent, no file: p99 {_ms(_p99(turns[10:]))}", turn * 1e3, "ms"),
+        _row("turn on an active agent / Ray call + INSERT", turn / (call + insert), "x", against, "<= 2.5"),
+    ]
+
+
+async def _tokens(talk: Talk) -> list[Row]:
+    """Have an agent speak, and a raw actor."""
+    raw: Any = Bare.remote()  # type: ignore[attr-defined]
+    raw_firsts, raw_ends, firsts, ends = [], [], [], []
+    for number in range(SPEECHES + 1):
+        began_s, first_s = time.perf_counter(), 0.0
+        async for item in raw.say.options(num_returns="streaming").remote(TOKENS):
+            await item
+            first_s = first_s or time.perf_counter() - began_s
+        if number:
+            raw_firsts.append(first_s)
+            raw_ends.append(time.perf_counter() - began_s)
+        first_s, end_s = await talk.say("Speaker", "one", {"tokens": TOKENS})
+        if number:
+            firsts.append(first_s)
+            ends.append(end_s)
+    ray.kill(raw)
+    raw_end, end, raw_first, first = (statistics.median(values) for values in (raw_ends, ends, raw_firsts, firsts))
+    against = f"raw Ray streaming, {TOKENS / raw_end:.0f} items a second"
+    return [
+        _row("tokens a second, one agent to one client", TOKENS / end, "tokens/s"),
+        _row("tokens a second / raw Ray streaming", raw_end / end, "x", against, ">= 5"),
+        _row("first token, later than that of raw Ray", (first - raw_first) * 1e3, "ms", _ms(raw_first), "<= 5"),
+    ]
+
+
+async def _median_wake_s(home: Home) -> float:
+    """Return the time to the first token of an agent that is woken again and again, by a service of its own."""
+    async with connect(home, lambda _: None, lambda _: None) as client:
+        talk = Talk(client)
+        await talk.say("Sleeper", "one", {"text": "count"})  # no host is warm yet
+        wakes = []
+        for _ in range(WAKES):
+            await talk.asleep("sleeper/one")
+            wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
+    await wait_ended(home, DEADLINE_S)
+    return statistics.median(wakes)
+
+
+def _add_dormant(journal: Path) -> None:
+    """Add agents that have a state and sleep. They are written in memory: each of them would be synced to disk."""
+    ids, clock = IdSource(), SystemClock()
+    with tempfile.TemporaryDirectory(prefix="pw-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as directory:
+        there = Path(directory) / journal.name
+        shutil.copy(journal, there)
+        store = SqliteJournalStore(there)
+        for number in range(DORMANT):
+            now_ms, name = clock.now_ms(), f"dormant/{number:06d}"
+            session = store.ensure_session(name, ids.session(now_ms), ids.branch(now_ms), now_ms)
+            lease = store.acquire_lease(session.session_id, "bench", now_ms, LEASE_MS)
+            payload: JsonObject = {"agent": name, "entity_type": "dormant", "version": 1, "state": {"count": number}}
+            payload |= {"tree_id": None, "oplog_id": None}
+            head = store.head(session.main_branch_id)
+            store.commit(created_commit(session, head, payload, lease.epoch, ids.event(now_ms), now_ms, {}))
+            store.release_lease(session.session_id, lease.epoch)
+        store.close()
+        for file in Path(directory).iterdir():
+            shutil.copy(file, journal.with_name(file.name))
+
+
+async def _dormant(base: Path) -> list[Row]:
+    """Put very many agents beside one."""
+    home = Home(base / "many").create()
+    alone_s = await _median_wake_s(home)
+    await asyncio.to_thread(_add_dormant, home.path / "journal.db")
+    processes = len(processes_of_home(home.path))
+    pages = []
+    async with ServiceLink(home, start=False) as link:
+        agents = HomeAgents(home, link)
+        for _ in range(PAGES):
+            began_s = time.perf_counter()
+            page = await agents.agents()
+            pages.append(time.perf_counter() - began_s)
+        agents.close()
+    if not page["next_cursor"]:
+        raise RuntimeError("the agents are not there")
+    among_s = await _median_wake_s(home)
+    page_ms = statistics.median(pages) * 1e3
+    return [
+        _row(f"{DORMANT} dormant agents: processes", processes, "processes", "", "<= 0"),
+        _row(f"{DORMANT} dormant agents: first page of ps, p99 {_ms(_p99(pages))}", page_ms, "ms", "", "<= 50"),
+        _row(f"wake of one among {DORMANT} / alone", among_s / alone_s, "x", f"alone, {_ms(alone_s)}", "<= 1.2"),
+    ]
+
+
+async def _measure(base: Path) -> list[Row]:
+    home = Home(base / "home").create()
+    rows: list[Row] = []
+    async with AsyncExitStack() as stack:
+        client = await stack.enter_async_context(connect(home, lambda _: None, lambda _: None))
+        ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, _temp_dir=str(base / "ray"))
+        stack.callback(ray.shutdown)
+        talk = Talk(client)
+        rows += await _turns(talk, base)
+        rows += await _tokens(talk)
+        rows += await _wakes(talk)
+    await wait_ended(home, DEADLINE_S)
+    return rows + await _dormant(base)
+
+
+def _p99(values: list[float]) -> float:
+    return sorted(values)[min(len(values) - 1, round(0.99 * len(values)))]
+
+
+def _ms(seconds: float) -> str:
+    return f"{seconds * 1e3:.1f} ms"
+
+
+def _row(name: str, value: float, unit: str, against: str = "", target: str = "") -> Row:
+    return {"name": name, "value": value, "unit": unit, "target": target, "floor": against}
+
+
+def run() -> list[Row]:
+    """Measure and return the rows."""
+    with tempfile.TemporaryDirectory(prefix="pw-") as directory:
+        return asyncio.run(_measure(Path(directory)))
