@@ -375,6 +375,10 @@ class JournalStore(Protocol):
         """Return the time at which the first reminder of all sessions is due; ``None`` if there is none."""
         ...
 
+    def cancel_reminder(self, session_id: SessionId, name: str) -> bool:
+        """Drop a reminder outside of a commit, durably; return whether there was one."""
+        ...
+
     def fire_reminder(
         self,
         session_id: SessionId,

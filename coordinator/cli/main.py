@@ -37,6 +37,7 @@ COMMANDS: Final[dict[str, str]] = {
     "inbox": "inbox.inbox",
     "retry": "inbox.retry",
     "drop": "inbox.drop",
+    "reminders": "reminders.reminders",
     "state": "state.state",
     "history": "history.history",
     "cat": "cat.cat",

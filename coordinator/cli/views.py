@@ -25,6 +25,7 @@ __all__ = [
     "show_inbox",
     "show_nodes",
     "show_patch",
+    "show_reminders",
     "show_text",
     "show_versions",
     "show_why",
@@ -112,6 +113,23 @@ def show_inbox(messages: Sequence[Mapping[str, Any]], now_ms: int) -> None:
     """Write messages of an inbox as a table."""
     headings = ("POSITION", "MESSAGE", "STATUS", "TRIES", "CAME", "FROM", "TEXT", "LAST ERROR")
     table(headings, [_message_row(message, now_ms) for message in messages])
+
+
+def show_reminders(agent: str, reminders: Sequence[Mapping[str, Any]]) -> None:
+    """Write the reminders of an agent as a table."""
+    if not reminders:
+        say(f"{agent} has set no reminder")
+        return
+    table(
+        ("NAME", "DUE", "AGAIN", "MESSAGE"),
+        [(each["name"], iso(each["due"]), _rule_text(each), text_of(each["message"] or None)) for each in reminders],
+    )
+
+
+def _rule_text(reminder: Mapping[str, Any]) -> str:
+    if reminder["every_s"] is not None:
+        return f"every {reminder['every_s']:g} s"
+    return f"{reminder['cron']} ({reminder['tz']})" if reminder["cron"] is not None else ""
 
 
 def text_of(message: Any) -> str:

@@ -23,6 +23,7 @@ from coordinator.client.results import (
     Message,
     Node,
     Receipt,
+    Reminder,
     Rewound,
     State,
     Verification,
@@ -217,6 +218,19 @@ class AsyncPodium:
         """Return the pending and parked messages of an agent, by position."""
         address = _address(agent)
         return [found async for found in _items(InboxMessage, lambda at: self._backend.inbox(address, at))]
+
+    async def reminders(self, agent: str) -> list[Reminder]:
+        """Return the reminders that an agent has set, by name."""
+        address = _address(agent)
+        return [found async for found in _items(Reminder, lambda at: self._backend.reminders(address, at))]
+
+    async def cancel_reminder(self, agent: str, name: str) -> None:
+        """Cancel a reminder of an agent; a message that it has sent already stays in the inbox.
+
+        Raises:
+            ResourceNotFound: the agent has no such reminder.
+        """
+        await self._backend.cancel_reminder(_address(agent), name)
 
     async def retry(self, agent: str, message_id: str, *, drop_steps: bool = False) -> None:
         """Make a parked message pending again, at its place in the inbox, and wake the agent.

@@ -79,6 +79,12 @@ class Backend(Protocol):
     async def inbox(self, agent: Address, cursor: str | None) -> Wire:
         """Return a page of the pending and parked messages, by position."""
 
+    async def reminders(self, agent: Address, cursor: str | None) -> Wire:
+        """Return a page of the reminders, by name."""
+
+    async def cancel_reminder(self, agent: Address, name: str) -> None:
+        """Cancel a reminder."""
+
     # -- history --------------------------------------------------------------------------------------------------
 
     async def events(self, agent: Address, after: int, types: Sequence[str], cursor: str | None) -> Wire:

@@ -146,6 +146,14 @@ class HttpBackend:
         """Return a page of the pending and parked messages, by position."""
         return await self._get(_path(agent, "inbox"), cursor=cursor)
 
+    async def reminders(self, agent: Address, cursor: str | None) -> Wire:
+        """Return a page of the reminders, by name."""
+        return await self._get(_path(agent, "reminders"), cursor=cursor)
+
+    async def cancel_reminder(self, agent: Address, name: str) -> None:
+        """Cancel a reminder."""
+        await self._connection.json("DELETE", _path(agent, "reminders", name))
+
     # -- history --------------------------------------------------------------------------------------------------
 
     async def events(self, agent: Address, after: int, types: Sequence[str], cursor: str | None) -> Wire:

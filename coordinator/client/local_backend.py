@@ -152,6 +152,16 @@ class LocalBackend:
         with _translated():
             return _wire(await (await self._agents()).inbox(agent, cursor=cursor))
 
+    async def reminders(self, agent: Address, cursor: str | None) -> Wire:
+        """Return a page of the reminders, by name."""
+        with _translated():
+            return _wire(await (await self._agents()).reminders(agent, cursor=cursor))
+
+    async def cancel_reminder(self, agent: Address, name: str) -> None:
+        """Cancel a reminder."""
+        with _translated():
+            await (await self._agents()).cancel_reminder(agent, name)
+
     # -- history --------------------------------------------------------------------------------------------------
 
     async def events(self, agent: Address, after: int, types: Sequence[str], cursor: str | None) -> Wire:

@@ -35,6 +35,7 @@ __all__ = [
     "MessageError",
     "Node",
     "Receipt",
+    "Reminder",
     "Result",
     "Rewound",
     "State",
@@ -253,6 +254,22 @@ class Receipt(Result):
     """Its place in the inbox, from 1; never reused."""
     before: int
     """Messages ahead of it when it was admitted, the one being handled included."""
+
+
+class Reminder(Result):
+    """A reminder that an agent has set."""
+
+    name: str
+    due: int
+    """When it is due next, in epoch milliseconds."""
+    every_s: float | None = None
+    """The interval of a repeated one, in seconds."""
+    cron: str | None = None
+    """The cron line of a repeated one."""
+    tz: str | None = None
+    """The time zone of the cron line."""
+    message: Any = None
+    """What the agent gets."""
 
 
 class AnswerReply(Result):

@@ -173,6 +173,8 @@ class Podium(_Twin[AsyncPodium]):
     message = _waiting(AsyncPodium.message)
     cancel = _waiting(AsyncPodium.cancel)
     inbox = _waiting(AsyncPodium.inbox)
+    reminders = _waiting(AsyncPodium.reminders)
+    cancel_reminder = _waiting(AsyncPodium.cancel_reminder)
     retry = _waiting(AsyncPodium.retry)
     drop = _waiting(AsyncPodium.drop)
     agents = _iterating(AsyncPodium.agents)

@@ -11,7 +11,18 @@ from coordinator.gateway.body_limit import BodyLimit
 from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.routes import agents as agent_routes
-from coordinator.gateway.routes import artifacts, document, files, health, history, keys, messages, metrics, project
+from coordinator.gateway.routes import (
+    artifacts,
+    document,
+    files,
+    health,
+    history,
+    keys,
+    messages,
+    metrics,
+    project,
+    reminders,
+)
 
 if TYPE_CHECKING:
     from coordinator.access.administration import KeyAdministration
@@ -27,6 +38,7 @@ _ROUTERS: Final = (
     agent_routes.router,
     agent_routes.agent,
     messages.router,
+    reminders.router,
     history.router,
     files.router,
     artifacts.router,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
-from coordinator.operations import artifacts, branches, files, history, listing, messages
+from coordinator.operations import artifacts, branches, files, history, listing, messages, reminders
 from coordinator.operations.answers import AnswerBuilder
 from coordinator.operations.explaining import why_object
 from coordinator.operations.quota_checks import QuotaChecks
@@ -275,6 +275,21 @@ class HomeAgents:
         except AgentAwake:
             await (await self._link.client()).cancel(str(address), message_id)
         return await self.message(address, message_id)
+
+    # -- reminders ------------------------------------------------------------------------------------------------
+
+    async def reminders(self, address: Address, limit: int = _ITEMS, cursor: str | None = None) -> objects.ReminderPage:
+        """Return a page of an agent's reminders, by name."""
+        return await self._stores.read(lambda store, _: reminders.reminder_page(store, address, limit, cursor))
+
+    async def cancel_reminder(self, address: Address, name: str) -> objects.CancelledReminder:
+        """Cancel a reminder of an agent, durably; a message that it has sent stays in the inbox.
+
+        Raises:
+            UnknownAgent, NotFound: there is none of that name.
+        """
+        await self._stores.write(lambda store, _: reminders.cancel(store, address, name))
+        return {"agent": address.name, "name": name}
 
     # -- history --------------------------------------------------------------------------------------------------
 

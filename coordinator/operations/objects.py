@@ -18,6 +18,7 @@ __all__ = [
     "AnswerReply",
     "ArtifactObject",
     "ArtifactPage",
+    "CancelledReminder",
     "Deleted",
     "DiffSide",
     "DiffTranscript",
@@ -41,6 +42,8 @@ __all__ = [
     "Part",
     "Passivated",
     "Receipt",
+    "ReminderObject",
+    "ReminderPage",
     "Retried",
     "Rewound",
     "StateObject",
@@ -390,6 +393,39 @@ class InboxPage(TypedDict):
 
     items: list[InboxMessageObject]
     next_cursor: str | None
+
+
+@_documented
+class ReminderObject(TypedDict):
+    """A reminder that is set."""
+
+    name: str
+    due: int
+    """When it is due next, in epoch milliseconds."""
+    every_s: float | None
+    """The interval of a repeated one, in seconds."""
+    cron: str | None
+    """The cron line of a repeated one."""
+    tz: str | None
+    """The time zone of the cron line."""
+    message: Any
+    """What the agent gets."""
+
+
+@_documented
+class ReminderPage(TypedDict):
+    """Reminders, by name."""
+
+    items: list[ReminderObject]
+    next_cursor: str | None
+
+
+@_documented
+class CancelledReminder(TypedDict):
+    """A reminder that was cancelled."""
+
+    agent: str
+    name: str
 
 
 @_documented

@@ -75,6 +75,7 @@ _WRITES: Final = frozenset(
     {
         "acquire_lease",
         "admit",
+        "cancel_reminder",
         "commit_many",
         "drop_steps",
         "ensure_session",

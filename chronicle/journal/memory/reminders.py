@@ -40,6 +40,12 @@ class Reminders(Inboxes):
         with self._open():
             return min((reminder.due_ms for reminder in self._all_reminders()), default=None)
 
+    def cancel_reminder(self, session_id: SessionId, name: str) -> bool:
+        """Drop a reminder outside of a commit; return whether there was one."""
+        with self._open():
+            session = self._sessions.get(session_id)
+            return session is not None and session.reminders.pop(name, None) is not None
+
     def fire_reminder(
         self,
         session_id: SessionId,

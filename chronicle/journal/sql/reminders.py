@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chronicle.journal.sql.port import Connection
     from chronicle.journal.sql.rows import Row
 
-__all__ = ["apply", "due", "fire", "next_ms", "of_session", "prepare"]
+__all__ = ["apply", "cancel", "due", "fire", "next_ms", "of_session", "prepare"]
 
 _SET: Final = (
     "INSERT INTO reminder (session, name, due_ms, body) VALUES (?, ?, ?, ?) "
@@ -62,6 +62,12 @@ def next_ms(db: Connection) -> int | None:
     """Return the time at which the first reminder is due."""
     (first,) = db.execute("SELECT min(due_ms) FROM reminder").fetchone()
     return int(first) if first is not None else None
+
+
+def cancel(db: Connection, session_id: SessionId, name: str) -> bool:
+    """Drop a reminder; return whether there was one."""
+    row = db.execute(f"SELECT key FROM session WHERE session_id = ?{db.for_share}", (session_id,)).fetchone()
+    return row is not None and db.changed(_DROP, (row[0], name)) > 0
 
 
 def fire(

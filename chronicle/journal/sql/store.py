@@ -417,6 +417,11 @@ class SqlJournalStore:
         with self._db.reading() as db:
             return reminders.next_ms(db)
 
+    def cancel_reminder(self, session_id: SessionId, name: str) -> bool:
+        """Drop a reminder outside of a commit, durably; return whether there was one."""
+        with self._db.writing() as db:
+            return reminders.cancel(db, session_id, name)
+
     def fire_reminder(
         self,
         session_id: SessionId,

@@ -42,6 +42,7 @@ _WRITES: Final = (
     "retry_message",
     "put_step",
     "drop_steps",
+    "cancel_reminder",
     "fire_reminder",
     "outbox_delivered",
     "acquire_lease",

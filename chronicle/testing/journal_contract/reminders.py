@@ -154,6 +154,18 @@ class ReminderContract(Contract):
         assert sum(receipt is not None for receipt in receipts) == 1
         assert len(store.messages(session_id, MessageStatus.PENDING)) == 1
 
+    def test_reminders_are_cancelled_outside_of_commits(self, store: JournalStore) -> None:
+        writer, other = Writer.on(store), Writer.on(store, "other/one")
+        session_id = writer.session.session_id
+        for each in (writer, other):
+            each.write(reminders=(SetReminder("daily", 5, b"d"),))
+        assert store.cancel_reminder(session_id, "daily")
+        assert not store.cancel_reminder(session_id, "daily")
+        assert not store.cancel_reminder(IDS.session(NOW_MS), "daily")
+        assert not self.other_handle(store).reminders(session_id)
+        assert store.fire_reminder(session_id, "daily", 5, new_message(), None) is None
+        assert len(store.reminders(other.session.session_id)) == 1
+
     def test_reminders_are_of_their_session(self, store: JournalStore) -> None:
         writer, other = Writer.on(store), Writer.on(store, "other/one")
         writer.turns(1)

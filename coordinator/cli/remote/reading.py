@@ -7,7 +7,7 @@ from contextlib import aclosing
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from chronicle.cli_kit.terminal import json_text, say, write, write_json
+from chronicle.cli_kit.terminal import json_text, say, write, write_json, write_line
 from chronicle.clock import SystemClock
 from chronicle.errors import InvalidInput, NotFound
 from coordinator.cli.remote.connection import ask, moment_of
@@ -17,6 +17,7 @@ from coordinator.cli.views import (
     show_diff,
     show_inbox,
     show_nodes,
+    show_reminders,
     show_steps,
     show_text,
     show_versions,
@@ -32,7 +33,20 @@ if TYPE_CHECKING:
     from coordinator.client.async_client import AsyncPodium
     from coordinator.client.results import Artifact, Difference, FileVersion, State
 
-__all__ = ["artifact", "artifacts", "cat", "diff", "history", "inbox", "log", "nodes", "ps", "state", "why"]
+__all__ = [
+    "artifact",
+    "artifacts",
+    "cat",
+    "diff",
+    "history",
+    "inbox",
+    "log",
+    "nodes",
+    "ps",
+    "reminders",
+    "state",
+    "why",
+]
 
 
 def ps(gateway: Gateway, *, json: bool) -> None:
@@ -153,6 +167,23 @@ def inbox(gateway: Gateway, agent: str, *, json: bool) -> None:
         show_inbox(messages, SystemClock().now_ms())
     else:
         say(f"no message waits for {agent}, and none is parked")
+
+
+def reminders(gateway: Gateway, agent: str, cancel: str | None, *, json: bool) -> None:
+    """Show the reminders of an agent, or cancel one."""
+    if cancel is not None:
+        ask(gateway, f"cancelling {cancel}", lambda podium: podium.cancel_reminder(agent, cancel))
+        if json:
+            write_json({"agent": agent, "name": cancel})
+        else:
+            write_line(f"{cancel} is cancelled")
+        return
+    found = ask(gateway, f"reading the reminders of {agent}", lambda podium: podium.reminders(agent))
+    shown = [reminder.model_dump() for reminder in found]
+    if json:
+        write_json({"agent": agent, "reminders": shown})
+    else:
+        show_reminders(agent, shown)
 
 
 def history(gateway: Gateway, moment: str, path: str, *, json: bool) -> None:

@@ -11,7 +11,7 @@ from chronicle.canonical import encode
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
-from chronicle.journal.records import Commit, Draft, NewMessage, Outcome, Settlement
+from chronicle.journal.records import Commit, Draft, NewMessage, Outcome, SetReminder, Settlement
 from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import (
@@ -32,6 +32,8 @@ from coordinator.cli.main import main
 from coordinator.home import Home
 from podium.address import Address
 from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
+from podium.reminders.plans import Plan
+from podium.reminders.schedule import Cron, Every
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import InboxMessage, Lease, Session
 
-__all__ = ["HomeMaker", "MadeAgent", "Podium"]
+__all__ = ["HomeMaker", "MadeAgent", "Podium", "set_reminders"]
 
 
 class HomeMaker:
@@ -65,6 +67,21 @@ class HomeMaker:
     def close(self) -> None:
         self.store.close()
         self.blobs.close()
+
+
+def set_reminders(store: JournalStore, name: str) -> None:
+    """Set the reminders ``daily`` and ``soon`` of a sleeping agent, as a turn of it would."""
+    session = store.session(name)
+    lease = store.acquire_lease(session.session_id, "host_1", 0, 1, takeover=True)
+    changes = []
+    for reminder, rule, due_ms in (("soon", Every(90_000), 1_000), ("daily", Cron("0 9 * * *", "UTC"), 2_000)):
+        body = Plan(Address.parse(name), rule, {"text": f"it is {reminder}"}).to_body()
+        changes.append(SetReminder(reminder, due_ms, body))
+    head = store.head(session.main_branch_id)
+    note = Draft(IdSource().event(0), "note", None, head.turn, 0)
+    commit = Commit(session.session_id, head, seal(head, [note]), lease.epoch, reminders=tuple(changes))
+    store.commit(commit)
+    store.release_lease(session.session_id, lease.epoch)
 
 
 class MadeAgent:

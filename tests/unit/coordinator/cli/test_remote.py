@@ -26,7 +26,7 @@ from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import ServiceError
 from coordinator.streams.home_streams import HomeStreams
 from coordinator.testing import ScriptedResponse, ScriptedServer
-from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
+from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium, set_reminders
 from tests.waiting import wait_until
 
 
@@ -47,6 +47,7 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
     agent.turn("three", {"out.txt": b"third\n", "gone": None})
     agent.admit("waits")
     agent.sleep()
+    set_reminders(maker.store, "counter/a")
     maker.agent("counter/a@1").sleep()
     yield maker
     maker.close()
@@ -92,6 +93,7 @@ READING = [
     ("log", "counter/a", "--after", "3", "--limit", "4"),
     ("inbox", "counter/a"),
     ("why", "counter/a"),
+    ("reminders", "counter/a"),
     ("history", "counter/a", "out.txt"),
     ("history", "counter/a@2", "out.txt"),
     ("cat", "counter/a", "out.txt"),

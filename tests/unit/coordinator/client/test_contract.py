@@ -187,6 +187,27 @@ async def test_a_failed_message_raises_and_waits_parked(streaming: AsyncPodium) 
         await podium.retry("troubled/a", "msg_none")
 
 
+async def test_reminders_are_listed_and_cancelled(streaming: AsyncPodium) -> None:
+    podium = streaming
+    for rule in (
+        {"name": "odd/näme", "every": 90, "message": {"text": "again"}},
+        {"name": "daily", "cron": "0 9 * * *", "tz": "Europe/Berlin"},
+        {"name": "once", "at": "2100-01-01T00:00+00:00"},
+    ):
+        await podium.ask("notes/a", {"text": "hi", "remind": rule}, timeout=60)
+    daily, odd, once = await podium.reminders("notes/a")
+    assert (daily.name, daily.every_s, daily.cron, daily.tz) == ("daily", None, "0 9 * * *", "Europe/Berlin")
+    assert (odd.name, odd.every_s, odd.cron, odd.message) == ("odd/näme", 90.0, None, {"text": "again"})
+    assert (once.name, once.due, once.message) == ("once", 4102444800000, {})
+    await podium.cancel_reminder("notes/a", "odd/näme")
+    with pytest.raises(ResourceNotFound, match="notes/a has no reminder 'odd/näme'"):
+        await podium.cancel_reminder("notes/a", "odd/näme")
+    assert [reminder.name for reminder in await podium.reminders("notes/a")] == ["daily", "once"]
+    for ask in (podium.reminders("notes/none"), podium.cancel_reminder("notes/none", "daily")):
+        with pytest.raises(ResourceNotFound):
+            await ask
+
+
 async def test_a_running_message_is_cancelled(streaming: AsyncPodium) -> None:
     podium = streaming
     Slow.begun, Slow.go_on = asyncio.Event(), asyncio.Event()

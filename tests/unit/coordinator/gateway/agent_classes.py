@@ -27,6 +27,8 @@ class Notes(BaseAgent):
             file.write(f"{message['text']}\n")
         if "artifact" in message:
             await ctx.add_artifact("report.html", message["artifact"])
+        if "remind" in message:
+            await ctx.remind(**message["remind"])
         ctx.reply({"count": ctx.state.count})
         reply = await ctx.send_message("")
         await reply.stream_token(f"{ctx.state.count}: {message['text']}", final=True)

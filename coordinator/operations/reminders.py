@@ -1,0 +1,69 @@
+"""An agent's reminders: those that are set, and cancelling one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from chronicle.errors import InvalidInput, NotFound
+from coordinator.operations.cursors import cursor_after, place_after
+from podium.agent_record import find_session
+from podium.reminders.plans import scheduled
+
+if TYPE_CHECKING:
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Reminder
+    from coordinator.operations.objects import ReminderObject, ReminderPage
+    from podium.address import Address
+
+__all__ = ["cancel", "reminder_object", "reminder_page"]
+
+
+def reminder_page(store: JournalStore, address: Address, limit: int, cursor: str | None) -> ReminderPage:
+    """Return a page of an agent's reminders, by name.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        InvalidCursor: it is of another list.
+    """
+    of = [str(address)]
+    after = place_after(cursor, "reminders", of, "")
+    found = [each for each in store.reminders(find_session(store, address).session_id) if each.name > after]
+    more = len(found) > limit
+    return {
+        "items": [reminder_object(each) for each in found[:limit]],
+        "next_cursor": cursor_after("reminders", of, found[limit - 1].name) if more else None,
+    }
+
+
+def reminder_object(reminder: Reminder) -> ReminderObject:
+    """Return a reminder as a JSON object; one that this version cannot read has no rule and no message."""
+    try:
+        shown = scheduled(reminder)
+    except InvalidInput:
+        return _object(reminder, None, None, None, None)
+    every_s = shown.every.total_seconds() if shown.every is not None else None
+    return _object(reminder, every_s, shown.cron, shown.tz, cast("Any", shown.message))
+
+
+def cancel(store: JournalStore, address: Address, name: str) -> None:
+    """Cancel a reminder, durably.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        NotFound: it has no such reminder.
+    """
+    if not store.cancel_reminder(find_session(store, address).session_id, name):
+        raise NotFound(f"{address} has no reminder {name!r}")
+
+
+def _object(
+    reminder: Reminder, every_s: float | None, cron: str | None, tz: str | None, message: Any
+) -> ReminderObject:
+    return {
+        "name": reminder.name,
+        "due": reminder.due_ms,
+        "every_s": every_s,
+        "cron": cron,
+        "tz": tz,
+        "message": message,
+    }

@@ -1,0 +1,73 @@
+"""``podium reminders`` on a home whose service does not run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from coordinator.cli.exits import ExitCode
+from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium, set_reminders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[HomeMaker]:
+    """A home with ``counter/a``, which has two reminders, and ``counter/b``, which has none."""
+    maker = HomeMaker(tmp_path / "home")
+    for name in ("counter/a", "counter/b"):
+        maker.agent(name).sleep()
+    set_reminders(maker.store, "counter/a")
+    yield maker
+    maker.close()
+
+
+@pytest.fixture
+def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
+    return Podium(made.path, capsys)
+
+
+def test_reminders_are_listed(podium: Podium) -> None:
+    headings, daily, soon = podium("reminders", "counter/a").splitlines()
+    assert headings.split() == ["NAME", "DUE", "AGAIN", "MESSAGE"]
+    assert daily.split() == [
+        "daily",
+        "1970-01-01T00:00:02.000Z",
+        *["0", "9", "*", "*", "*", "(UTC)", "it", "is", "daily"],
+    ]
+    assert soon.split() == ["soon", "1970-01-01T00:00:01.000Z", *["every", "90", "s", "it", "is", "soon"]]
+    assert podium.json("reminders", "counter/a") == {
+        "agent": "counter/a",
+        "reminders": [
+            {
+                "name": "daily",
+                "due": 2000,
+                "every_s": None,
+                "cron": "0 9 * * *",
+                "tz": "UTC",
+                "message": {"text": "it is daily"},
+            },
+            {
+                "name": "soon",
+                "due": 1000,
+                "every_s": 90.0,
+                "cron": None,
+                "tz": None,
+                "message": {"text": "it is soon"},
+            },
+        ],
+    }
+    assert podium("reminders", "counter/b") == ""
+    assert podium.err == "counter/b has set no reminder\n"
+    podium("reminders", "counter/c", code=ExitCode.UNKNOWN_AGENT)
+
+
+def test_a_reminder_is_cancelled(podium: Podium) -> None:
+    assert podium("reminders", "counter/a", "--cancel", "soon") == "soon is cancelled\n"
+    podium("reminders", "counter/a", "--cancel", "soon", code=ExitCode.NOT_FOUND)
+    assert podium.err == "podium: counter/a has no reminder 'soon'\n"
+    assert podium.json("reminders", "counter/a", "--cancel", "daily") == {"agent": "counter/a", "name": "daily"}
+    assert podium("reminders", "counter/a") == ""
