@@ -288,6 +288,26 @@ class OpenFileMoveContract(Contract):
             assert log.read_bytes() == b"first, again"
         workspace.adopt(workspace.seal())
 
+    def test_what_each_attempt_opens_again(self, node: WorkspaceNode, workspace: Workspace) -> None:
+        """An attempt makes its files again, comes to what the one before it sealed, and gets one step further."""
+        base, expected = workspace.base, b""
+        sealed: list[TreeRef] = []
+        for attempt in range(5):
+            with open(workspace.root / "log", "ab", buffering=0) as file:
+                for ref in sealed:
+                    workspace.move_to(ref)
+                    file.write(b"after %d\n" % len(sealed))
+                    (workspace.root / "own").write_bytes(b"own")
+                sealed.append(workspace.seal())
+                file.write(b"lost")
+            expected = (workspace.root / "log").read_bytes().removesuffix(b"lost")
+            workspace.close()
+            workspace = node.open(self.spec(node, base, epoch=attempt + 2, turn=1)).workspace
+            workspace.begin_turn(1)
+        workspace.move_to(sealed[-1])
+        assert (workspace.root / "log").read_bytes() == expected
+        assert [expected.count(b"after"), files_in(node.blobs, sealed[-1].tree_id)["own"]] == [4, b"own"]
+
     def test_names_of_one_file(self, workspace: Workspace) -> None:
         root = workspace.root
         (root / "d").mkdir()

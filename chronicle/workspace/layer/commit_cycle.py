@@ -194,7 +194,7 @@ class CommitCycle:
         clean = [
             (node.ino, node.data, content)
             for node, content in sealed.contents
-            if node.data is not None and node.data.partial is None
+            if node.data is not None and node.data.partial is None and node.ino not in self._state.names.renumbered
         ]
         self._files.index_clean(clean)
         kept = {ino for ino, _, _ in clean}
@@ -217,11 +217,8 @@ class CommitCycle:
         state = self._state
         for directory, subtree, attrs in sealed.directories:
             for name in directory.changed:
-                child = directory.children.get(name, directory)
-                if child is None:
+                if directory.children.get(name, directory) is None:
                     del directory.children[name]
-                else:
-                    state.names.note_stored(child)
             directory.changed.clear()
             directory.tree, directory.attrs = subtree, attrs
         for node, content in sealed.contents:

@@ -178,6 +178,7 @@ class _Seal:
                 if isinstance(child, DirNode) and child.changed:
                     order.append(child)
         done: dict[DirNode, tuple[BlobId, BlobId | None]] = {}
+        stored_ino = self._layer.names.renumbered.stored
         for directory in reversed(order):
             entries: dict[bytes, bytes | None] = {}
             attributes: dict[bytes, bytes | None] = {}
@@ -192,7 +193,7 @@ class _Seal:
                     subtree, below = done.get(child, (child.tree, child.attrs))
                 entries[name] = tree.encode_entry(self._entry(child, subtree))
                 attributes[name] = oplog.encode_attr(
-                    Attr(child.ino, child.mtime_ns, child.ctime_ns, child.nlink, below)
+                    Attr(stored_ino(child.ino), child.mtime_ns, child.ctime_ns, child.nlink, below)
                 )
             if directory is root:
                 entry = self._entry(root, EMPTY)
@@ -245,8 +246,7 @@ class _Seal:
         layer = self._layer
         changed: dict[int, list[bytes] | None] = {}
         for ino, node in self._linked.items():
-            changed[layer.names.renumbered.stored(ino)] = None
-            changed[ino] = layer.names.all_paths(node)
+            changed[layer.names.renumbered.stored(ino)] = layer.names.all_paths(node)
         for ino in link_map.inodes(self._buffer, layer.commit.links):
             known = layer.names.by_ino.get(layer.names.renumbered.number(ino))
             if known is not None and known.nlink <= 1:

@@ -350,10 +350,6 @@ class Names:
 
     # -- changing -------------------------------------------------------------------------------------------------
 
-    def note_stored(self, node: Node) -> None:
-        """Record that a seal has stored a node under its number."""
-        self.renumbered.remove(node.ino)
-
     def attach(self, directory: DirNode, name: bytes, node: Node) -> None:
         """Add a name to a node. The caller changes link counts."""
         directory.children[name] = node

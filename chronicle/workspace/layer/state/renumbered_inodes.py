@@ -1,9 +1,10 @@
-"""Inodes whose number in this layer differs from the one that the last seal stores for them.
+"""Inodes whose number in this layer differs from the one that seals store for them.
 
 A number that the kernel or a handle knows stays with its inode for as long as they do. When a layer moves to a commit
 in which the same file has another number (`chronicle.workspace.layer.state.names_move`), or in which another file has
-the number, the stored number and the one in use differ until the next seal of the file stores the latter. Until then
-its data file is not entered into the cache index, which the next process would read with the stored numbers.
+the number, the stored number and the one in use differ until the layer is closed. Seals go on to store the former: a
+file that is made again by each attempt of a turn has one number in all of its seals. Its data file is not entered into
+the cache index, which the next process would read with the stored numbers.
 """
 
 from __future__ import annotations
