@@ -271,6 +271,7 @@ class TurnRunner:
             self.state,
             base,
             self._steer_again,
+            self.telemetry,
         )
         scope.open_steps(steps)
         return steps

@@ -25,6 +25,8 @@ __all__ = [
     "NO_TRACER",
     "SEAL_DURATION",
     "SHORT_S",
+    "STEPS",
+    "STEP_DURATION",
     "TOKENS",
     "TURNS",
     "TURN_DURATION",
@@ -114,7 +116,29 @@ MESSAGES_TOLD: Final = Instrument(
     "Messages that committed turns sent to other agents.",
     _OF_AGENT,
 )
-TURN_INSTRUMENTS: Final = (TURNS, TURN_DURATION, SEAL_DURATION, COMMIT_DURATION, TOKENS, MESSAGES_TOLD)
+STEPS: Final = Instrument(
+    "podium_steps_total",
+    "counter",
+    "Steps that ended, by outcome: `ended`, `failed`, or `replayed` (not run, as an earlier attempt had ended it).",
+    (*_OF_AGENT, "outcome"),
+)
+STEP_DURATION: Final = Instrument(
+    "podium_step_duration_seconds",
+    "histogram",
+    "Time of a step that was run and ended, from the call of its function until its result is durable.",
+    _OF_AGENT,
+    _TURN_S,
+)
+TURN_INSTRUMENTS: Final = (
+    TURNS,
+    TURN_DURATION,
+    SEAL_DURATION,
+    COMMIT_DURATION,
+    STEPS,
+    STEP_DURATION,
+    TOKENS,
+    MESSAGES_TOLD,
+)
 """What activations measure."""
 
 

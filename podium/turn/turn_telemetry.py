@@ -13,6 +13,8 @@ from podium.turn.telemetry import (
     COMMIT_DURATION,
     MESSAGES_TOLD,
     SEAL_DURATION,
+    STEP_DURATION,
+    STEPS,
     TOKENS,
     TURN_DURATION,
     TURNS,
@@ -126,6 +128,24 @@ class TurnTelemetry:
             yield
 
     @contextmanager
+    def step(self, name: str, key: str) -> Iterator[None]:
+        """Measure and trace a step that is run. Steps may overlap.
+
+        Args:
+            name: as the agent's code gives it.
+            key: the name and the occurrence.
+        """
+        began_s = self._clock.monotonic_s()
+        try:
+            with self._tracer.span(f"step {name}", {"podium.step.key": key}):
+                yield
+        except BaseException:
+            self._meter.add(STEPS, (*self._labels, "failed"))
+            raise
+        self._meter.add(STEPS, (*self._labels, "ended"))
+        self._meter.observe(STEP_DURATION, self._labels, self._clock.monotonic_s() - began_s)
+
+    @contextmanager
     def _part(self, name: str, histogram: Instrument) -> Iterator[None]:
         began_s = self._clock.monotonic_s()
         with self._tracer.span(name, {}) if self._open else nullcontext():
@@ -152,6 +172,10 @@ class TurnTelemetry:
         """Count what the running turn streamed, whatever becomes of it."""
         if scope.tokens:
             self._meter.add(TOKENS, self._labels, scope.tokens)
+
+    def step_replayed(self) -> None:
+        """Count a step that was not run, because an earlier attempt had ended it."""
+        self._meter.add(STEPS, (*self._labels, "replayed"))
 
     def rolled_back(self, outcome: TurnOutcome, *, counted: bool = True) -> None:
         """Count the running turn as rolled back.

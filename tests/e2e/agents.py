@@ -39,6 +39,8 @@ class Worker(BaseAgent):
             await asyncio.Event().wait()
         while text.startswith("wait for ") and not Path(text.removeprefix("wait for ")).exists():
             await asyncio.sleep(0.05)
+        if text == "step":
+            await ctx.step("double", lambda n: 2 * n, ctx.state.count)
         if text == "print":
             for number in range(1000):
                 print(f"{'a line ' * 5}, said before line {number}")

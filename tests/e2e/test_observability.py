@@ -96,6 +96,7 @@ def test_every_documented_metric_is_exported_after_real_turns(watched: Watched) 
     assert names == set(CATALOGUE)
     watched.send("patient/a", "hello")
     watched.send("patient/a", "tell worker/b")
+    watched.send("patient/a", "step")
     watched.send("patient/a", "fail", check=False)
     committed, parked = ("patient", "default", "message", "committed"), ("patient", "default", "message", "parked")
     wait_until(lambda: watched.value(TURNS, *parked), "the last report of patient/a")
@@ -103,9 +104,10 @@ def test_every_documented_metric_is_exported_after_real_turns(watched: Watched) 
     found = watched.scrape()
     assert {name for name, _ in found} == names
     of_patient = ("patient", "default")
-    assert found[TURNS, committed] == 2
+    assert found[TURNS, committed] == 3
+    assert found["podium_steps_total", (*of_patient, "ended")] == 1
     assert found[TURNS, parked] == 1
-    assert found["podium_messages_admitted_total", of_patient] == 3
+    assert found["podium_messages_admitted_total", of_patient] == 4
     assert found["podium_messages_told_total", of_patient] == 1
     assert found["podium_wakes_total", (*of_patient, "woken")] == 1
     assert found["podium_agents_awake", of_patient] == 1
@@ -114,7 +116,7 @@ def test_every_documented_metric_is_exported_after_real_turns(watched: Watched) 
     turns, wakes = found["podium_turn_duration_seconds", of_patient], found["podium_wake_duration_seconds", of_patient]
     assert isinstance(turns, list)
     assert isinstance(wakes, list)
-    attempts = 2 + 3
+    attempts = 3 + 3
     assert (sum(turns[1:]), sum(wakes[1:])) == (attempts, 1)
     assert turns[0] > 0 < wakes[0]
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from podium.turn.ledger import Ledger
     from podium.turn.ports import Environment
     from podium.turn.steps.effects import StepSink
+    from podium.turn.turn_telemetry import TurnTelemetry
 
 __all__ = ["TurnSteps"]
 
@@ -56,6 +57,7 @@ class TurnSteps:
         stored: the steps that earlier attempts ended.
         base: returns the state's document at the beginning of the turn.
         steer: steers the turn with a message that steered an earlier attempt; returns whether it is still there.
+        telemetry: measures the steps.
     """
 
     def __init__(
@@ -69,6 +71,7 @@ class TurnSteps:
         state: DeltaState,
         base: Callable[[], Awaitable[JsonObject]],
         steer: Callable[[str], Awaitable[bool]],
+        telemetry: TurnTelemetry,
     ) -> None:
         self._address = address
         self._message_id = message_id
@@ -79,6 +82,7 @@ class TurnSteps:
         self._version = type(state)._version  # noqa: SLF001
         self._base = base
         self._steer = steer
+        self._telemetry = telemetry
         self._bodies = [step.body for step in stored]
         self._records = [read_record(body, environment.blobs) for body in self._bodies]
         self._replay = Replay(self._records)
@@ -189,24 +193,13 @@ class TurnSteps:
             raise raised_again(failure)
         if record is not None:
             await repeat_effects(record.effects, sink, self._address)
+            self._telemetry.step_replayed()
             return record.result
         await replay.until_over(key)
         step = self._begin(key, name, hashed)
         try:
-            result = await self._call(step, function, arguments, retry)
-            async with self._ending:  # held until here, so that the program goes on before the next step ends
-                if step.overlaps:
-                    await _let_others_continue()
-                # Not cancelled half-way: what was drained and sealed for the record has to be recorded.
-                ending = asyncio.create_task(self._end(step, result), name=f"end of step {key}")
-                try:
-                    await asyncio.shield(ending)
-                except asyncio.CancelledError:
-                    await asyncio.wait([ending])
-                    if not ending.cancelled():
-                        ending.exception()  # the cancellation is raised instead
-                    raise
-            return result
+            with self._telemetry.step(name, key):
+                return await self._run_to_its_end(step, function, arguments, retry)
         except BaseException as error:
             self._failed.append(failed_step(key, hashed, error))
             raise
@@ -221,6 +214,25 @@ class TurnSteps:
         step = RunningStep(key, name, hashed, now_ms, len(self._unrecorded), overlaps=bool(self._running))
         self._running.append(step)
         return step
+
+    async def _run_to_its_end(
+        self, step: RunningStep, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
+    ) -> Json:
+        """Call the function, and make the step durable."""
+        result = await self._call(step, function, arguments, retry)
+        async with self._ending:  # held until here, so that the program goes on before the next step ends
+            if step.overlaps:
+                await _let_others_continue()
+            # Not cancelled half-way: what was drained and sealed for the record has to be recorded.
+            ending = asyncio.create_task(self._end(step, result), name=f"end of step {step.key}")
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                await asyncio.wait([ending])
+                if not ending.cancelled():
+                    ending.exception()  # the cancellation is raised instead
+                raise
+        return result
 
     async def _call(
         self, step: RunningStep, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None

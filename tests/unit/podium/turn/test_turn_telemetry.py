@@ -17,6 +17,8 @@ from podium.turn.telemetry import (
     COMMIT_DURATION,
     MESSAGES_TOLD,
     SEAL_DURATION,
+    STEP_DURATION,
+    STEPS,
     TOKENS,
     TURN_DURATION,
     TURN_INSTRUMENTS,
@@ -57,6 +59,14 @@ class Working(BaseAgent):
             case "fail":
                 await ctx.send_message("half")
                 raise ValueError("no")
+            case "steps":
+                await ctx.step("double", lambda n: 2 * n, 4)
+                await ctx.step("double", lambda n: 2 * n, 5)
+                if not failed:
+                    failed.append(True)
+                    raise ValueError("after the steps")
+            case "failing step":
+                await ctx.step("divide", lambda n: 1 // n, 0)
             case "hang":
                 await asyncio.Event().wait()
             case "log":
@@ -64,6 +74,7 @@ class Working(BaseAgent):
 
 
 seen: list[dict[str, Any]] = []
+failed: list[bool] = []
 
 
 class Notes:
@@ -120,11 +131,12 @@ async def test_a_committed_turn_is_counted_and_timed_with_its_parts() -> None:
     async with AgentHarness(Working, meter=notes) as agent:
         await agent.send("stream")
         await agent.send("tell")
-    assert notes.turns("message", "committed") == 2
+        await agent.send("steps")
+    assert notes.turns("message", "committed") == 3
     assert notes.turns("init", "committed") == 1
     assert notes.counts[TOKENS.name, *OF_AGENT] == 3
     assert notes.counts[MESSAGES_TOLD.name, *OF_AGENT] == 2
-    assert notes.observed[TURN_DURATION.name] == 3
+    assert notes.observed[TURN_DURATION.name] == sum(notes.counts[key] for key in notes.counts if key[0] == TURNS.name)
     assert notes.observed[SEAL_DURATION.name] >= 3
     assert notes.observed[COMMIT_DURATION.name] >= 3
     used = {name for name, *_ in notes.counts} | set(notes.observed)
@@ -203,6 +215,24 @@ async def test_each_attempt_has_a_span_and_says_why_it_failed() -> None:
     attempts = [attributes for name, _, attributes, _ in notes.spans if name == "process working"]
     assert [attributes["podium.attempt"] for attributes in attempts] == [1, 2]
     assert [attributes["failed"] for attributes in attempts] == [("ValueError", "no")] * 2
+
+
+async def test_steps_are_counted_timed_and_traced_and_replayed_ones_told_apart() -> None:
+    failed.clear()
+    notes = Notes()
+    async with AgentHarness(Working, meter=notes, tracer=notes) as agent:
+        await agent.send("steps")
+        await agent.send("failing step")
+    outcomes = {key[-1]: count for key, count in notes.counts.items() if key[0] == STEPS.name}
+    assert outcomes == {"ended": 2, "replayed": 2, "failed": 2}
+    assert notes.observed[STEP_DURATION.name] == 2
+    steps = [(name, parent, attributes) for name, _, attributes, parent in notes.spans if name.startswith("step ")]
+    assert steps == [
+        ("step double", "process working", {"podium.step.key": "double#1"}),
+        ("step double", "process working", {"podium.step.key": "double#2"}),
+        ("step divide", "process working", {"podium.step.key": "divide#1"}),
+        ("step divide", "process working", {"podium.step.key": "divide#1"}),
+    ]
 
 
 async def test_logs_of_a_turn_carry_agent_epoch_and_turn() -> None:
