@@ -19,6 +19,7 @@ from coordinator.fleet.plan import plan
 from coordinator.fleet.wake_requests import Lull
 from coordinator.fleet.wake_retries import may_pass
 from coordinator.ray.cluster import cause_of, find_actor, lives
+from coordinator.telemetry.instruments import REMINDERS_FIRED
 from podium.address import Address
 from podium.agent_record import find_session
 from podium.errors import HostDied, InvalidAddress
@@ -77,7 +78,7 @@ class Reconciler:
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
         self._lull = Lull(state.clock)
         """When warm hosts are started."""
-        self.reminders = ReminderTask(state.store, state.ids, state.clock, self._poke_or_retry)
+        self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded)
         """Sends the messages of reminders that are due; likewise."""
         self._stopping = False
 
@@ -138,6 +139,11 @@ class Reconciler:
             self._state.retries.forget(address)
         self._state.changed.set()
         return True
+
+    async def _reminded(self, address: Address) -> None:
+        """Count a reminder that fired, and have its agent look for the message."""
+        self._state.totals.recorder.add(REMINDERS_FIRED, (address.agent_type, address.tenant))
+        await self._poke_or_retry(address)
 
     async def _poke_or_retry(self, address: Address) -> None:
         """Poke an agent; later, if its inbox cannot be read now."""

@@ -18,6 +18,7 @@ __all__ = [
     "OUTBOX_LAG",
     "OUTBOX_MESSAGES",
     "PARKED_MESSAGES",
+    "REMINDERS_FIRED",
     "SERIES_DROPPED",
     "SERVICE_UP",
     "WAKES",
@@ -42,6 +43,9 @@ WAKE_DURATION: Final = Instrument(
 )
 MESSAGES_ADMITTED: Final = Instrument(
     "podium_messages_admitted_total", "counter", "Messages of clients that were admitted into inboxes.", _OF_AGENT
+)
+REMINDERS_FIRED: Final = Instrument(
+    "podium_reminders_fired_total", "counter", "Reminders that fired: their messages are in the inboxes.", _OF_AGENT
 )
 SERIES_DROPPED: Final = Instrument(
     "podium_metrics_dropped_total",
@@ -79,6 +83,7 @@ INSTRUMENTS: Final = (
     WAKES,
     WAKE_DURATION,
     MESSAGES_ADMITTED,
+    REMINDERS_FIRED,
     AGENTS_AWAKE,
     AGENTS_ASLEEP,
     HOSTS,

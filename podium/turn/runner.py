@@ -225,7 +225,7 @@ class TurnRunner:
             self._steering = self._permit = self._steps = None
             if steps is not None:
                 await steps.close()
-            self.telemetry.streamed(scope)
+            self.telemetry.streamed(scope.tokens)
         if scope.outbox or scope.changed_reminders:
             self._env.on_sent()
         return CompletedTurn(answer, patch, steered, scope.results)
@@ -340,7 +340,7 @@ class TurnRunner:
         last = commit.events[-1]
         self._snapshots.committed(len(large[last.payload_ref] if last.payload_ref else last.payload or b""), snapshot)
         self._sealed = tree
-        self.telemetry.committed(scope)
+        self.telemetry.committed(len(scope.outbox))
         return patch
 
     # -- a turn that does not -------------------------------------------------------------------------------------

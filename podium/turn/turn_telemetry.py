@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage
     from podium.address import Address
     from podium.events import Cause
-    from podium.turn.scope import TurnScope
     from podium.turn.telemetry import Instrument, Meter, Span, Tracer
 
 __all__ = ["TurnTelemetry", "message_attributes"]
@@ -162,16 +161,20 @@ class TurnTelemetry:
 
     # -- ends -----------------------------------------------------------------------------------------------------
 
-    def committed(self, scope: TurnScope) -> None:
-        """Count the running turn as committed."""
-        self._ended(TurnOutcome.COMMITTED)
-        if scope.outbox:
-            self._meter.add(MESSAGES_TOLD, self._labels, len(scope.outbox))
+    def committed(self, told: int) -> None:
+        """Count the running turn as committed.
 
-    def streamed(self, scope: TurnScope) -> None:
+        Args:
+            told: messages that it sent to other agents.
+        """
+        self._ended(TurnOutcome.COMMITTED)
+        if told:
+            self._meter.add(MESSAGES_TOLD, self._labels, told)
+
+    def streamed(self, tokens: int) -> None:
         """Count what the running turn streamed, whatever becomes of it."""
-        if scope.tokens:
-            self._meter.add(TOKENS, self._labels, scope.tokens)
+        if tokens:
+            self._meter.add(TOKENS, self._labels, tokens)
 
     def step_replayed(self) -> None:
         """Count a step that was not run, because an earlier attempt had ended it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,8 @@ class Worker(BaseAgent):
             await asyncio.Event().wait()
         while text.startswith("wait for ") and not Path(text.removeprefix("wait for ")).exists():
             await asyncio.sleep(0.05)
+        if text == "remind":
+            await ctx.remind("soon", at=datetime.now(UTC) + timedelta(seconds=1), message={"text": "reminded"})
         if text == "step":
             await ctx.step("double", lambda n: 2 * n, ctx.state.count)
         if text == "print":

@@ -97,17 +97,20 @@ def test_every_documented_metric_is_exported_after_real_turns(watched: Watched) 
     watched.send("patient/a", "hello")
     watched.send("patient/a", "tell worker/b")
     watched.send("patient/a", "step")
+    watched.send("patient/a", "remind")
     watched.send("patient/a", "fail", check=False)
     committed, parked = ("patient", "default", "message", "committed"), ("patient", "default", "message", "parked")
     wait_until(lambda: watched.value(TURNS, *parked), "the last report of patient/a")
+    wait_until(lambda: watched.value(TURNS, *committed) == 5, "the turns, that of the reminder included")
     wait_until(lambda: watched.value(TURNS, "worker", "default", "message", "committed"), "worker/b was told")
     found = watched.scrape()
     assert {name for name, _ in found} == names
     of_patient = ("patient", "default")
-    assert found[TURNS, committed] == 3
+    assert found[TURNS, committed] == 5
+    assert found["podium_reminders_fired_total", of_patient] == 1
     assert found["podium_steps_total", (*of_patient, "ended")] == 1
     assert found[TURNS, parked] == 1
-    assert found["podium_messages_admitted_total", of_patient] == 4
+    assert found["podium_messages_admitted_total", of_patient] == 5
     assert found["podium_messages_told_total", of_patient] == 1
     assert found["podium_wakes_total", (*of_patient, "woken")] == 1
     assert found["podium_agents_awake", of_patient] == 1
@@ -116,7 +119,7 @@ def test_every_documented_metric_is_exported_after_real_turns(watched: Watched) 
     turns, wakes = found["podium_turn_duration_seconds", of_patient], found["podium_wake_duration_seconds", of_patient]
     assert isinstance(turns, list)
     assert isinstance(wakes, list)
-    attempts = 3 + 3
+    attempts = 5 + 3
     assert (sum(turns[1:]), sum(wakes[1:])) == (attempts, 1)
     assert turns[0] > 0 < wakes[0]
 
