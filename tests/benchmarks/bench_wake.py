@@ -188,9 +188,9 @@ def _add_dormant(journal: Path) -> None:
     """Add agents that have a state and sleep. They are written in memory: each of them would be synced to disk."""
     ids, clock = IdSource(), SystemClock()
     with tempfile.TemporaryDirectory(prefix="pw-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as directory:
-        there = Path(directory) / journal.name
-        shutil.copy(journal, there)
-        store = SqliteJournalStore(there)
+        for file in journal.parent.glob(f"{journal.name}*"):  # with its checksums
+            shutil.move(file, Path(directory) / file.name)
+        store = SqliteJournalStore(Path(directory) / journal.name)
         for number in range(DORMANT):
             now_ms, name = clock.now_ms(), f"dormant/{number:06d}"
             session = store.ensure_session(name, ids.session(now_ms), ids.branch(now_ms), now_ms)
@@ -202,7 +202,7 @@ def _add_dormant(journal: Path) -> None:
             store.release_lease(session.session_id, lease.epoch)
         store.close()
         for file in Path(directory).iterdir():
-            shutil.copy(file, journal.with_name(file.name))
+            shutil.move(file, journal.with_name(file.name))
 
 
 async def _dormant(base: Path) -> list[Row]:
