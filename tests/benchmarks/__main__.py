@@ -1,9 +1,10 @@
 """Run the benchmarks and print one table: ``python -m tests.benchmarks [NAME ...] [--json]``.
 
-A benchmark is a module ``bench_NAME.py`` here with ``run() -> list[Row]``. Each module runs in a process of its own,
-so that the CPU it pins itself to or the Ray it starts disturbs no other. Every value is a ratio, or is shown beside
-one, taken within one run: the machine is shared, and only ratios can be compared. A missed target is marked, and does
-not fail the run; a benchmark that breaks does.
+A benchmark is a module ``bench_NAME.py`` with ``run() -> list[Row]``, in the folder of the package that it measures;
+beside it are the peers and loads that it is measured with. Each module runs in a process of its own, so that the CPU
+it pins itself to or the Ray it starts disturbs no other. Every value is a ratio, or is shown beside one, taken within
+one run: the machine is shared, and only ratios can be compared. A missed target is marked, and does not fail the run;
+a benchmark that breaks does.
 """
 
 from __future__ import annotations
@@ -51,9 +52,10 @@ class Result(TypedDict):
     error: str
 
 
-def names() -> list[str]:
-    """All benchmarks, sorted."""
-    return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
+def modules() -> dict[str, str]:
+    """The modules of all benchmarks, by their names, sorted."""
+    paths = {path.stem.removeprefix("bench_"): path for path in HERE.glob("*/bench_*.py")}
+    return {name: f"tests.benchmarks.{path.parent.name}.{path.stem}" for name, path in sorted(paths.items())}
 
 
 def met(row: Row) -> bool | None:
@@ -67,7 +69,7 @@ def met(row: Row) -> bool | None:
 
 def run_here(name: str, into: Path) -> None:
     """Run one benchmark in this process and leave its rows as JSON."""
-    rows = importlib.import_module(f"tests.benchmarks.bench_{name}").run()
+    rows = importlib.import_module(modules()[name]).run()
     into.write_text(json.dumps(rows))
 
 
@@ -106,18 +108,19 @@ def show(results: list[Result]) -> None:
 
 def main() -> None:
     """Parse the command line, run, show."""
+    names = list(modules())
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description="Run the benchmarks.")
-    parser.add_argument("name", nargs="*", help=f"which ones (all of: {', '.join(names()) or 'none yet'})")
+    parser.add_argument("name", nargs="*", help=f"which ones (all of: {', '.join(names)})")
     parser.add_argument("--json", action="store_true", help="one JSON array on stdout instead of a table")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if unknown := sorted(set(options.name) - set(names())):
+    if unknown := sorted(set(options.name) - set(names)):
         parser.error(f"no such benchmark: {', '.join(unknown)}")
     if options.into is not None:
         run_here(options.name[0], options.into)
         return
     results = []
-    for name in options.name or names():
+    for name in options.name or names:
         print(f"running {name} ...", file=sys.stderr)
         results.append(run_apart(name))
     if options.json:

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.benchmarks.fuse_sides import (
+from tests.benchmarks.chronicle.fuse_sides import (
     PLACEMENTS,
     Side,
     loopback,

@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.benchmarks.fuse_sides import PLACEMENTS, mounted, open_workspace, place, row, running_zygote
+from tests.benchmarks.chronicle.fuse_sides import PLACEMENTS, mounted, open_workspace, place, row, running_zygote
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """The processes of `bench_gateway`: a scripted service, a gateway over it, and a bare Starlette app with its bytes.
 
-Each is ``python -m tests.benchmarks.gateway_sides SIDE …``, says ``ready`` with what the others need, and ends with its
-standard input.
+Each is ``python -m tests.benchmarks.coordinator.gateway_sides SIDE …``, says ``ready`` with what the others need, and
+ends with its standard input.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ async def _gateway(home_path: str) -> None:
     from chronicle.clock import SystemClock
     from coordinator.access.caller import OpenAccess
     from coordinator.gateway.app import create_app
-    from coordinator.gateway.rules import Rules
-    from coordinator.gateway.serving import server_config
+    from coordinator.gateway.process.serving import server_config
+    from coordinator.gateway.protection.rules import Rules
     from coordinator.home import Home
     from coordinator.operations.agents import HomeAgents
     from coordinator.service.link import ServiceLink

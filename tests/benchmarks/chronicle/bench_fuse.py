@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.fuse.mountpoints.availability import TRANSPORTS, Transport
 from chronicle.fuse.server.client import list_mounts
-from tests.benchmarks.fuse_sides import (
+from tests.benchmarks.chronicle.fuse_sides import (
     PLACEMENTS,
     Side,
     loopback,

@@ -24,7 +24,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.telemetry.recorder import Recorder
 from coordinator.telemetry.tracing import Tracing
 from tests import syncs
-from tests.benchmarks.turn_load import TEXT, Rememberer, Talker, awake, floor, harness, inserts_s, turns_s
+from tests.benchmarks.podium.turn_load import TEXT, Rememberer, Talker, awake, floor, harness, inserts_s, turns_s
 from tests.contract.postgres_server import find_binaries, running_server
 from tests.otlp_receiver import otlp_receiver
 
@@ -138,7 +138,7 @@ def _syncs() -> list[Row]:
     if not syncs.CAN_COUNT:
         return []
     with _home() as directory:
-        counted = int(syncs.said_by(directory, "-m", "tests.benchmarks.turn_load", directory, str(COUNTED)))
+        counted = int(syncs.said_by(directory, "-m", "tests.benchmarks.podium.turn_load", directory, str(COUNTED)))
     name = "syncs to disk for a turn without file changes"
     return [{"name": name, "value": counted / COUNTED, "unit": "", "target": "<= 1", "floor": f"{COUNTED} turns"}]
 

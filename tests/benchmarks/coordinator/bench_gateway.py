@@ -37,7 +37,7 @@ from coordinator.home import Home
 from coordinator.service.link import ServiceLink
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
-from tests.benchmarks.gateway_sides import AGENTS, TOKENS_PER_S, side
+from tests.benchmarks.coordinator.gateway_sides import AGENTS, TOKENS_PER_S, side
 
 if TYPE_CHECKING:
     from tests.benchmarks.__main__ import Row

@@ -4,7 +4,7 @@
 It runs on the same driver and does nothing that a mirror need not do: no history, no hashing, no log. What Chronicle
 costs above it is the price of versioning; what it costs above the native file system is the price of FUSE.
 
-    python -m tests.benchmarks.loopback SOURCE MOUNTPOINT      serves until it is unmounted or gets SIGTERM
+    python -m tests.benchmarks.chronicle.loopback SOURCE MOUNTPOINT      serves until it is unmounted or gets SIGTERM
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ def loopback(source: Path, mountpoint: Path) -> Iterator[Side]:
     """Serve a mirror of a directory."""
     source.mkdir(exist_ok=True)
     mountpoint.mkdir(exist_ok=True)
-    command = [sys.executable, "-m", "tests.benchmarks.loopback", str(source), str(mountpoint)]
+    command = [sys.executable, "-m", "tests.benchmarks.chronicle.loopback", str(source), str(mountpoint)]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()

@@ -26,7 +26,7 @@ from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.records import Draft, Snapshot
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
-from tests.benchmarks.journal_load import NEW_BYTES, TURN_BYTES, Agent, floor, text
+from tests.benchmarks.chronicle.journal_load import NEW_BYTES, TURN_BYTES, Agent, floor, text
 from tests.contract.postgres_server import find_binaries, running_server
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["run"]
 
-ROOT: Final = Path(__file__).parents[2]
+ROOT: Final = Path(__file__).parents[3]
 REPEATS: Final = 5
 TURNS: Final = 400
 BATCH: Final = 50
@@ -116,7 +116,14 @@ def together(count: int, turns: int) -> float:
             pass
         workers = [
             subprocess.Popen(
-                [sys.executable, "-m", "tests.benchmarks.journal_load", path / "journal.db", f"a/{number}", str(turns)],
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.benchmarks.chronicle.journal_load",
+                    path / "journal.db",
+                    f"a/{number}",
+                    str(turns),
+                ],
                 cwd=ROOT,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -23,7 +23,15 @@ from chronicle.repository.repository import Repository
 from chronicle.workspace.api.workspace import open_api_workspace
 from chronicle.workspace.history.commit_reachability import CommitReach
 from chronicle.workspace.port import LayerSpec
-from tests.benchmarks.fuse_sides import PLACEMENTS, blobs_of, mounted, open_workspace, place, row, running_zygote
+from tests.benchmarks.chronicle.fuse_sides import (
+    PLACEMENTS,
+    blobs_of,
+    mounted,
+    open_workspace,
+    place,
+    row,
+    running_zygote,
+)
 
 if TYPE_CHECKING:
     from chronicle.ids import BlobId

@@ -21,7 +21,7 @@ from langgraph.graph import END, START, StateGraph
 from langgraph.graph.message import add_messages
 
 from tests.benchmarks.__main__ import Row
-from tests.benchmarks.turn_load import TEXT, Talker, harness, turns_s
+from tests.benchmarks.podium.turn_load import TEXT, Talker, harness, turns_s
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.repository import Repository
 from chronicle.repository.maintenance import collect_garbage
-from tests.benchmarks.fuse_sides import (
+from tests.benchmarks.chronicle.fuse_sides import (
     PLACEMENTS,
     Side,
     loopback,
