@@ -1,4 +1,4 @@
-"""A stream of frames as server-sent events, and as an ASGI response. It imports no web framework."""
+"""A stream of server-sent events as an ASGI response, with heartbeats. It imports no web framework."""
 
 from __future__ import annotations
 
@@ -6,31 +6,19 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.canonical import encode
+from coordinator.streams.sse import HEADERS, KEEP_ALIVE
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
 
-__all__ = ["StreamResponse", "encode_event", "with_heartbeats"]
+__all__ = ["StreamResponse", "with_heartbeats"]
 
 _HEARTBEAT_S: Final = 15.0
 """Interval of heartbeats, below the idle timeouts of proxies, of which 60 s is the common one."""
-_HEARTBEAT: Final = b": keep-alive\n\n"
 _HEADERS: Final = (
     (b"content-type", b"text/event-stream; charset=utf-8"),
-    (b"cache-control", b"no-store"),
-    (b"x-accel-buffering", b"no"),  # nginx buffers responses otherwise
+    *((name.lower().encode(), value.encode()) for name, value in HEADERS.items()),
 )
-
-
-def encode_event(data: object, event_id: str | None = None) -> bytes:
-    """Return a JSON value as one server-sent event.
-
-    Args:
-        event_id: its ``id`` field; none without one.
-    """
-    prefix = f"id: {event_id}\n".encode() if event_id else b""
-    return prefix + b"data: " + encode(data) + b"\n\n"
 
 
 async def with_heartbeats(chunks: AsyncGenerator[bytes], interval_s: float = _HEARTBEAT_S) -> AsyncGenerator[bytes]:
@@ -42,7 +30,7 @@ async def with_heartbeats(chunks: AsyncGenerator[bytes], interval_s: float = _HE
                 upcoming = asyncio.ensure_future(anext(chunks))
             done, _ = await asyncio.wait((upcoming,), timeout=interval_s)
             if not done:
-                yield _HEARTBEAT
+                yield KEEP_ALIVE
                 continue
             finished, upcoming = upcoming, None
             try:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
-from coordinator.client.asgi import StreamResponse, encode_event, with_heartbeats
+from coordinator.client.asgi import StreamResponse, with_heartbeats
 from coordinator.client.errors import ClientError, MessageCancelled, MessageFailed
 from coordinator.client.results import Answer, read_result
+from coordinator.streams.sse import encode_event
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -168,7 +169,7 @@ class AsyncRun:
 async def _encoded(frames: Frames) -> AsyncGenerator[bytes]:
     async with aclosing(frames):
         async for position, frame in frames:
-            yield encode_event(frame, position)
+            yield encode_event(frame, position or None)
 
 
 def _failure(message_id: str, outcome: str, frame: Mapping[str, Any]) -> MessageFailed:

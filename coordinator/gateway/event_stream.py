@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from starlette.responses import Response
 
-from coordinator.streams.sse import KEEP_ALIVE, OPENING
+from coordinator.streams.sse import HEADERS, KEEP_ALIVE, OPENING
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -23,10 +23,6 @@ __all__ = ["EventReader", "EventStreamResponse", "StreamedEvent"]
 
 _MOST_STALLED_LOOKS: Final = 8
 """Looks after which a client that takes nothing is cut off. It costs little, but what its message said may not."""
-_HEADERS: Final = {
-    "Cache-Control": "no-cache, no-transform",
-    "X-Accel-Buffering": "no",  # nginx would collect the events
-}
 
 
 class StreamedEvent(Protocol):
@@ -83,7 +79,7 @@ class EventStreamResponse(Response):
         self._gone = False
         self.status_code = 200
         self.background = None
-        self.init_headers(_HEADERS)
+        self.init_headers(HEADERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  ASGI
         """Send the stream."""

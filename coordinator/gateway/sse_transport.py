@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from starlette.responses import StreamingResponse
 
 from chronicle.errors import InvalidInput
+from coordinator.streams.sse import HEADERS
 from coordinator.streams.transport import SSEEvent, encode_transport_event
 
 if TYPE_CHECKING:
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["FastAPISseTransport"]
 
 _KEEP_ALIVE_S: Final = 15.0
-_HEADERS: Final = {"Cache-Control": "no-cache, no-transform", "X-Accel-Buffering": "no"}
 
 
 class FastAPISseTransport:
@@ -65,7 +65,7 @@ class FastAPISseTransport:
 
     def response(self) -> StreamingResponse:
         """Return the response with the events."""
-        return StreamingResponse(self._bytes(), media_type="text/event-stream", headers=_HEADERS)
+        return StreamingResponse(self._bytes(), media_type="text/event-stream", headers=HEADERS)
 
     async def _bytes(self) -> AsyncGenerator[bytes]:
         events = self.receive()

@@ -14,8 +14,13 @@ import orjson
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["KEEP_ALIVE", "OPENING", "encode_event"]
+__all__ = ["HEADERS", "KEEP_ALIVE", "OPENING", "encode_event"]
 
+HEADERS: Final[Mapping[str, str]] = {
+    "Cache-Control": "no-cache, no-transform",
+    "X-Accel-Buffering": "no",  # nginx would collect the events
+}
+"""Headers of the response of a stream, beside its content type, ``text/event-stream``."""
 OPENING: Final = b"retry: 1000\n"
 """The begin of each stream, and of its first event: clients that lose it wait one second before they connect again."""
 KEEP_ALIVE: Final = b": keep-alive\n"

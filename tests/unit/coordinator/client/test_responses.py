@@ -16,7 +16,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from coordinator.client import AsyncPodium
-from coordinator.client.asgi import StreamResponse, encode_event, with_heartbeats
+from coordinator.client.asgi import StreamResponse, with_heartbeats
+from coordinator.streams.sse import KEEP_ALIVE, encode_event
 from coordinator.testing import (
     ScriptedRequest,
     ScriptedResponse,
@@ -98,7 +99,7 @@ async def test_a_reader_that_leaves_ends_the_stream_from_the_gateway() -> None:
 
 async def test_a_stream_that_fails_breaks_the_response_off() -> None:
     async def failing(after: str) -> AsyncIterator[bytes]:
-        yield encode_event({"after": after})
+        yield encode_event({"after": after}, None)
         raise ValueError("gone")
 
     sent: list[dict[str, object]] = []
@@ -131,10 +132,10 @@ async def test_heartbeats_fill_the_gaps_and_lose_nothing() -> None:
 
     chunks = with_heartbeats(slow(), interval_s=0.01)  # type: ignore[arg-type]  # it is a generator
     assert await anext(chunks) == b"a"
-    assert await anext(chunks) == b": keep-alive\n\n"
+    assert await anext(chunks) == KEEP_ALIVE
     gate.set()
     while (chunk := await anext(chunks)) != b"b":
-        assert chunk == b": keep-alive\n\n"
-    assert await anext(chunks) == b": keep-alive\n\n"
+        assert chunk == KEEP_ALIVE
+    assert await anext(chunks) == KEEP_ALIVE
     await chunks.aclose()
     assert closed.is_set()
