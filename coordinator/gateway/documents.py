@@ -53,6 +53,9 @@ class ErrorDetail(BaseModel):
     type: Literal[*_TYPES]  # type: ignore[valid-type]  # the values of a table
     code: str = Field(description="Stable, for programs.")
     param: str | None = Field(description="The parameter or field; null if the error is not about one.")
+    message_id: str | None = Field(
+        default=None, description="The message that failed, or that is in the inbox though the request failed."
+    )
 
 
 class ErrorBody(BaseModel):

@@ -1,7 +1,7 @@
 """The responses of errors, by the table of `coordinator.operations.problems`.
 
 The body of every error is ``{"error": {"message", "type", "code", "param"}}``, and ``message_id`` where the error is
-that of a message.
+that of a message, or the request had admitted one before it failed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
     from starlette.requests import Request
 
-__all__ = ["ApiError", "add_handlers", "error_response"]
+__all__ = ["ApiError", "add_handlers", "error_response", "mark_admitted"]
 
 _log = logging.getLogger(__name__)
 
@@ -72,6 +72,11 @@ def error_response(
     return JSONResponse({"error": described}, problem.status, sent)
 
 
+def mark_admitted(request: Request, message_id: str) -> None:
+    """Have an error of a request name the message that it admitted: the message is handled nevertheless."""
+    request.state.message_id = message_id
+
+
 def add_handlers(app: FastAPI) -> None:
     """Have an application answer all errors in the one shape."""
     for kind in (*ERRORS, ApiError):
@@ -88,7 +93,8 @@ async def _known(request: Request, error: Exception) -> Response:
         return await _bug(request, error)
     if problem.status == 500:
         return _hidden(request, error, problem.code)
-    return error_response(problem, str(error), getattr(error, "param", None), more=more_of(error))
+    more = {**_admitted(request), **more_of(error)}
+    return error_response(problem, str(error), getattr(error, "param", None), more=more)
 
 
 async def _left(_: Request, __: Exception) -> Response:
@@ -104,7 +110,13 @@ def _hidden(request: Request, error: Exception, code: str) -> Response:
     """Answer an error whose text is for the log alone; the answer names the line of the log."""
     error_id = f"err_{secrets.token_hex(8)}"
     _log.error("%s: %s %s failed", error_id, request.method, request.url.path, exc_info=error)
-    return error_response(Problem(500, code), f"an unexpected error; the gateway's log has it as {error_id}")
+    message = f"an unexpected error; the gateway's log has it as {error_id}"
+    return error_response(Problem(500, code), message, more=_admitted(request))
+
+
+def _admitted(request: Request) -> dict[str, str]:
+    message_id = getattr(request.state, "message_id", None)
+    return {} if message_id is None else {"message_id": message_id}
 
 
 async def _http(request: Request, error: Exception) -> Response:

@@ -12,6 +12,7 @@ from coordinator.gateway.bodies import MessageBody, RetryBody
 from coordinator.gateway.dependencies import Agents, Cursor, Limit, MessageId, Reading, Streams, Writing
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, resumed_stream, sent_stream
 from coordinator.operations.objects import Answer, InboxPage, MessageObject, Receipt
 
@@ -65,11 +66,12 @@ async def send_message(
     receipt = await agents.send(
         address, body.message, idempotency_key=idempotency_key, when_busy=body.when_busy, trace=traceparent
     )
+    message_id = receipt["message_id"]
+    mark_admitted(request, message_id)
     if _responds_async(prefer):
         return JSONResponse(receipt, 202, {"Preference-Applied": "respond-async"})
     if asks_for_stream:
         return sent_stream(streams, agents, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
-    message_id = receipt["message_id"]
     try:
         return await while_connected(request, agents.answer(address, message_id))
     except ClientDisconnect:

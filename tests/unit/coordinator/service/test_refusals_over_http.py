@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import pytest
 
 from coordinator.access.caller import OpenAccess
 from coordinator.access.quotas import Quota
@@ -13,15 +14,15 @@ from coordinator.access.stored_quotas import store_quotas
 from coordinator.gateway.app import create_app
 from coordinator.operations.agents import HomeAgents
 from coordinator.streams.home_streams import HomeStreams
+from podium.errors import AgentLoadError
 from tests.unit.coordinator.service.served import HELLO, Agents, client_of, serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import pytest
+    from collections.abc import AsyncGenerator, AsyncIterator
 
     from coordinator.home import Home
     from coordinator.service.client import ServiceClient
+    from podium.turn.stream import Frame
 
 
 class Link:
@@ -100,4 +101,30 @@ async def test_a_bug_of_the_service_is_hidden(home: Home, caplog: pytest.LogCapt
     assert error["type"] == "api_error"
     assert "secret" not in error["message"]
     assert "a secret of the service" in caplog.text
+    caplog.clear()
+
+
+@pytest.mark.parametrize(
+    ("failure", "status", "code"),
+    [
+        (AgentLoadError("its module is missing"), 502, "agent_load_error"),
+        (TimeoutError(), 504, "timeout"),
+        (KeyError("a bug"), 500, "refused"),
+    ],
+)
+async def test_an_error_after_the_message_was_admitted_names_it(
+    home: Home, failure: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Asleep(Agents):
+        async def deliver(self, *_: object) -> AsyncGenerator[Frame, None]:  # type: ignore[override]
+            raise failure
+            yield {}
+
+    path = "/v1/agents/hello/a"
+    async with gateway(home, Asleep()) as http:
+        error = refused(await http.post(f"{path}/messages", json={"message": {"text": "hi"}}), status)
+        (waiting,) = (await http.get(f"{path}/inbox")).json()["items"]
+        assert (error["code"], error["message_id"]) == (code, waiting["message_id"])
+        before = refused(await http.post("/v1/agents/unknown/a/messages", json={"message": {"text": "hi"}}), 404)
+        assert "message_id" not in before
     caplog.clear()
