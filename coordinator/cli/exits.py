@@ -109,7 +109,7 @@ EXITS: Final = ExitTable(
         podium.HomeTooNew: ExitCode.HOME_TOO_NEW,
         chronicle.InboxFull: ExitCode.CONFLICT,
         BrokenPipeError: ExitCode.BROKEN_PIPE,
-        "coordinator.gateway.listener.PortTaken": ExitCode.PORT_TAKEN,
+        "coordinator.gateway.process.listener.PortTaken": ExitCode.PORT_TAKEN,
         "coordinator.gateway_record.GatewayRuns": ExitCode.GATEWAY_RUNS,
         "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,  # its module imports asyncio
         "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,

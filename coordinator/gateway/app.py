@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final
 
 from fastapi import FastAPI
 
-from coordinator.gateway.body_limit import BodyLimit
 from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
+from coordinator.gateway.protection.body_limit import BodyLimit
 from coordinator.gateway.routes import agents as agent_routes
 from coordinator.gateway.routes import (
     artifacts,

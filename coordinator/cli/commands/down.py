@@ -22,7 +22,7 @@ def down(
     import asyncio  # noqa: PLC0415  slow to import, and --help needs none
 
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
-    from coordinator.gateway.ending import end_all  # noqa: PLC0415
+    from coordinator.gateway.process.ending import end_all  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
 
     with Progress() as progress:

@@ -22,7 +22,7 @@ from coordinator.cli.options import (
 from coordinator.cli.terminal import warn
 
 if TYPE_CHECKING:
-    from coordinator.gateway.rules import Rules
+    from coordinator.gateway.protection.rules import Rules
     from coordinator.home import Home
     from coordinator.registry.project import Project
 
@@ -113,7 +113,7 @@ class _Reach:
             InvalidInput: an option cannot be used.
         """
         from chronicle.errors import InvalidInput  # noqa: PLC0415
-        from coordinator.gateway.rules import read_rules  # noqa: PLC0415
+        from coordinator.gateway.protection.rules import read_rules  # noqa: PLC0415
         from coordinator.settings import read_settings  # noqa: PLC0415
 
         if self.no_auth and "*" in self.allowed_hosts:
@@ -160,9 +160,9 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from coordinator.access.quotas import Quota  # noqa: PLC0415
     from coordinator.access.stored_quotas import store_quotas  # noqa: PLC0415
-    from coordinator.gateway.home_access import HomeAccess  # noqa: PLC0415
-    from coordinator.gateway.listener import is_loopback, listen, url_of  # noqa: PLC0415
-    from coordinator.gateway.process import Gateway  # noqa: PLC0415
+    from coordinator.gateway.process.gateway import Gateway  # noqa: PLC0415
+    from coordinator.gateway.process.home_access import HomeAccess  # noqa: PLC0415
+    from coordinator.gateway.process.listener import is_loopback, listen, url_of  # noqa: PLC0415
     from coordinator.gateway_record import gateway_lock  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
@@ -213,7 +213,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
 def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool, json: bool) -> None:
     """Serve in a process of its own, in a session of its own; return when it is ready."""
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
-    from coordinator.gateway.detached import start_detached  # noqa: PLC0415
+    from coordinator.gateway.process.detached import start_detached  # noqa: PLC0415
 
     arguments = ["up", *reach.arguments(), "--project", str(project.file), "--home", str(home.path)]
     arguments += ["--reload"] if reload else []

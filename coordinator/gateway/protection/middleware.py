@@ -16,14 +16,14 @@ from starlette.middleware.cors import CORSMiddleware
 
 from coordinator.access.rates import Rates
 from coordinator.gateway.errors import error_response
-from coordinator.gateway.rules import is_loopback_name
+from coordinator.gateway.protection.rules import is_loopback_name
 from coordinator.operations.problems import Problem
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from chronicle.clock import Clock
-    from coordinator.gateway.rules import Rules
+    from coordinator.gateway.protection.rules import Rules
 
 __all__ = ["Protection"]
 

@@ -21,8 +21,8 @@ import uvicorn
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError
 from coordinator.gateway.app import create_app
-from coordinator.gateway.listener import url_of
-from coordinator.gateway.serving import server_config
+from coordinator.gateway.process.listener import url_of
+from coordinator.gateway.process.serving import server_config
 from coordinator.gateway_record import GatewayRecord, write_record
 from coordinator.operations.agents import HomeAgents
 from coordinator.registry.project import load_project
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from coordinator.gateway.home_access import HomeAccess
-    from coordinator.gateway.rules import Rules
+    from coordinator.gateway.process.home_access import HomeAccess
+    from coordinator.gateway.protection.rules import Rules
     from coordinator.home import Home
     from coordinator.registry.registry import Registry
     from coordinator.registry.reloading import Reloaded

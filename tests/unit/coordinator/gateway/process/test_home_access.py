@@ -13,7 +13,7 @@ from chronicle.ids import IdSource
 from coordinator.access.caller import ANYONE, Scope, UnknownKey
 from coordinator.access.key_store import KeyStore
 from coordinator.access.local_key import read_local_key
-from coordinator.gateway.home_access import HomeAccess
+from coordinator.gateway.process.home_access import HomeAccess
 from coordinator.home import Home
 
 if TYPE_CHECKING:

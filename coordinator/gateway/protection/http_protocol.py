@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from coordinator.gateway.rules import is_loopback_name
+from coordinator.gateway.protection.rules import is_loopback_name
 
 if TYPE_CHECKING:
     import asyncio
 
-    from coordinator.gateway.rules import Rules
+    from coordinator.gateway.protection.rules import Rules
 
 __all__ = ["guarded_protocol"]
 

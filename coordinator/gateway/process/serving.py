@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from chronicle.errors import InvalidInput
-from coordinator.gateway.http_protocol import guarded_protocol
-from coordinator.gateway.protection import Protection
+from coordinator.gateway.protection.http_protocol import guarded_protocol
+from coordinator.gateway.protection.middleware import Protection
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from chronicle.clock import Clock
-    from coordinator.gateway.rules import Rules, Tls
+    from coordinator.gateway.protection.rules import Rules, Tls
 
 __all__ = ["server_config"]
 

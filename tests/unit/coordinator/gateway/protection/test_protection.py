@@ -18,11 +18,11 @@ from starlette.responses import StreamingResponse
 
 from chronicle.clock import ManualClock, SystemClock
 from chronicle.errors import InvalidInput
-from coordinator.gateway.body_limit import BodyLimit
 from coordinator.gateway.errors import add_handlers
-from coordinator.gateway.protection import Protection
-from coordinator.gateway.rules import Rules, is_loopback_name, read_rules
-from coordinator.gateway.serving import server_config
+from coordinator.gateway.process.serving import server_config
+from coordinator.gateway.protection.body_limit import BodyLimit
+from coordinator.gateway.protection.middleware import Protection
+from coordinator.gateway.protection.rules import Rules, is_loopback_name, read_rules
 from tests.waiting import until
 
 if TYPE_CHECKING:
