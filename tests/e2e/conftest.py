@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+AGENTS = Path(__file__).parent / "agents"
 HELLO = f"{EXAMPLES / 'hello.py'}:HelloAgent"
 TIMEOUT_S = 120
 

@@ -7,15 +7,14 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from coordinator.cli.exits import ExitCode
+from tests.e2e.conftest import TIMEOUT_S, command, kill_everything, mounts_of, wait_for_end
+from tests.e2e.test_end_to_end import PATIENT, WORKER
 from tests.waiting import wait_until
-
-from .conftest import TIMEOUT_S, command, kill_everything, mounts_of, wait_for_end
-from .test_end_to_end import PATIENT, WORKER
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
 
 def test_branches_of_an_agent(podium: Podium, tmp_path: Path) -> None:

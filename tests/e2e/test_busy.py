@@ -13,19 +13,18 @@ import pytest
 
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
 from podium.turn.busy import BusyPolicy
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, text_of
 from tests.waiting import until
-
-from .conftest import TIMEOUT_S, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
 # The service outlives the client that started it, and is meant to.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Popen.__del__:pytest.PytestUnraisableExceptionWarning")
 
-FILE = str(Path(__file__).parent / "steered.py")
+FILE = str(AGENTS / "steered.py")
 STEERED = AgentRef(FILE, "Steered", "steered")
 Frames = list[dict[str, Any]]
 

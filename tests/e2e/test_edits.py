@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordinator.cli.exits import ExitCode
+from tests.e2e.conftest import text_of
 from tests.waiting import wait_until
-
-from .conftest import text_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from .conftest import Chat, Podium
+    from tests.e2e.conftest import Chat, Podium
 
 AGENT = """
 import os, time

@@ -13,18 +13,17 @@ import jsonpatch
 import pytest
 
 from coordinator.home import Home
+from tests.e2e.conftest import AGENTS, HELLO, SharedService, kill_everything, mounts_of, places_of, text_of
 from tests.waiting import wait_until
-
-from .conftest import HELLO, SharedService, kill_everything, mounts_of, places_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
-AGENTS = Path(__file__).parent / "agents.py"
-WORKER = f"{AGENTS}:Worker"
-PATIENT = f"{AGENTS}:Patient"
+FILE = AGENTS / "plain.py"
+WORKER = f"{FILE}:Worker"
+PATIENT = f"{FILE}:Patient"
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +222,7 @@ def test_agents_talk_to_each_other(served: Podium) -> None:
 
 def test_edited_code_runs_at_the_next_wake(served: Podium, tmp_path: Path) -> None:
     file = tmp_path / "edited.py"
-    source = AGENTS.read_text()
+    source = FILE.read_text()
     file.write_text(source)
     chat = served.chat(f"{file}:Worker", "x")
     assert text_of(chat.say("one")).split()[1] == "1"

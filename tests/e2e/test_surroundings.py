@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
 AGENT = """
 import os

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import signal
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordinator.cli.exits import ExitCode
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, command
 from tests.terminal import CTRL_C, CTRL_D, TerminalProcess
 
-from .conftest import TIMEOUT_S, command
-
 if TYPE_CHECKING:
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
-PATIENT = f"{Path(__file__).parent / 'agents.py'}:Patient"
+PATIENT = f"{AGENTS / 'plain.py'}:Patient"
 
 
 def test_a_chat_on_a_terminal(podium: Podium) -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from .conftest import HELLO, processes_of
+from tests.e2e.conftest import HELLO, processes_of
 
 if TYPE_CHECKING:
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
 UNUSED = ("/dashboard/dashboard.py", "/autoscaler/_private/monitor.py", "/_private/log_monitor.py")
 """Of the programs that ``ray.init`` starts, those that Podium has no use for."""

@@ -13,11 +13,17 @@ import socket
 import ssl
 import subprocess
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from coordinator.cli.exits import ExitCode
 from coordinator.gateway_record import gateway_runs, read_record
@@ -25,14 +31,12 @@ from coordinator.home import Home
 from coordinator.service.client import ServiceError
 from coordinator.service.link import ServiceLink
 from podium.address import Address
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, command, fresh_home, processes_of, runs
 from tests.waiting import INTERVAL_S, until, wait_until
-
-from .conftest import TIMEOUT_S, Podium, command, fresh_home, processes_of, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-HERE = Path(__file__).parent
 DAEMON = "coordinator.service.daemon"
 
 
@@ -93,9 +97,9 @@ class Served:
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
     project = tmp_path / "podium.toml"
-    for name in ("agents.py", "troubled.py"):
-        shutil.copy(HERE / name, tmp_path)
-    project.write_text('agents = ["agents.py:Patient", "troubled.py:Troubled"]\n')
+    for name in ("plain.py", "troubled.py"):
+        shutil.copy(AGENTS / name, tmp_path)
+    project.write_text('agents = ["plain.py:Patient", "troubled.py:Troubled"]\n')
     with fresh_home({"PODIUM_STOP_TIMEOUT_S": "5"}) as podium:
         served = Served(podium, project)
         try:
@@ -129,7 +133,7 @@ def test_up_serves_until_down_and_only_once(served: Served) -> None:
         assert f"is served already, at {first['url']}; podium down ends it" in second.stderr
         assert second.stdout == ""
     service = served.service
-    assert "patient/a" in served.podium("run", f"{HERE / 'agents.py'}:Patient", "--key", "a", "-m", "hi").stderr
+    assert "patient/a" in served.podium("run", f"{AGENTS / 'plain.py'}:Patient", "--key", "a", "-m", "hi").stderr
     assert served.service == service, "the service ended with its last client, though it is pinned"
     assert served.podium.json("down") == {"gateway": True, "service": True}
     assert_nothing_runs(served)
@@ -153,10 +157,10 @@ def test_a_port_that_is_taken_and_a_host_of_others_are_refused_before_anything_s
 
 
 def test_a_project_whose_agents_do_not_load_is_refused_and_leaves_nothing(served: Served) -> None:
-    served.project.write_text('agents = ["agents.py:NotAnAgent"]\n')
+    served.project.write_text('agents = ["plain.py:NotAnAgent"]\n')
     refused = served.up("--port", "0", check=False)
     assert refused.returncode == ExitCode.NOT_AN_AGENT
-    assert "agents[0] = 'agents.py:NotAnAgent'" in refused.stderr
+    assert "agents[0] = 'plain.py:NotAnAgent'" in refused.stderr
     wait_until(lambda: not processes_of(served.podium), "the service was pinned")
     assert_nothing_runs(served)
 
@@ -372,27 +376,28 @@ def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(served: Serve
         assert {file.name for file in there if secret.encode() in file.read_bytes()} <= {"local.key"}
 
 
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="makes a certificate with openssl")
+def write_certificate(certificate: Path, key: Path) -> None:
+    """Write a certificate of localhost that is signed with its own key."""
+    private = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now, day = datetime.now(UTC), timedelta(days=1)
+    signed = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - day)
+        .not_valid_after(now + day)
+        .sign(private, hashes.SHA256())
+    )
+    certificate.write_bytes(signed.public_bytes(Encoding.PEM))
+    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
 def test_it_serves_over_tls(served: Served, tmp_path: Path) -> None:
     files = tmp_path / "cert.pem", tmp_path / "key.pem"
-    command_ = [
-        "openssl",
-        "req",
-        "-x509",
-        "-newkey",
-        "ec",
-        "-pkeyopt",
-        "ec_paramgen_curve:P-256",
-        "-nodes",
-        "-days",
-        "2",
-    ]
-    subprocess.run(
-        [*command_, "-days", "2", "-subj", "/CN=localhost", "-out", str(files[0]), "-keyout", str(files[1])],
-        check=True,
-        capture_output=True,
-        timeout=TIMEOUT_S,
-    )
+    write_certificate(*files)
     url = served.begin("--tls-cert", str(files[0]), "--tls-key", str(files[1]), "--no-auth")["url"]
     assert url.startswith("https://127.0.0.1:")
     assert ask(url, "/v1/agents") == (200, {"items": [], "next_cursor": None})

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from .conftest import TIMEOUT_S, fresh_home
+from tests.e2e.conftest import TIMEOUT_S, fresh_home
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,16 +16,14 @@ from coordinator.service.client import ServiceRefused
 from coordinator.service.connecting import attach
 from podium.address import Address
 from podium.agent_record import read_agent
+from tests.e2e.conftest import HELLO
 from tests.waiting import until
-
-from .conftest import HELLO
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from coordinator.service.client import ServiceClient
-
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
 BOSS = """
 import os
@@ -191,7 +189,7 @@ def test_run_gives_an_agent_what_its_project_has(podium: Podium, project: Path) 
 def test_a_new_project_runs(podium: Podium, tmp_path: Path) -> None:
     import subprocess
 
-    from .conftest import TIMEOUT_S, command
+    from tests.e2e.conftest import TIMEOUT_S, command
 
     def call(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in podium.environment.items() if name != "PODIUM_HOME"}

@@ -18,19 +18,18 @@ from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceError
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, client_of, command, kill_at_once, processes_of
 from tests.waiting import until, wait_until
-
-from .conftest import TIMEOUT_S, client_of, command, kill_at_once, processes_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
 # The service outlives the client that started it, and is meant to.
 pytestmark = pytest.mark.filterwarnings("ignore:.*Popen.__del__:pytest.PytestUnraisableExceptionWarning")
 
-FILE = str(Path(__file__).parent / "troubled.py")
+FILE = str(AGENTS / "troubled.py")
 TROUBLED = AgentRef(FILE, "Troubled", "troubled")
 SLEEPY = AgentRef(FILE, "Sleepy", "sleepy")
 

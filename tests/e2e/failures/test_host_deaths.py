@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordinator.cli.exits import ExitCode
+from tests.e2e.conftest import AGENTS
 
 if TYPE_CHECKING:
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
-AGENT = f"{Path(__file__).parent / 'deaths.py'}:Deaths"
+AGENT = f"{AGENTS / 'deaths.py'}:Deaths"
 LOST = "HostLost: its process ended before the turn was committed"
 KERNEL_TELLS = tuple(int(part) for part in os.uname().release.split("-")[0].split(".")[:2]) >= (6, 15)
 """Whether the kernel tells the exit status of a process that is no child."""
@@ -40,7 +41,7 @@ def test_each_failed_try_says_how_the_process_ended(served: Podium) -> None:
 def test_a_process_that_dies_while_it_imports_says_how(served: Podium, tmp_path: Path) -> None:
     file = tmp_path / "leaves.py"
     text = "import os\nif not os.environ['AGENT_WORKSPACE'].count('podium-inspect-'):\n    os._exit(7)\n"
-    file.write_text(text + (Path(__file__).parent / "deaths.py").read_text().replace("from __future__", "# from"))
+    file.write_text(text + (AGENTS / "deaths.py").read_text().replace("from __future__", "# from"))
     failed = served("run", f"{file}:Deaths", "--message", "hi", check=False)
     assert failed.returncode == ExitCode.UNAVAILABLE
     hosts_log = served.home / "logs" / "hosts.log"

@@ -17,13 +17,11 @@ import pytest
 from coordinator.client.sse_parser import SseParser
 from coordinator.gateway_record import gateway_runs
 from coordinator.home import Home
+from tests.e2e.conftest import AGENTS, Podium, fresh_home, kill_at_once, processes_of
 from tests.unit.coordinator.streams.stories import Reader
 from tests.waiting import DEADLINE_S, INTERVAL_S, until, wait_until
 
-from .conftest import Podium, fresh_home, kill_at_once, processes_of
-
-HERE = Path(__file__).parent
-AGENTS = ("a", "b")
+KEYS = ("a", "b")
 STREAMS = 50
 DAEMON = "coordinator.service.daemon"
 HOSTS = "ray::HostActor"
@@ -67,8 +65,8 @@ class Client:
 
 @pytest.fixture
 def podium(tmp_path: Path) -> Iterator[Podium]:
-    shutil.copy(HERE / "agents.py", tmp_path)
-    (tmp_path / "podium.toml").write_text('agents = ["agents.py:Patient"]\n')
+    shutil.copy(AGENTS / "plain.py", tmp_path)
+    (tmp_path / "podium.toml").write_text('agents = ["plain.py:Patient"]\n')
     with fresh_home({"PODIUM_STOP_TIMEOUT_S": "5"}) as podium:
         try:
             yield podium
@@ -89,7 +87,7 @@ async def test_clients_of_killed_hosts_services_and_gateways_end_right(podium: P
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(timeout=DEADLINE_S, limits=limits) as http:
         paths = []
-        for key in AGENTS:
+        for key in KEYS:
             answer = await http.post(
                 f"{url}/v1/agents/patient/{key}/messages",
                 json={"message": {"text": f"wait for {gate}"}},
@@ -121,7 +119,7 @@ async def test_clients_of_killed_hosts_services_and_gateways_end_right(podium: P
         assert client.last["outcome"] == "committed"
         assert len(client.got.attempts) >= 3
         assert len(set(client.got.once)) == len(client.got.once), "something came twice"
-    for number in range(len(AGENTS)):
-        texts = {"".join(list(client.got.attempts.values())[-1].values()) for client in clients[number :: len(AGENTS)]}
+    for number in range(len(KEYS)):
+        texts = {"".join(list(client.got.attempts.values())[-1].values()) for client in clients[number :: len(KEYS)]}
         assert len(texts) == 1, "all read the same"
         assert texts.pop().endswith(" 1"), "the turn that was committed, in full"

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from tests.benchmarks.fuse_sides import open_workspace, row, running_zygote
+from tests.benchmarks.chronicle.fuse_sides import open_workspace, row, running_zygote
 
 if TYPE_CHECKING:
     from collections.abc import Callable

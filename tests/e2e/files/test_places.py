@@ -12,15 +12,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.cli.exits import ExitCode
-
-from .conftest import kill_everything, places_of, runs
+from tests.e2e.conftest import AGENTS, kill_everything, places_of, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from .conftest import Chat, Podium
+    from tests.e2e.conftest import Chat, Podium
 
-PLACED = f"{Path(__file__).with_name('places.py')}:Placed"
+PLACED = f"{AGENTS / 'places.py'}:Placed"
 PATH_LIMIT = 40
 """Of a workspace's path: a `#!` line may have 127 bytes, and a socket's path 107."""
 

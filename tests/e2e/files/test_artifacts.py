@@ -9,13 +9,13 @@ import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .conftest import TIMEOUT_S, command
-from .handing import PICTURE_BYTES
+from tests.e2e.agents.handing import PICTURE_BYTES
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, command
 
 if TYPE_CHECKING:
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
-HANDING = f"{Path(__file__).parent / 'handing.py'}:Handing"
+HANDING = f"{AGENTS / 'handing.py'}:Handing"
 NAMES = ["note.md", "picture.png", "draft.png"]
 
 

@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -17,18 +16,16 @@ import pytest
 
 from coordinator.telemetry.exposition import parsed
 from coordinator.telemetry.instruments import CATALOGUE
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, command, fresh_home, processes_of, runs
 from tests.otlp_receiver import OtlpReceiver, ReceivedSpan, otlp_receiver
 from tests.terminal import CTRL_C, TerminalProcess
 from tests.waiting import wait_until
-
-from .conftest import TIMEOUT_S, Podium, command, fresh_home, processes_of, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coordinator.telemetry.recorder import Series, Value
 
-HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 TURNS = "podium_turns_total"
 
@@ -68,8 +65,8 @@ def receiver() -> Iterator[OtlpReceiver]:
 @pytest.fixture(scope="module")
 def watched(tmp_path_factory: pytest.TempPathFactory, receiver: OtlpReceiver) -> Iterator[Watched]:
     project = tmp_path_factory.mktemp("project")
-    shutil.copy(HERE / "agents.py", project)
-    (project / "podium.toml").write_text('agents = ["agents.py:Worker", "agents.py:Patient"]\n')
+    shutil.copy(AGENTS / "plain.py", project)
+    (project / "podium.toml").write_text('agents = ["plain.py:Worker", "plain.py:Patient"]\n')
     surroundings = {
         "PODIUM_METRICS_INTERVAL_S": "0.05",
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordinator.filesystem import AgentFileSystem
+from tests.e2e.conftest import AGENTS
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Podium
 
-HOARDER = f"{Path(__file__).with_name('agents.py')}:Hoarder"
+HOARDER = f"{AGENTS / 'plain.py'}:Hoarder"
 
 
 def test_an_agent_meets_its_quota_and_its_files_are_read_meanwhile(served: Podium) -> None:
