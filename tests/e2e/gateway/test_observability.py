@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from coordinator.telemetry.recorder import Series, Value
 
-DOCS = HERE.parents[1] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 TURNS = "podium_turns_total"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from podium.errors import AgentLoadError
 from tests.unit.coordinator.service.served import HELLO, Agents, client_of, serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncIterator
 
     from coordinator.home import Home
     from coordinator.service.client import ServiceClient
@@ -115,13 +116,12 @@ async def test_a_bug_of_the_service_is_hidden(home: Home, caplog: pytest.LogCapt
 async def test_an_error_after_the_message_was_admitted_names_it(
     home: Home, failure: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    class Asleep(Agents):
-        async def deliver(self, *_: object) -> AsyncGenerator[Frame, None]:  # type: ignore[override]
-            raise failure
-            yield {}
-
+    agents = Agents()
+    failures: asyncio.Queue[Frame | Exception] = asyncio.Queue()
+    failures.put_nowait(failure)
+    agents.said.default_factory = lambda: failures  # of whatever message comes
     path = "/v1/agents/hello/a"
-    async with gateway(home, Asleep()) as http:
+    async with gateway(home, agents) as http:
         error = refused(await http.post(f"{path}/messages", json={"message": {"text": "hi"}}), status)
         (waiting,) = (await http.get(f"{path}/inbox")).json()["items"]
         assert (error["code"], error["message_id"]) == (code, waiting["message_id"])
