@@ -47,6 +47,7 @@ __all__ = [
     "Retried",
     "Rewound",
     "StateObject",
+    "StepObject",
     "SymlinkObject",
     "Verification",
     "WhyObject",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,10 +18,13 @@ from podium.errors import AgentLoadError
 from tests.unit.coordinator.service.served import HELLO, Agents, client_of, serving
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
 
+    from coordinator.client_messages import Admitted
+    from coordinator.fleet.model import Code
     from coordinator.home import Home
     from coordinator.service.client import ServiceClient
+    from podium.address import Address
     from podium.turn.stream import Frame
 
 
@@ -116,12 +118,14 @@ async def test_a_bug_of_the_service_is_hidden(home: Home, caplog: pytest.LogCapt
 async def test_an_error_after_the_message_was_admitted_names_it(
     home: Home, failure: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    agents = Agents()
-    failures: asyncio.Queue[Frame | Exception] = asyncio.Queue()
-    failures.put_nowait(failure)
-    agents.said.default_factory = lambda: failures  # of whatever message comes
+    class Asleep(Agents):
+        async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
+            self.say(message.message_id, failure)
+            async for frame in super().deliver(address, code, message):
+                yield frame
+
     path = "/v1/agents/hello/a"
-    async with gateway(home, agents) as http:
+    async with gateway(home, Asleep()) as http:
         error = refused(await http.post(f"{path}/messages", json={"message": {"text": "hi"}}), status)
         (waiting,) = (await http.get(f"{path}/inbox")).json()["items"]
         assert (error["code"], error["message_id"]) == (code, waiting["message_id"])
