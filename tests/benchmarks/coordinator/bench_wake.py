@@ -36,8 +36,8 @@ from coordinator.service.client import AgentRef
 from coordinator.service.connecting import connect, wait_ended
 from coordinator.service.link import ServiceLink
 from podium.turn.commit import created_commit
-from tests.benchmarks.bench_service import processes_of_home
-from tests.benchmarks.turn_load import LEASE_MS, floor, inserts_s
+from tests.benchmarks.coordinator.bench_service import processes_of_home
+from tests.benchmarks.podium.turn_load import LEASE_MS, floor, inserts_s
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
