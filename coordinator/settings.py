@@ -47,6 +47,11 @@ class Settings(BaseSettings):
     """CPUs that Ray reserves for a host. Agents mostly wait; with 0.1 a node takes ten hosts per CPU."""
     lease_ttl_s: float = Field(default=15.0, gt=0)
     """Time to live of a host's lease: a partitioned host keeps its agent for that long. Renewed every third of it."""
+    shared_agents: int = Field(default=5000, ge=1)
+    """Limit of awake agents on one host of a class with shared isolation; beyond it another host is started."""
+    block_limit_s: float = Field(default=10.0, gt=0)
+    """Seconds for which an agent's code may block the event loop of a shared host. Then the process is ended, which
+    interrupts its other agents, and the agent gets a process of its own."""
     silence_s: float = Field(default=60.0, gt=0)
     """Seconds without an answer to a liveness probe after which a process counts as dead. User code that holds the
     interpreter's lock blocks the answer; a busy machine must not be mistaken for a dead one."""

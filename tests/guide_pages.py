@@ -46,7 +46,9 @@ LIMIT_S = 540
 """For a page, so that a hang is told as such before the limit of the test ends it."""
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w/]+\.py)\n")
-_WITH_SERVICE = frozenset({"README.md", "docs/tutorial.md", "docs/guide/imports.md", "docs/guide/projects.md"})
+_WITH_SERVICE = frozenset(
+    {"README.md", "docs/tutorial.md", "docs/guide/imports.md", "docs/guide/isolation.md", "docs/guide/projects.md"}
+)
 _ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
 

@@ -40,6 +40,10 @@ class CodeRegistry:
         """The files that hosts have reported for each code."""
         self._broken: dict[Code, _Broken] = {}
         """The codes that could not be loaded."""
+        self.loaded: set[Code] = set()
+        """The codes that a host has loaded."""
+        self.shared: set[Code] = set()
+        """Those of them whose classes declared shared isolation when they were last loaded."""
         self.stamps = CodeStamps()
 
     def register(self, code: Code) -> bool:
@@ -66,9 +70,14 @@ class CodeRegistry:
             retry_s = now_s + retry_delay_s(failures) if now_s is not None else None
             self._broken[code] = _Broken(self.stamp_of(code), problem, failures, retry_s)
 
-    def loads(self, code: Code) -> None:
-        """Record that a code was loaded: it has no problem any more."""
-        self._broken.pop(code, None)
+    def loads(self, loaded: Loaded) -> None:
+        """Record that a code was loaded: it has no problem any more, and its isolation is known."""
+        self._broken.pop(loaded.code, None)
+        self.loaded.add(loaded.code)
+        if loaded.isolation == "shared":
+            self.shared.add(loaded.code)
+        else:
+            self.shared.discard(loaded.code)
 
     def to_try_again(self, now_s: float) -> list[Code]:
         """Return the codes that could not be loaded and may load now: their files have changed, or time has passed."""

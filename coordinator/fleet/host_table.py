@@ -43,6 +43,10 @@ class HostTable:
         """Return a known host."""
         return self._hosts[host_id]
 
+    def get(self, host_id: str) -> Host | None:
+        """Return a host, ``None`` if it is not known."""
+        return self._hosts.get(host_id)
+
     def add(self, host: Host) -> None:
         """Add a host that is about to start, or was found running."""
         self._hosts[host.host_id] = host
@@ -50,8 +54,15 @@ class HostTable:
 
     def warm(self, host_id: str, loaded: Loaded) -> None:
         """Set the status of a started host to warm, unless the host was removed meanwhile."""
+        host = self._hosts.get(host_id)
+        if host is not None:
+            isolation = host.isolation or loaded.isolation
+            self._hosts[host_id] = replace(host, status=HostStatus.WARM, loaded=loaded, isolation=isolation)
+
+    def ending(self, host_id: str) -> None:
+        """Record that a host takes no further agents; no effect on a removed host."""
         if host_id in self._hosts:
-            self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.WARM, loaded=loaded)
+            self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.ENDING)
 
     def restamp(self, code: Code, before: str, now: str) -> None:
         """Replace a code's stamp in all hosts with the old one: the new one covers more files, none of them changed."""
@@ -64,6 +75,10 @@ class HostTable:
         if self._hosts.pop(host_id, None) is None:
             return None
         return [self._placements.pop(address) for address in self._agents.pop(host_id)]
+
+    def is_shared(self, host_id: str) -> bool:
+        """Whether a host is known, and is for many agents."""
+        return host_id in self._hosts and self._hosts[host_id].isolation == "shared"
 
     # -- agents ---------------------------------------------------------------------------------------------------
 
@@ -90,9 +105,22 @@ class HostTable:
     def place(self, placement: Placement) -> None:
         """Assign a known host to an agent that has none."""
         host = self._hosts[placement.host_id]
-        self._hosts[host.host_id] = replace(host, status=HostStatus.ASSIGNED)
+        status = HostStatus.WARM if host.isolation == "shared" else HostStatus.ASSIGNED
+        activating = host.activating + (placement.epoch is None)
+        self._hosts[host.host_id] = replace(host, status=status, agents=host.agents + 1, activating=activating)
         self._placements[placement.address] = placement
         self._agents[host.host_id][placement.address] = None
+
+    def leave(self, host_id: str, address: Address) -> Placement | None:
+        """Remove an agent from a host, which stays; return its placement, ``None`` if it was not on that host."""
+        placement = self._placements.get(address)
+        if placement is None or placement.host_id != host_id:
+            return None
+        del self._placements[address], self._agents[host_id][address]
+        host = self._hosts[host_id]
+        activating = host.activating - (placement.epoch is None)
+        self._hosts[host_id] = replace(host, agents=host.agents - 1, activating=activating)
+        return placement
 
     def assign(self, host_id: str, address: Address) -> None:
         """Assign a host to an agent, whose activation is to begin."""
@@ -116,6 +144,8 @@ class HostTable:
         """
         placement = self._placements.get(address)
         if placement is not None and placement.host_id == host_id:
+            host = self._hosts[host_id]
+            self._hosts[host_id] = replace(host, activating=host.activating - (placement.epoch is None))
             self._placements[address] = replace(placement, epoch=epoch, turn=turn)
 
     def note_death(self, address: Address, how: str | None) -> None:

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.code_stamp import CodeStamps
     from coordinator.registry.registry import RegisteredAgent
     from podium.address import Address
+    from podium.agent.base import Isolation
 
 __all__ = [
     "Action",
@@ -52,6 +53,8 @@ class Loaded:
     """Absolute paths of the agent's file and of the modules of its directory that it imported."""
     stamp: str
     """Stamp of the content of the sources; see `coordinator.fleet.code_stamp`."""
+    isolation: Isolation = "process"
+    """What the class declares."""
 
     def is_of(self, code: Code, stamps: CodeStamps) -> bool:
         """Whether this is ``code``, with the current content of its files."""
@@ -64,9 +67,11 @@ class HostStatus(StrEnum):
     STARTING = "starting"
     """Its process starts, or imports code."""
     WARM = "warm"
-    """Ready, with code imported, and not yet assigned to an agent."""
+    """Ready, with code imported. A shared host stays warm when it has agents; another one has none yet."""
     ASSIGNED = "assigned"
     """Assigned to an agent, for the rest of its life."""
+    ENDING = "ending"
+    """Its process has ended, or is being ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +86,12 @@ class Host:
     status: HostStatus
     loaded: Loaded | None = None
     """``None`` before it is warm, and for a host that did not answer `HostPool.ask_loaded`."""
+    isolation: Isolation | None = None
+    """Whether it is for one agent or for many; ``None`` while it starts and does as its class declares."""
+    agents: int = 0
+    """The agents on it."""
+    activating: int = 0
+    """Those of them whose activation has not completed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +158,12 @@ class Observed:
     """Agents to wake that have no host, in the order of the requests."""
     code_stamps: dict[Code, str] = field(default_factory=dict)
     """The current stamp of each code in use."""
+    shared: frozenset[Code] = frozenset()
+    """The codes whose classes are known to declare shared isolation."""
+    unknown: frozenset[Code] = frozenset()
+    """The codes that no host has loaded: whether they are shared is not known."""
+    quarantined: frozenset[Address] = frozenset()
+    """Of the wanted agents, those that get a process of their own although their class is shared."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +172,8 @@ class StartHost:
 
     code: Code
     code_stamp: str
+    isolation: Isolation | None = None
+    """``process`` for an agent of a shared class that is to be alone; ``None`` for what the class declares."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,11 +2,14 @@
 
 The rules, in order:
 
-1. A warm host whose code has changed on disk is retired: a wake after an edit must run the edited code. (An assigned
-   host is retired when a message arrives: `CoordinatorActor.prepare`.)
-2. Each wanted agent is assigned a warm host of its code, in the order of the requests.
+1. A warm host whose code has changed on disk is retired, a shared one when it has no agents left: a wake after an edit
+   must run the edited code. (An assigned host is retired when a message arrives: `CoordinatorActor.prepare`.)
+2. Each wanted agent is assigned a host of its code, in the order of the requests: a warm host of its own, or a shared
+   host that has room. A shared host activates only so many agents at a time, and the others wait for their turn.
 3. For each code the target number of starting hosts is the number of agents still without one, plus the warm reserve.
-   Starts for agents come first, in the order of the requests.
+   For a shared code it is the number of hosts for these agents; the reserve is one host with room.
+   Starts for agents come first, in the order of the requests. Of a code that was never loaded one host is started,
+   which tells whether it is shared.
 4. Concurrent starts are limited: a start occupies a core for a second, so with many at once none would be ready for a
    long time.
 5. Warm hosts in excess of the reserve are retired.
@@ -18,17 +21,37 @@ target for it (`wake_requests.Lull`). A start would take the core that a wake ne
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coordinator.fleet.model import Assign, HostStatus, Retire, StartHost
 
 if TYPE_CHECKING:
-    from coordinator.fleet.model import Action, Code, Observed
+    from coordinator.fleet.model import Action, Code, Host, Observed
+    from podium.address import Address
+    from podium.agent.base import Isolation
 
-__all__ = ["plan"]
+    _Kind: TypeAlias = "tuple[Code, Isolation]"
+    """What a host is for."""
+
+__all__ = ["MOST_ACTIVATING", "plan"]
+
+MOST_ACTIVATING: Final = 64
+"""Limit of concurrent activations on a shared host: more would not be faster, and would delay its running turns."""
 
 
-def plan(fleet: Observed, warm_reserve: int | None, most_starting: int) -> list[Action]:
+@dataclass(slots=True)
+class _Ready:
+    """A warm host, while agents are assigned to it."""
+
+    host: Host
+    agents: int
+    room: int
+    """Agents that may be assigned to it now."""
+    is_full: bool
+
+
+def plan(fleet: Observed, warm_reserve: int | None, most_starting: int, most_agents: int = 1) -> list[Action]:
     """Return the actions that bring a fleet closer to its target; none if it has converged or has to wait.
 
     Args:
@@ -36,40 +59,84 @@ def plan(fleet: Observed, warm_reserve: int | None, most_starting: int) -> list[
         warm_reserve: target number of unassigned warm hosts for each code in use; ``None`` to leave the warm hosts as
             they are.
         most_starting: limit of hosts that start concurrently.
+        most_agents: limit of agents on a shared host.
     """
     actions: list[Action] = []
-    warm: dict[Code, list[str]] = {}
-    on_their_way: Counter[Code] = Counter()
+    ready: dict[_Kind, list[_Ready]] = {}
+    on_their_way: Counter[_Kind] = Counter()
     starting = 0
+    started: set[Code] = set()
     for host in fleet.hosts:
         if host.code is None:
             continue
-        stamp = fleet.code_stamps.get(host.code)
+        kind = host.code, host.isolation or _declared(fleet, host.code)
+        is_current = host.code_stamp == fleet.code_stamps.get(host.code)
         if host.status is HostStatus.STARTING:
             starting += 1
-            on_their_way[host.code] += host.code_stamp == stamp
-        elif host.status is HostStatus.WARM and host.code_stamp != stamp:
+            if is_current:
+                started.add(host.code)
+            on_their_way[kind] += is_current
+        elif host.status is HostStatus.WARM and is_current:
+            ready.setdefault(kind, []).append(_ready(host, kind[1], most_agents))
+        elif host.status is HostStatus.WARM and not host.agents:
             actions.append(Retire(host.host_id))
-        elif host.status is HostStatus.WARM:
-            warm.setdefault(host.code, []).append(host.host_id)
 
-    lacking: list[Code] = []
+    lacking: list[_Kind] = []
+    agents_lacking: Counter[_Kind] = Counter()
     for address, code in fleet.wanted:
-        if warm.get(code):
-            actions.append(Assign(warm[code].pop(0), address))
-        elif code in fleet.code_stamps:
-            lacking.append(code)
+        kind = code, "process" if address in fleet.quarantined else _declared(fleet, code)
+        candidates = ready.get(kind, [])
+        chosen = next((each for each in candidates if each.room), None)
+        if chosen is not None:
+            _assign(actions, chosen, address, most_agents if kind[1] == "shared" else 1)
+        elif code in fleet.code_stamps and all(each.is_full for each in candidates):
+            if kind[1] == "process" or agents_lacking[kind] % most_agents == 0:
+                lacking.append(kind)
+            agents_lacking[kind] += 1
     assigns = any(isinstance(action, Assign) for action in actions)
     if warm_reserve is not None and not assigns:
         for code in fleet.code_stamps:
-            ready = warm.get(code, [])
-            lacking.extend([code] * (warm_reserve - len(ready)))
-            actions.extend(Retire(host_id) for host_id in ready[: max(0, len(ready) - warm_reserve)])
+            kind = code, _declared(fleet, code)
+            hosts = ready.get(kind, [])
+            reserve = warm_reserve
+            if kind[1] == "shared":
+                has_room = agents_lacking[kind] or any(each.agents and not each.is_full for each in hosts)
+                reserve = 0 if has_room else min(warm_reserve, 1)
+            unused = [each for each in hosts if not each.agents]
+            lacking.extend([kind] * (reserve - len(unused)))
+            actions.extend(Retire(each.host.host_id) for each in unused[: max(0, len(unused) - reserve)])
 
-    for code in lacking:
-        if on_their_way[code]:
-            on_their_way[code] -= 1
+    for kind, hosts in ready.items():
+        if kind[1] != _declared(fleet, kind[0]):
+            actions.extend(Retire(each.host.host_id) for each in hosts if not each.agents)
+
+    for kind in lacking:
+        code, isolation = kind
+        if on_their_way[kind]:
+            on_their_way[kind] -= 1
+        elif code in fleet.unknown and code in started:
+            continue
         elif starting < most_starting:
-            actions.append(StartHost(code, fleet.code_stamps[code]))
+            alone = isolation if isolation != _declared(fleet, code) else None
+            actions.append(StartHost(code, fleet.code_stamps[code], alone))
+            started.add(code)
             starting += 1
     return actions
+
+
+def _declared(fleet: Observed, code: Code) -> Isolation:
+    return "shared" if code in fleet.shared else "process"
+
+
+def _ready(host: Host, isolation: Isolation, most_agents: int) -> _Ready:
+    if isolation == "process":
+        return _Ready(host, 0, 1, is_full=False)
+    room = min(most_agents - host.agents, MOST_ACTIVATING - host.activating)
+    return _Ready(host, host.agents, max(0, room), host.agents >= most_agents)
+
+
+def _assign(actions: list[Action], chosen: _Ready, address: Address, most_agents: int) -> None:
+    actions.append(Assign(chosen.host.host_id, address))
+    chosen.agents += 1
+    chosen.room -= 1
+    chosen.is_full = chosen.agents >= most_agents

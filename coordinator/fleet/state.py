@@ -10,6 +10,7 @@ from chronicle.errors import NotFound
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Observed
+from coordinator.fleet.quarantine import Quarantine
 from coordinator.fleet.sleep_holds import SleepHolds
 from coordinator.fleet.wake_requests import WakeRequests
 from coordinator.fleet.wake_retries import WakeRetries
@@ -18,6 +19,8 @@ from coordinator.telemetry.reports import Totals
 from podium.address import Address
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
@@ -33,9 +36,10 @@ class FleetState:
         store: the journal.
         clock: the source of time.
         ids: the source of ids of hosts and events.
+        quarantine: the agents of shared classes that get processes of their own; by default none, kept in memory.
     """
 
-    def __init__(self, store: JournalStore, clock: Clock, ids: IdSource) -> None:
+    def __init__(self, store: JournalStore, clock: Clock, ids: IdSource, quarantine: Quarantine | None = None) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
@@ -48,6 +52,7 @@ class FleetState:
         self.requests = WakeRequests(self.changed.set, clock, self.totals.recorder)
         self.holds = SleepHolds(clock)
         self.retries = WakeRetries(clock)
+        self.quarantine = quarantine if quarantine is not None else Quarantine()
         self.known = KnownAgents()
         self.progress_s = clock.monotonic_s()
         """When a host last became ready or activated an agent."""
@@ -58,14 +63,20 @@ class FleetState:
 
     def observe(self) -> Observed:
         """Return the input of the next plan; reads the sources of all codes."""
+        wanted = tuple(
+            (address, code)
+            for address, code in self.requests
+            if self.hosts.placement(address) is None and address not in self.holds
+        )
         return Observed(
             hosts=tuple(self.hosts),
-            wanted=tuple(
-                (address, code)
-                for address, code in self.requests
-                if self.hosts.placement(address) is None and address not in self.holds
+            wanted=wanted,
+            code_stamps=self.codes.current_stamps({code for _, code in self.requests}),
+            shared=frozenset(self.codes.shared),
+            unknown=frozenset(code for _, code in wanted if code not in self.codes.loaded),
+            quarantined=frozenset(
+                address for address, code in wanted if self.quarantine.holds(address, code, self.codes.stamps)
             ),
-            code_stamps=self.codes.current_stamps(code for _, code in self.requests),
         )
 
     async def register(self, code: Code) -> None:
@@ -82,6 +93,10 @@ class FleetState:
     async def has_pending(self, address: Address) -> bool:
         """Whether an agent has pending messages."""
         return await asyncio.to_thread(self._has_pending, address)
+
+    async def pending_among(self, addresses: Sequence[Address]) -> list[Address]:
+        """Return those of agents that have pending messages, in their order."""
+        return await asyncio.to_thread(lambda: [address for address in addresses if self._has_pending(address)])
 
     async def with_pending(self, agent_type: str) -> list[Address]:
         """Return the agents of a type that have pending messages."""

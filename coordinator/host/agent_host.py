@@ -1,8 +1,11 @@
 """The host without Ray: one process with activations of agents, their leases, workspaces and message loops.
 
-A warm host has imported an agent's code. It is assigned to an agent, runs it until the activation ends, and is then
-ended by its node manager; it is not reused. A separate thread renews the lease and enforces the deadlines of turns
-(`coordinator.host.host_watch`), because user code may block the event loop.
+A warm host has imported an agent's code. In process isolation it is assigned to one agent, runs it until the activation
+ends, and is then ended by its node manager; it is not reused. In shared isolation it runs any number of agents of its
+class, each for the time of an activation. What differs for an activation is in `coordinator.host.surroundings`.
+
+A separate thread renews the leases and enforces the deadlines of turns (`coordinator.host.host_watch`), because user
+code may block the event loop.
 """
 
 from __future__ import annotations
@@ -18,9 +21,8 @@ import structlog
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import decode
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError
+from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
-from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.model import Ended, Loaded, ProjectView
@@ -28,18 +30,17 @@ from coordinator.host.delivery import DeliveryServer
 from coordinator.host.host_telemetry import HostTelemetry
 from coordinator.host.host_watch import HostWatch
 from coordinator.host.hosted_agent import HostedAgent
-from coordinator.host.mounting import Mounting
+from coordinator.host.lease_releases import LeaseReleases
+from coordinator.host.loop_watch import RUNNING_AGENT, LoopWatch
 from coordinator.host.process_marks import Mark
 from coordinator.host.rehearsal import rehearse
+from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.logs import log_to
-from podium.agent.base import workspace_quota_of
 from podium.agent.loader import load_agent_class
-from podium.blocking import at_once
 from podium.errors import AgentAsleep
 from podium.settings import set_workspace_variable
 from podium.turn.activation import Activation
 from podium.turn.message_loop import Ending
-from podium.turn.ports import Environment
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -47,14 +48,12 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
-    from chronicle.workspace.port import Opened
     from coordinator.fleet.model import Code
     from coordinator.host.host_config import HostConfig
     from coordinator.telemetry.reports import Report
     from podium.address import Address
-    from podium.agent.base import BaseAgent
+    from podium.agent.base import BaseAgent, Isolation
     from podium.turn.busy import BusyPolicy
-    from podium.turn.ports import WorkspaceRequest
     from podium.turn.stream import Frame
 
 __all__ = ["AgentHost"]
@@ -84,14 +83,17 @@ class AgentHost:
         self._ids = IdSource()
         self._store = SqliteJournalStore(Path(config.journal), watched=True)
         self._blobs = PackBlobStore(config.blobs_url)
-        self._mounting = Mounting(config, self._clock)
         self._watch = HostWatch(config, self._store, self._clock)
+        self._releases = LeaseReleases(self._store)
         self._class: type[BaseAgent] | None = None
+        self._surroundings: Surroundings | None = None
         self.loaded: Loaded | None = None
         """The result of `load`."""
         self.types_to_tell: tuple[str, ...] | None = None
         """The agent types that the agents may send messages to; ``None`` for any. May be set from any thread."""
         self._agents: dict[Address, HostedAgent] = {}
+        self._configs: dict[str, JsonObject] = {}
+        """Configurations by their canonical JSON: agents of a type have the same one."""
         self._running: set[asyncio.Task[None]] = set()
         self._deliveries = DeliveryServer(self.deliver)
         self._ends: list[Ended] = []
@@ -99,16 +101,34 @@ class AgentHost:
         self._ends_count = 0
         self._an_end = asyncio.Event()
 
-    def load(self, code: Code) -> Loaded:
-        """Import an agent's class; return the code and its sources.
+    def load(self, code: Code, isolation: Isolation | None = None) -> Loaded:
+        """Import an agent's class; return the code and its sources. Call it on the agents' event loop.
+
+        Args:
+            isolation: ``process`` to run one agent only, whatever the class declares.
 
         Raises:
             AgentLoadError: the class is missing or invalid, or its import raised.
         """
         before = frozenset(sys.modules)
-        self._class = load_agent_class(Path(code.file), code.class_name)
+        self._class = agent_class = load_agent_class(Path(code.file), code.class_name)
         sources = imported_sources(code.file, before)
-        self.loaded = Loaded(code, sources, CodeStamps().of(sources))
+        self.loaded = Loaded(code, sources, CodeStamps().of(sources), agent_class.isolation)
+        parts = HostParts(
+            self._config,
+            self._store,
+            self._blobs,
+            self._clock,
+            self._ids,
+            self._on_sent,
+            lambda: self.types_to_tell,
+            self._telemetry,
+        )
+        if (isolation or agent_class.isolation) == "process":
+            self._surroundings = OneAgent(parts, agent_class)
+            return self.loaded
+        self._surroundings = ManyAgents(parts, agent_class, code.agent_type)
+        self._watch.loop_watch = LoopWatch(self._clock)
         return self.loaded
 
     async def prepare(self) -> None:
@@ -144,23 +164,30 @@ class AgentHost:
             AgentLoadError: the class's ``__init__`` or a default of its State raised.
             ChronicleError: journal or workspace cannot be opened.
         """
-        if self._class is None:
+        if self._class is None or self._surroundings is None:
             raise RuntimeError("a host activates only after it loaded code")
-        log_to(Path(self._config.logs) / f"{address.workspace_id}.log")
+        if address in self._agents:  # its activation before this one has lost its lease, and has not ended yet
+            raise Unavailable(f"host {self._config.host_id} is ending an earlier activation of {address}")
         project = project or ProjectView()
         self.types_to_tell = project.types_to_tell
-        activation = Activation(self._class, address, lease, self._environment(project))
+        config = self._configs.setdefault(project.config, cast("JsonObject", decode(project.config.encode())))
+        RUNNING_AGENT.set(address)
+        structlog.contextvars.bind_contextvars(agent_id=str(address), epoch=lease.epoch)
+        activation = Activation(self._class, address, lease, self._surroundings.enter(address, config, unclean=unclean))
+        self._watch.hold(address, lease)
         try:
             await activation.start(unclean=unclean, lost=lost)
+            for message_id in withdrawn:
+                await activation.cancel(message_id)
+            await self._deliveries.start(Path(self._config.deliveries))
         except BaseException:
+            self._watch.remove(address)
             await activation.abandon()
+            await self._surroundings.leave(address, evicted=False)
             raise
-        for message_id in withdrawn:
-            await activation.cancel(message_id)
         agent = HostedAgent(activation, self._class.idle_timeout_s, self._store)
-        await self._deliveries.start(Path(self._config.deliveries))
         self._agents[address] = agent
-        running = asyncio.get_running_loop().create_task(self._run(agent), name=f"agent {address}")
+        running = asyncio.get_running_loop().create_task(self._run(agent, self._surroundings), name=f"agent {address}")
         self._running.add(running)
         running.add_done_callback(self._running.discard)
         return activation.turn
@@ -231,6 +258,10 @@ class AgentHost:
         """
         return self._agent(address).doing(self._clock.monotonic_s())
 
+    def runs(self, address: Address) -> bool:
+        """Whether an agent is awake here."""
+        return address in self._agents
+
     def retire(self, address: Address) -> None:
         """End an agent in order after its running turn; see `HostedAgent.retire`.
 
@@ -247,55 +278,28 @@ class AgentHost:
             raise AgentAsleep(f"host {self._config.host_id} does not run {address}")
         return agent
 
-    def _environment(self, project: ProjectView) -> Environment:
-        return Environment(
-            self._store,
-            self._blobs,
-            DirectCommitter(self._store),
-            self._clock,
-            self._ids,
-            self._open_workspace,
-            self._on_sent,
-            run_store=at_once,
-            release_reserve=self._store.make_room,
-            restore_reserve=self._store.put_by,
-            config=cast("JsonObject", decode(project.config.encode())),
-            known_types=lambda: self.types_to_tell,
-            meter=self._telemetry.meter,
-            tracer=self._telemetry.tracer,
-        )
-
-    async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
-        return await asyncio.to_thread(self._open, request)
-
-    def _open(self, request: WorkspaceRequest) -> Opened:
-        path = self._mounting.claim(request)
-        self._mounting.link_to(path)
-        opened = self._mounting.open(
-            request, workspace_quota_of(self._class) if self._class is not None else None, path
-        )
-        set_workspace_variable(path)
-        return opened
-
-    async def _run(self, agent: HostedAgent) -> None:
+    async def _run(self, agent: HostedAgent, surroundings: Surroundings) -> None:
         """Run an agent to the end of its activation, and report it."""
-        lease = agent.activation.lease
-        problem = None
-        ending = "failed"
+        ending, problem = "failed", None
         self._watch.add(agent)
         self._telemetry.start()
         try:
             ending = await agent.run()
+            await surroundings.leave(agent.address, evicted=ending is Ending.EVICTED)
+            self._watch.remove(agent.address)
             if ending is not Ending.EVICTED:
-                await asyncio.to_thread(self._store.release_lease, lease.session_id, lease.epoch)
+                await self._releases.release(agent.activation.lease)
         except Exception as error:  # noqa: BLE001  an activation may fail with any exception
             _log.exception("agent_failed", agent_id=str(agent.address))
             ending, problem = "failed", f"{type(error).__name__}: {error}"
+            await surroundings.leave(agent.address, evicted=True)
         finally:
-            self._watch.remove(agent)
+            self._watch.remove(agent.address)
             del self._agents[agent.address]
-            self._deliveries.close()
-        await self._telemetry.flush()
+            if self._watch.loop_watch is None:  # the process is ended; a shared host goes on
+                self._deliveries.close()
+        if not self._agents:
+            await self._telemetry.flush()
         self._ends_count += 1
         self._ends.append(Ended(self._ends_count, agent.address, ending, problem))
         self._an_end.set()

@@ -69,13 +69,19 @@ class DeliveryServer:
     def __init__(self, deliver: Callable[[Address, MessageId], AsyncGenerator[list[Frame], None]]) -> None:
         self._deliver = deliver
         self._server: asyncio.Server | None = None
+        self._starting = asyncio.Lock()
 
     async def start(self, path: Path) -> None:
-        """Listen at a path. The caller removes the socket at the end.
+        """Listen at a path, unless it listens already. The caller removes the socket at the end.
 
         Raises:
             OSError: the socket cannot be created.
         """
+        async with self._starting:
+            if self._server is None:
+                await self._start(path)
+
+    async def _start(self, path: Path) -> None:
         path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._serve, path=str(path), backlog=_BACKLOG)
 

@@ -32,6 +32,8 @@ class HostConfig:
     logs: str
     """Directory of the agents' logs."""
     lease_ttl_s: float
+    block_limit_s: float
+    """Seconds for which code may block the event loop of a shared host; then the process is ended."""
     last_words: str
     """Path of a file that this process writes before it ends itself."""
     deliveries: str

@@ -1,7 +1,7 @@
-"""The thread of a host that user code cannot block: it renews leases, and enforces the deadlines of turns.
+"""The thread of a host that user code cannot block: it renews leases, and enforces limits of time.
 
-User code may block the agents' event loop for any time. The leases must be renewed meanwhile; and a turn that ignores
-its deadline can only be stopped by ending the process.
+User code may block the agents' event loop for any time. The leases must be renewed meanwhile; and code that ignores its
+deadline, or blocks the other agents of a shared host, can only be stopped by ending the process.
 """
 
 from __future__ import annotations
@@ -15,19 +15,30 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from chronicle.errors import ChronicleError, StaleEpoch
-from coordinator.host.process_exit import leave_last_words
+from chronicle.errors import ChronicleError
+from coordinator.host.process_exit import leave_culprit, leave_last_words
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.clock import Clock
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Lease
     from coordinator.host.host_config import HostConfig
     from coordinator.host.hosted_agent import HostedAgent
+    from coordinator.host.loop_watch import LoopWatch
+    from podium.address import Address
 
 __all__ = ["HostWatch"]
 
 _DEADLINE_GRACE_S: Final = 5.0
 """Grace period of a turn after its deadline or its cancellation; then its process is ended."""
+_TICK_S: Final = 0.25
+"""Interval of checks in a shared host. In a host of one agent it is four times as long."""
+_NOTICE_S: Final = 1.0
+"""A blockage of the event loop that lasts longer is logged."""
+_MOST_RENEWED: Final = 1000
+"""Leases renewed in one transaction, during which other writers of the journal wait."""
 _EXIT_DEADLINE: Final = 75
 """Exit code of a host that ended itself because a turn ignored its deadline (EX_TEMPFAIL of sysexits.h)."""
 
@@ -47,69 +58,137 @@ class HostWatch:
         self._config = config
         self._store = store
         self._clock = clock
-        self._agents: dict[HostedAgent, None] = {}
-        self._lost: set[HostedAgent] = set()
+        self._leases: dict[Address, Lease] = {}
+        """Of all agents, from the beginning of their activation."""
+        self._agents: dict[Address, HostedAgent] = {}
+        """The agents whose activation has completed."""
+        self._lost: set[Address] = set()
         """Agents whose leases are lost; they are ending."""
         self._guard = threading.Lock()
         """Held while the agents change."""
         self._changed = threading.Event()
         self._thread: threading.Thread | None = None
+        self._noticed = False
+        """Whether the present blockage was logged."""
+        self.loop_watch: LoopWatch | None = None
+        """The watch of the event loop of a shared host; set before the first agent is added."""
 
-    def add(self, agent: HostedAgent) -> None:
-        """Begin to watch an agent whose lease was just taken."""
+    def hold(self, address: Address, lease: Lease) -> None:
+        """Begin to renew the lease of an agent whose activation begins."""
         with self._guard:
-            self._agents[agent] = None
+            self._leases[address] = lease
             if self._thread is None:
                 self._changed.clear()
                 self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
                 self._thread.start()
 
-    def remove(self, agent: HostedAgent) -> None:
-        """Stop watching an agent."""
+    def add(self, agent: HostedAgent) -> None:
+        """Begin to watch an agent whose activation has completed."""
         with self._guard:
-            self._agents.pop(agent, None)
-            self._lost.discard(agent)
-            self._changed.set()
+            self._agents[agent.address] = agent
+
+    def remove(self, address: Address) -> None:
+        """Stop watching an agent, and do not renew its lease any more."""
+        with self._guard:
+            self._leases.pop(address, None)
+            self._agents.pop(address, None)
+            self._lost.discard(address)
+            if not self._leases:
+                self._changed.set()
 
     def _run(self) -> None:
         interval_s = self._config.lease_ttl_s / 3
+        tick_s = min(interval_s, _TICK_S if self.loop_watch is not None else 4 * _TICK_S)
         renew_at_s = self._clock.monotonic_s() + interval_s
         while True:
-            self._changed.wait(min(interval_s, 1.0))
+            self._changed.wait(tick_s)
             self._changed.clear()
             with self._guard:
-                agents = [agent for agent in self._agents if agent not in self._lost]
-                if not self._agents:
+                agents = list(self._agents.values())
+                held = [(address, lease) for address, lease in self._leases.items() if address not in self._lost]
+                if not self._leases:
                     self._thread = None
                     return
-            for agent in agents:
-                self._end_if_overdue(agent)
+            self._enforce_limits(agents)
             if self._clock.monotonic_s() >= renew_at_s:
                 renew_at_s = self._clock.monotonic_s() + interval_s
-                for agent in agents:
-                    self._renew(agent)
+                for start in range(0, len(held), _MOST_RENEWED):
+                    self._renew(held[start : start + _MOST_RENEWED])
 
-    def _renew(self, agent: HostedAgent) -> None:
-        lease, ttl_ms = agent.activation.lease, round(self._config.lease_ttl_s * 1000)
+    # -- leases ---------------------------------------------------------------------------------------------------
+
+    def _renew(self, held: Sequence[tuple[Address, Lease]]) -> None:
+        ttl_ms = round(self._config.lease_ttl_s * 1000)
+        holders = {lease.session_id: (address, lease) for address, lease in held}
+        leases = [(lease.session_id, lease.epoch) for _, lease in held]
         try:
-            self._store.renew_lease(lease.session_id, lease.epoch, self._clock.now_ms(), ttl_ms)
-        except StaleEpoch as error:
-            _log.warning("lease_lost", host_id=self._config.host_id, agent_id=str(agent.address), error=str(error))
-            with self._guard:
-                if agent in self._agents:
-                    self._lost.add(agent)
-            agent.evict()
+            stale = self._store.renew_leases(leases, self._clock.now_ms(), ttl_ms)
         except ChronicleError as error:
-            _log.warning("lease_not_renewed", host_id=self._config.host_id, error=str(error))
+            _log.warning("leases_not_renewed", host_id=self._config.host_id, error=str(error))
+            return
+        for session_id in stale:
+            address, lease = holders[session_id]
+            with self._guard:
+                agent = self._agents.get(address)
+                if self._leases.get(address) is not lease or agent is None:  # it has ended, or is being activated
+                    continue
+                self._lost.add(address)
+            _log.warning("lease_lost", host_id=self._config.host_id, agent_id=str(address))
+            agent.evict()
 
-    def _end_if_overdue(self, agent: HostedAgent) -> None:
-        """End the process if a turn runs past its deadline: code that blocks cannot be stopped otherwise."""
+    # -- limits ---------------------------------------------------------------------------------------------------
+
+    def _enforce_limits(self, agents: Sequence[HostedAgent]) -> None:
+        if self.loop_watch is None:
+            for agent in agents:
+                self._end_if_overdue(agent, since_s=0.0)
+            return
+        blockage = self.loop_watch.check()
+        if blockage is None:
+            self._noticed = False
+            for agent in agents:
+                self._end_if_overdue(agent, since_s=self.loop_watch.free_since_s)
+            return
+        if blockage.for_s >= _NOTICE_S and not self._noticed:
+            self._noticed = True
+            _log.warning(
+                "event_loop_blocked",
+                host_id=self._config.host_id,
+                agent_id=str(blockage.agent) if blockage.agent is not None else None,
+                limit_s=self._config.block_limit_s,
+            )
+        blocker = next((agent for agent in agents if agent.address == blockage.agent), None)
+        if blocker is not None and blockage.for_s >= _DEADLINE_GRACE_S:
+            self._end_if_overdue(blocker, since_s=0.0)
+        if blockage.for_s >= self._config.block_limit_s:
+            why = f"podium ended it, because {blockage.agent or 'a callback'} blocked the event loop of a shared host"
+            self._end_process(blockage.agent, f"{why} for {blockage.for_s:.0f} s")
+
+    def _end_if_overdue(self, agent: HostedAgent, *, since_s: float) -> None:
+        """End the process if a turn runs past its deadline: code that blocks cannot be stopped otherwise.
+
+        Args:
+            since_s: from when on the agent could have ended its turn.
+        """
         deadline_s = agent.activation.deadline_s
-        if deadline_s is not None and self._clock.monotonic_s() > deadline_s + _DEADLINE_GRACE_S:
-            late = f"{_DEADLINE_GRACE_S:g} s after {agent.activation.deadline_reason}"
-            why = f"podium ended it, because the turn went on {late} and blocked the event loop"
-            _log.error("turn_would_not_stop", agent_id=str(agent.address), host_id=self._config.host_id)
-            sys.stdout.flush()
-            faulthandler.dump_traceback()  # to the agent's log: shows where the code blocks
-            leave_last_words(Path(self._config.last_words), why)
-            os._exit(_EXIT_DEADLINE)
+        if deadline_s is None or self._clock.monotonic_s() <= max(deadline_s, since_s) + _DEADLINE_GRACE_S:
+            return
+        late = f"{_DEADLINE_GRACE_S:g} s after {agent.activation.deadline_reason}"
+        self._end_process(agent.address, f"podium ended it, because the turn went on {late} and blocked the event loop")
+
+    def _end_process(self, culprit: Address | None, why: str) -> None:
+        """End the process at once, and have no attempt counted of messages of agents other than the culprit."""
+        _log.error("turn_would_not_stop", agent_id=str(culprit) if culprit else None, host_id=self._config.host_id)
+        sys.stdout.flush()
+        faulthandler.dump_traceback()  # to the agent's log: shows where the code blocks
+        leave_last_words(Path(self._config.last_words), why)
+        if self.loop_watch is not None:
+            if culprit is not None:
+                leave_culprit(Path(self._config.last_words), str(culprit))
+            with self._guard:
+                others = [lease for address, lease in self._leases.items() if address != culprit]
+            try:
+                self._store.release_leases([(lease.session_id, lease.epoch) for lease in others])
+            except ChronicleError as error:
+                _log.warning("leases_not_released", host_id=self._config.host_id, error=str(error))
+        os._exit(_EXIT_DEADLINE)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.fuse.server.client import open_fuse_workspace
@@ -16,9 +18,13 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from chronicle.workspace.port import Opened, Quota
     from coordinator.host.host_config import HostConfig
+    from podium.address import Address
     from podium.turn.ports import WorkspaceRequest
 
-__all__ = ["Mounting"]
+__all__ = ["USED", "Mounting"]
+
+USED: Final = ".used"
+"""Suffix of the files, beside the lock files of paths, that note which workspaces of shared hosts are in use."""
 
 
 class Mounting:
@@ -35,10 +41,12 @@ class Mounting:
         self._paths = WorkspacePaths(Path(config.workspaces), config.home_id)
         self._locks = PathLocks(Path(config.path_locks), config.home_identity)
         self._held: dict[Path, int] = {}
-        """The descriptors that hold the locks of paths until this process ends."""
+        """The descriptors that hold the locks of paths."""
 
     def claim(self, request: WorkspaceRequest) -> Path:
-        """Lock an agent's workspace path until this process ends, and return it; kills processes of earlier hosts.
+        """Lock an agent's workspace path until `leave` or the end of this process, and return it.
+
+        Processes of earlier hosts that may use it are killed.
 
         Raises:
             StaleEpoch: an activation of a newer epoch has the path.
@@ -46,6 +54,7 @@ class Mounting:
             Unavailable: a process of the previous owner cannot be killed.
         """
         path = self._paths.of(request.address)
+        self._unlock(path)  # of an activation in this host that was evicted
         owner = PathOwner(self._config.host_id, request.epoch, str(request.address), self._config.home_identity)
         self._held[path] = self._locks.acquire(path, owner)
         self._paths.create()
@@ -70,6 +79,47 @@ class Mounting:
         opened = open_dir_workspace(spec, PackBlobStore(config.blobs_url), root, self._clock, shown_at=path)
         path.symlink_to(root, target_is_directory=True)
         return opened
+
+    def mark_used(self, path: Path) -> None:
+        """Note durably that a workspace is in use, until `leave`: see `may_have_changes`."""
+        self._mark_of(path).touch(mode=0o600)
+
+    def may_have_changes(self, address: Address, *, unclean: bool) -> bool:
+        """Whether an earlier activation may have left uncommitted changes in an agent's workspace on this node.
+
+        Args:
+            unclean: the previous activation did not end in order.
+        """
+        layers = Path(self._config.layers) / address.workspace_id
+        return (unclean and layers.is_dir()) or self._mark_of(self._paths.of(address)).exists()
+
+    def has(self, address: Address) -> bool:
+        """Whether an agent's workspace path is locked by this host."""
+        return self._paths.of(address) in self._held
+
+    def leave(self, address: Address, *, evicted: bool) -> None:
+        """Unlock an agent's workspace path after its workspace was closed, and remove the path; idempotent.
+
+        Args:
+            evicted: another host has the agent, or will have it, and cleans up.
+        """
+        path = self._paths.of(address)
+        if path not in self._held:
+            return
+        if not evicted:
+            with contextlib.suppress(OSError):
+                path.unlink() if path.is_symlink() else path.rmdir()
+            self._mark_of(path).unlink(missing_ok=True)
+            self._locks.forget(path)
+        self._unlock(path)
+
+    def _unlock(self, path: Path) -> None:
+        held = self._held.pop(path, None)
+        if held is not None:
+            os.close(held)
+
+    def _mark_of(self, path: Path) -> Path:
+        return Path(self._config.path_locks) / f"{path.name}{USED}"
 
     def link_to(self, path: Path) -> None:
         """Point this host's link at a workspace path, for code that read the link at its import."""

@@ -111,6 +111,14 @@ class PathLocks:
             if ended:
                 _log.info("ended_processes", host_id=before.host_id, agent_id=before.agent, count=ended)
 
+    def forget(self, path: Path) -> None:
+        """Remove the lock file of a path; the caller holds the lock, and no process uses the path."""
+        (self._directory / path.name).unlink(missing_ok=True)
+
+    def owned_by(self, host_id: str) -> list[str]:
+        """Return the names of the paths whose lock files name a host."""
+        return [lock.name for lock in self._directory.iterdir() if _owner_of(lock) == host_id]
+
     @contextlib.contextmanager
     def releasing(self, path: Path, host_id: str) -> Iterator[PathOwner | None]:
         """Lock a path for its clean-up after the exit of the owner's processes; then remove the lock file.
@@ -153,6 +161,18 @@ def clear_path(path: Path, host_id: str) -> None:
             aside = path.with_name(f"{path.name}.left-{host_id}")
             path.rename(aside)
             _log.warning("files_left_below_mountpoint", path=str(path), moved_to=str(aside))
+
+
+def _owner_of(lock_path: Path) -> str | None:
+    try:
+        lock = os.open(lock_path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        owner = _read(lock)
+    finally:
+        os.close(lock)
+    return owner.host_id if owner is not None else None
 
 
 def _try_lock(lock: int, path: Path) -> bool:

@@ -28,7 +28,9 @@ __all__ = [
     "WatchedProcess",
     "available_bytes",
     "describe_end",
+    "last_culprit",
     "last_words",
+    "leave_culprit",
     "leave_last_words",
     "tell_of_os_exit",
 ]
@@ -158,6 +160,20 @@ def last_words(path: Path) -> str | None:
     except OSError:
         return None
     return text or None
+
+
+def leave_culprit(path: Path, agent: str) -> None:
+    """Write which agent of a shared host made this process exit, beside its last words."""
+    leave_last_words(_culprit_path(path), agent)
+
+
+def last_culprit(path: Path) -> str | None:
+    """Return what `leave_culprit` has written, and remove the file."""
+    return last_words(_culprit_path(path))
+
+
+def _culprit_path(path: Path) -> Path:
+    return path.with_name(f"{path.name}.culprit")
 
 
 def tell_of_os_exit(path: Path) -> None:

@@ -20,6 +20,7 @@ from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.facts import agent_facts
 from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.model import Code
+from coordinator.fleet.quarantine import Quarantine
 from coordinator.fleet.state import FleetState
 from coordinator.logs import log_to
 from coordinator.ray.host_pool import HostPool
@@ -54,7 +55,9 @@ class CoordinatorActor:
         self._config = config
         log_to(config.logs / "coordinator.log")
         self._tasks = BackgroundTasks()
-        self._state = FleetState(SqliteJournalStore(config.journal, watched=True), SystemClock(), IdSource())
+        self._state = FleetState(
+            SqliteJournalStore(config.journal, watched=True), SystemClock(), IdSource(), Quarantine(config.quarantine)
+        )
         self._pool = HostPool(
             self._state.hosts,
             config.node_manager,
@@ -62,7 +65,7 @@ class CoordinatorActor:
             config.wake_timeout_s,
             self._tasks,
             self._state.changed.set,
-            lambda agents, how: self._reconciler.agents_lost(agents, how),  # noqa: PLW0108  assigned below
+            lambda lost: self._reconciler.agents_lost(lost),  # noqa: PLW0108  assigned below
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids, self._pool)
         self._reconciler = Reconciler(config, self._state, self._pool, self._withdrawals, self._tasks)
@@ -263,6 +266,7 @@ class CoordinatorActor:
             {
                 "host_id": host.host_id,
                 "status": host.status.value,
+                "isolation": host.isolation or "process",
                 "agent": str(placement.address) if placement is not None else None,
                 "code": f"{host.code.file}:{host.code.class_name}" if host.code else None,
             }

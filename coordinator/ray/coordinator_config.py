@@ -21,6 +21,10 @@ class CoordinatorConfig:
     """Name of the node manager's actor."""
     known_agents: Path
     """The file of `coordinator.registry.known_agents`, read at the start."""
+    quarantine: Path
+    """The file of `coordinator.fleet.quarantine`."""
+    shared_agents: int
+    """Limit of agents on a shared host."""
     warm_hosts: int
     most_starting: int
     lease_ttl_s: float

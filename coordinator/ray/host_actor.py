@@ -22,13 +22,15 @@ if TYPE_CHECKING:
     from coordinator.host.host_config import HostConfig
     from coordinator.telemetry.reports import Report
     from podium.address import Address
+    from podium.agent.base import Isolation
     from podium.turn.busy import BusyPolicy
 
 __all__ = ["HostActor"]
 
 
-_CONTROL_CALLS: Final = 100
-"""Limit of concurrent calls to a blocked host; each waits for a message of the agent's inbox."""
+_CONTROL_CALLS: Final = 10_000
+"""Limit of concurrent calls to a blocked host. Each cancellation waits for a message of an agent's inbox, and a shared
+host has thousands of agents; liveness probes must not wait behind them."""
 
 
 def _announce() -> None:
@@ -67,9 +69,9 @@ class HostActor:
         """Return the id of this process."""
         return os.getpid()
 
-    async def load(self, code: Code) -> Loaded:
+    async def load(self, code: Code, isolation: Isolation | None = None) -> Loaded:
         """Import an agent's class, and prepare to activate an agent; return the code and its sources."""
-        loaded = self._host.load(code)
+        loaded = self._host.load(code, isolation)
         await self._host.prepare()
         return loaded
 
@@ -121,13 +123,18 @@ class HostActor:
         """Return the message whose turn runs, and the seconds left to its hook, even if the agent's code blocks."""
         return self._host.doing(address)
 
+    @ray.method(concurrency_group="control")
+    async def runs(self, address: Address) -> bool:
+        """Whether an agent is awake on this host."""
+        return self._host.runs(address)
+
     async def poke(self, address: Address) -> None:
         """Have an agent check its inbox for a new message."""
         self._host.poke(address)
 
-    async def stop(self, address: Address) -> None:
-        """End an agent in order after its running turn."""
-        self._host.stop(address)
+    async def stop(self, address: Address, grace_s: float | None = None) -> None:
+        """End an agent in order after its running turn; interrupt the turn after a grace, unless it is ``None``."""
+        self._host.stop(address, grace_s)
 
     async def stop_all(self, grace_s: float) -> None:
         """End all agents in order after their running turns; interrupt turns after a grace."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import ray
@@ -17,20 +18,21 @@ from coordinator.fleet.leases import LEASE_POLL_S
 from coordinator.fleet.liveness import until_ended, with_probes
 from coordinator.fleet.model import HostStatus
 from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, probe
+from podium.address import Address
 from podium.errors import AgentAsleep
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
     from chronicle.ids import MessageId
     from coordinator.fleet.background_tasks import BackgroundTasks
     from coordinator.fleet.facts import NodeFacts, NodeState
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.model import Code, Ended, Loaded, Placement
-    from podium.address import Address
+    from podium.agent.base import Isolation
     from podium.turn.busy import BusyPolicy
 
-__all__ = ["HostPool"]
+__all__ = ["AgentsLost", "HostPool"]
 
 _ORDERLY_END_S: Final = 10.0
 """Timeout for a host to end after its activation; then its process is killed."""
@@ -54,6 +56,19 @@ _log = structlog.stdlib.get_logger("coordinator")
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True, slots=True)
+class AgentsLost:
+    """Agents whose host has ended, or which have left their shared host."""
+
+    agents: Sequence[Placement]
+    how: str | None
+    """How the host ended by itself, or why the activation failed; ``None`` if neither, or if it is not known."""
+    shared: Loaded | None = None
+    """The code of a shared host that has ended."""
+    culprit: Address | None = None
+    """The agent of a shared host whose code made the host end itself."""
+
+
 class HostPool:
     """The hosts' processes. It removes a host from the table when its process has ended.
 
@@ -64,7 +79,8 @@ class HostPool:
         wake_timeout_s: timeout of a call that preempts a turn.
         tasks: run the watches of hosts.
         changed: called when a host is removed.
-        lost: awaited after the removal of a host that ended or died, with its agents and the cause of death, if known.
+        lost: awaited after the removal of a host that ended or died, with what is known of it, and after an agent has
+            left a shared host.
     """
 
     def __init__(
@@ -75,7 +91,7 @@ class HostPool:
         wake_timeout_s: float,
         tasks: BackgroundTasks,
         changed: Callable[[], None],
-        lost: Callable[[Sequence[Placement], str | None], Awaitable[None]],
+        lost: Callable[[AgentsLost], Coroutine[Any, Any, None]],
     ) -> None:
         self._table = table
         self._node_manager = node_manager
@@ -86,6 +102,8 @@ class HostPool:
         self._lost = lost
         self._watches: dict[str, asyncio.Task[None]] = {}
         """The tasks that end with the removal of a host."""
+        self._leaving: dict[Address, asyncio.Event] = {}
+        """Set when an agent has left its host; for activated agents."""
         self._ending: dict[str, asyncio.Task[None]] = {}
         self._ends: dict[str, str] = {}
         """Descriptions of how hosts ended by themselves, until `take_end` removes them."""
@@ -119,15 +137,18 @@ class HostPool:
 
     # -- start and end --------------------------------------------------------------------------------------------
 
-    async def start(self, host_id: str, code: Code) -> Loaded:
+    async def start(self, host_id: str, code: Code, isolation: Isolation | None = None) -> Loaded:
         """Have the node start a host that is in the table; return the code that it imported.
+
+        Args:
+            isolation: as of `StartHost`.
 
         Raises:
             Exception: the start failed; the host is removed.
         """
         try:
             async with asyncio.timeout(_START_DEADLINE_S):
-                loaded: Loaded = await self._node.start_host.remote(host_id, code)
+                loaded: Loaded = await self._node.start_host.remote(host_id, code, isolation)
                 handle = self._handles[host_id] = find_actor(host_id)
                 if handle is not None:
                     await handle.ping.remote()  # the first call to an actor costs its look-up, and a new connection
@@ -168,11 +189,14 @@ class HostPool:
             died: whether the host is known to be dead or dying.
         """
         ending = self._ending.get(host_id)
+        self._table.ending(host_id)
         if ending is None:
             ending = self._ending[host_id] = self._tasks.start(self._end(host_id, died=died), f"end-{host_id}")
             ending.add_done_callback(lambda _: self._ending.pop(host_id, None))
         await asyncio.wait({ending})
         agents = self._remove(host_id)
+        for placement in agents or ():
+            self._note_left(placement.address)
         self._changed()
         return agents
 
@@ -205,8 +229,10 @@ class HostPool:
             handle = find_actor(host.host_id)
             if handle is not None and host.host_id in self._watches:
                 handle.stop_all.remote(timeout_s * _TURN_SHARE)
-        if self._watches:
-            await asyncio.wait(list(self._watches.values()), timeout=timeout_s)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                for left in list(self._leaving.values()):
+                    await left.wait()
         late = [placement for placement in self._table.placements() if placement.epoch is not None]
         for host in self._table:
             await self.end(host.host_id)
@@ -214,8 +240,15 @@ class HostPool:
 
     # -- watch ----------------------------------------------------------------------------------------------------
 
-    def watch(self, host_id: str) -> None:
-        """Watch a host that has activated an agent for ends of activations, and for its own end."""
+    def watch(self, host_id: str, address: Address) -> None:
+        """Watch a host that has activated an agent, and the agent, for their ends."""
+        if not self._has(host_id, address):  # it has left already
+            return
+        self._leaving.setdefault(address, asyncio.Event())
+        self.watch_host(host_id)
+
+    def watch_host(self, host_id: str) -> None:
+        """Watch a host; a shared one from its start, as it may die before it has activated an agent."""
         if host_id not in self._watches:
             task = self._tasks.start(self._watch(host_id), f"watch-{host_id}")
             self._watches[host_id] = task
@@ -230,7 +263,9 @@ class HostPool:
             return
         _log.warning("process_ended", host_id=host_id)
         self._deaths.setdefault(host_id, asyncio.Event()).set()
-        if self._table[host_id].status is HostStatus.WARM:
+        if host_id in self._watches:
+            self._table.ending(host_id)
+        elif self._table[host_id].status is HostStatus.WARM:
             self._tasks.spawn(self.end(host_id, died=True), f"died-{host_id}")
 
     async def answer_of(self, host_id: str, answer: Awaitable[_T]) -> _T:
@@ -247,28 +282,74 @@ class HostPool:
     async def wait_gone(self, address: Address, host_id: str) -> None:
         """Wait until an agent has left a host, to which there was a route that is stale.
 
-        Most often the activation is ending in order; a kill would make that look like the host's death.
+        Most often the activation is ending in order; a kill would make that look like the host's death. A shared host
+        is not killed for one agent: an activation that does not end is stopped.
         """
-        watch = self._watches.get(host_id)
-        if watch is not None:
-            await asyncio.wait({watch}, timeout=_ORDERLY_END_S)
-        placement = self._table.placement(address)
-        if placement is not None and placement.host_id == host_id:
+        if not self._has(host_id, address) or await self._left(address):
+            return
+        if not self._table.is_shared(host_id):
             await self._clean_up(host_id)
+        elif not await self._runs(host_id, address):
+            self._leave(host_id, address)
+        elif (handle := find_actor(host_id)) is not None:
+            handle.stop.remote(address, 0.0)
+            await self._left(address)
+
+    async def withdraw(self, host_id: str, address: Address, *, died: bool) -> None:
+        """Take an agent off a host that did not activate it; end the host, unless it is shared and alive."""
+        if not self._table.is_shared(host_id):
+            await self.end(host_id, died=died)
+            return
+        if died:
+            self._table.ending(host_id)
+        self._leave(host_id, address)
+        if died and host_id in self._watches:
+            await asyncio.wait({self._watches[host_id]})
+
+    def _has(self, host_id: str, address: Address) -> bool:
+        placement = self._table.placement(address)
+        return placement is not None and placement.host_id == host_id
+
+    async def _left(self, address: Address) -> bool:
+        """Wait until an activated agent has left its host; return whether it has after the time of an orderly end."""
+        leaving = self._leaving.get(address)
+        if leaving is None:  # it is being activated: its host is not asked about it
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_ORDERLY_END_S):
+                await leaving.wait()
+        return leaving.is_set()
+
+    async def _runs(self, host_id: str, address: Address) -> bool:
+        handle = find_actor(host_id)
+        if handle is None:
+            return False
+        with contextlib.suppress(ray.exceptions.RayError, TimeoutError):
+            async with asyncio.timeout(_ANSWER_S):
+                return bool(await handle.runs.remote(address))
+        return True
+
+    def _leave(self, host_id: str, address: Address) -> Placement | None:
+        """Remove an agent from a shared host."""
+        placement = self._table.leave(host_id, address)
+        if placement is not None:
+            self._note_left(address)
+            self._changed()
+        return placement
+
+    def _note_left(self, address: Address) -> None:
+        leaving = self._leaving.pop(address, None)
+        if leaving is not None:
+            leaving.set()
 
     async def _watch(self, host_id: str) -> None:
         handle, why, died = find_actor(host_id), None, False
         if handle is not None:
             try:
-                silence_s = self._silence_s
-                ended = self.answer_of(host_id, handle.wait_ended.remote(0))
-                ends: Sequence[Ended] = await with_probes(
-                    ended, silence_s / PROBES_PER_SILENCE, lambda: probe(handle, silence_s)
-                )
-                for end in ends:
-                    _log.info("agent_ended", host_id=host_id, agent_id=str(end.address), ending=end.ending)
-                    why = end.problem
+                why = await self._follow_ends(host_id, handle)
             except Exception as error:  # noqa: BLE001  such as the failure of a probe
+                if host_id not in self._table or (self._table.is_shared(host_id) and host_id in self._ending):
+                    return  # it was ended, or is being ended
                 died = isinstance(error, ray.exceptions.RayActorError) or self._has_died(host_id)
                 if died:
                     _log.warning("host_died", host_id=host_id, error=str(error))
@@ -279,12 +360,43 @@ class HostPool:
                     why = f"{type(cause).__name__}: {cause}"
         await self._clean_up(host_id, why, died=died)
 
+    async def _follow_ends(self, host_id: str, handle: Any) -> str | None:
+        """Follow the ends of activations on a host; return the first one's problem unless the host is shared."""
+        silence_s, seen = self._silence_s, 0
+        while True:
+            ends: Sequence[Ended] = await with_probes(
+                self.answer_of(host_id, handle.wait_ended.remote(seen)),
+                silence_s / PROBES_PER_SILENCE,
+                lambda: probe(handle, silence_s),
+            )
+            for end in ends:
+                _log.info("agent_ended", host_id=host_id, agent_id=str(end.address), ending=end.ending)
+                seen = end.number
+                if not self._table.is_shared(host_id):
+                    return end.problem
+                placement = self._leave(host_id, end.address)
+                if placement is not None:
+                    left = AgentsLost([placement], end.problem)
+                    self._tasks.spawn(self._lost(left), f"left-{end.address}")
+
     async def _clean_up(self, host_id: str, why: str | None = None, *, died: bool = False) -> None:
         if why is not None and host_id in self._table:
             self._ends[host_id] = why  # reported by the call that removes the host
+        host = self._table.get(host_id)
         agents = await self.end(host_id, died=died)
-        if agents:  # else another call has cleaned up
-            await self._lost(agents, self.take_end(host_id))
+        if agents is not None:  # else another call has cleaned up
+            shared = host.loaded if host is not None and host.isolation == "shared" else None
+            culprit = await self._culprit(host_id) if shared is not None else None
+            await self._lost(AgentsLost(agents, self.take_end(host_id), shared, culprit))
+
+    async def _culprit(self, host_id: str) -> Address | None:
+        try:
+            async with asyncio.timeout(_NODE_DEADLINE_S):
+                culprit: str | None = await self._node.culprit.remote(host_id)
+        except Exception as error:  # noqa: BLE001  the agents must get another host in any case
+            _log.warning("culprit_not_known", host_id=host_id, error=str(cause_of(error)))
+            return None
+        return Address.parse(culprit) if culprit is not None else None
 
     # -- calls for an agent ---------------------------------------------------------------------------------------
 
@@ -334,14 +446,16 @@ class HostPool:
         """
         stopped = None
         while wanted() and (placement := self._table.placement(address)) is not None:
-            watch = self._watches.get(placement.host_id)
-            if watch is None or placement.epoch is None:  # the host is activating the agent
+            leaving = self._leaving.get(address)
+            if leaving is None:  # the host is activating the agent
                 await asyncio.sleep(LEASE_POLL_S)
                 continue
             if stopped != placement.host_id and (handle := find_actor(placement.host_id)) is not None:
                 handle.stop.remote(address)
                 stopped = placement.host_id
-            await asyncio.wait({watch}, timeout=poll_s)
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(poll_s):
+                    await leaving.wait()
 
     async def cancel(self, address: Address, message_id: MessageId) -> bool:
         """See `coordinator.fleet.cancellation.HostCalls`."""

@@ -26,7 +26,14 @@ from chronicle.fuse.zygote import launcher
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.host.host_config import HostConfig
 from coordinator.host.path_locks import PathLocks
-from coordinator.host.process_exit import OomKills, WatchedProcess, available_bytes, describe_end, last_words
+from coordinator.host.process_exit import (
+    OomKills,
+    WatchedProcess,
+    available_bytes,
+    describe_end,
+    last_culprit,
+    last_words,
+)
 from coordinator.host.process_marks import Mark, end_marked
 from coordinator.host.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.facts import NodeState
     from coordinator.fleet.model import Code, Loaded
+    from podium.agent.base import Isolation
 
 __all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
 
@@ -84,6 +92,8 @@ class NodeConfig:
     lease_ttl_s: float
     report_interval_s: float
     """See `coordinator.host.agent_host.HostConfig`."""
+    block_limit_s: float
+    """As of `coordinator.host.host_config.HostConfig`."""
     owner_pid: int
     """The service's process: mounts end with it."""
 
@@ -146,8 +156,11 @@ class NodeManagerActor:
             "mounts": await asyncio.to_thread(self._count_mounts),
         }
 
-    async def start_host(self, host_id: str, code: Code) -> Loaded:
+    async def start_host(self, host_id: str, code: Code, isolation: Isolation | None = None) -> Loaded:
         """Start a host of a given name and have it import an agent's code. Takes a second or more.
+
+        Args:
+            isolation: as of `AgentHost.load`.
 
         Returns:
             the code that it imported.
@@ -184,6 +197,7 @@ class NodeManagerActor:
                 presentation=self._config.presentation,
                 logs=self._config.logs,
                 lease_ttl_s=self._config.lease_ttl_s,
+                block_limit_s=self._config.block_limit_s,
                 last_words=str(self._ends / host_id),
                 deliveries=str(self._deliveries / host_id),
                 report_interval_s=self._config.report_interval_s,
@@ -192,7 +206,7 @@ class NodeManagerActor:
         try:
             async with asyncio.timeout(_LOAD_DEADLINE_S):
                 self._watch(host_id, await host.process_id.remote())
-                loaded: Loaded = await host.load.remote(code)
+                loaded: Loaded = await host.load.remote(code, isolation)
         except ray.exceptions.RayActorError as error:
             how = await self.end_host(host_id, died=True)
             log = Path(self._config.logs) / "hosts.log"
@@ -230,6 +244,10 @@ class NodeManagerActor:
         except (ChronicleError, OSError) as error:
             _log.warning("host_left_behind", host_id=host_id, error=str(error))
         return how
+
+    async def culprit(self, host_id: str) -> str | None:
+        """Return which agent made a shared host end itself, once; ``None`` for none."""
+        return await asyncio.to_thread(last_culprit, self._ends / host_id)
 
     async def _watch_running(self) -> None:
         """Watch the hosts that the node manager before this one has started."""
@@ -296,13 +314,21 @@ class NodeManagerActor:
                 link.rmdir()
             return
         path = link.readlink()
+        if path.name == _NO_PLACE:  # it was warm, or shared
+            for name in self._path_locks.owned_by(host_id):
+                self._clear_path(self._paths.directory / name, host_id)
+        else:
+            self._clear_path(path, host_id)
+        link.unlink(missing_ok=True)
+
+    def _clear_path(self, path: Path, host_id: str) -> None:
+        """Unmount and remove a workspace path of a host whose processes have ended."""
         if path.parent.name == self._paths.directory.name:  # else it belongs to the home of which this one is a copy
             with self._path_locks.releasing(path, host_id) as owner:
                 # In a directory that this service has not claimed, the original of a copied home may have mounts.
                 ours = path.parent == self._paths.directory
                 if owner is not None and (ours or owner.home == self._config.home_identity):
                     self._unmount(path)
-        link.unlink(missing_ok=True)
 
     def _unmount(self, path: Path) -> None:
         """Unmount and remove a workspace path."""

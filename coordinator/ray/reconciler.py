@@ -18,26 +18,28 @@ from coordinator.fleet.model import Assign, Host, HostStatus, Placement, Project
 from coordinator.fleet.plan import plan
 from coordinator.fleet.wake_requests import Lull
 from coordinator.fleet.wake_retries import may_pass
-from coordinator.ray.cluster import cause_of, find_actor, lives
+from coordinator.ray.cluster import cause_of, lives
 from coordinator.telemetry.instruments import REMINDERS_FIRED
 from podium.address import Address
 from podium.agent_record import find_session
-from podium.errors import HostDied, InvalidAddress
+from podium.errors import HostDied, InvalidAddress, PodiumError
 from podium.messages.courier import Courier
 from podium.reminders.firing import ReminderTask
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from collections.abc import Set as AbstractSet
 
     from chronicle.ids import SessionId
-    from chronicle.journal.records import Lease, Session
+    from chronicle.journal.records import Lease
     from coordinator.fleet.background_tasks import BackgroundTasks
     from coordinator.fleet.cancellation import Withdrawals
     from coordinator.fleet.model import Action, Code
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wake_requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig
-    from coordinator.ray.host_pool import HostPool
+    from coordinator.ray.host_pool import AgentsLost, HostPool
+    from podium.agent.base import Isolation
 
 __all__ = ["TICK_S", "Reconciler"]
 
@@ -84,22 +86,22 @@ class Reconciler:
 
     async def recover(self) -> None:
         """Recover the awake agents after a restart of the coordinator, and end all other hosts."""
-        for session, lease in await asyncio.to_thread(self._leased):
-            await self._recover_agent(session, lease)
+        held = await asyncio.to_thread(self._held_by_hosts)
+        await asyncio.gather(*(self._recover_host(host_id, agents) for host_id, agents in held.items()))
         # These are warm and starting hosts, and those left on the node by a killed service.
         await self._pool.end_unknown()
 
     async def run(self) -> None:
         """Run the loop until `stop`."""
-        state = self._state
+        state, config = self._state, self._config
         while not self._stopping:
             state.changed.clear()
             try:
                 for code in state.codes.to_try_again(state.clock.monotonic_s()):
                     await state.register(code)
                 await self._retry_wakes()
-                reserve = self._config.warm_hosts if self._lull.is_now() else None
-                for action in plan(state.observe(), reserve, self._config.most_starting):
+                reserve = config.warm_hosts if self._lull.is_now() else None
+                for action in plan(state.observe(), reserve, config.most_starting, config.shared_agents):
                     self._act(action)
             except Exception:  # noqa: BLE001  a bug must not end the loop: no agent would wake again
                 _log.exception("planning_failed")
@@ -153,24 +155,69 @@ class Reconciler:
             _log.warning("inbox_not_read", agent_id=str(address), error=str(error))
             self._state.retries.failed(address, error)
 
-    async def agents_lost(self, agents: Sequence[Placement], how: str | None) -> None:
+    async def agents_lost(self, lost: AgentsLost) -> None:
         """Handle the end or death of the host of agents: wake those that have pending messages again."""
-        for placement in agents:
-            self._state.hosts.note_death(placement.address, how)
-        if not self._stopping:
-            for placement in agents:
-                await self._poke_or_retry(placement.address)
-                await self._withdrawals.forget_settled(placement.address)
+        hosts, state = self._state.hosts, self._state
+        addresses = [placement.address for placement in lost.agents]
+        for address in addresses:
+            hosts.note_death(address, lost.how)
+        if lost.shared is not None and lost.culprit is not None:
+            why = lost.how or "it blocked the event loop of a shared host"
+            _log.warning("agent_quarantined", agent_id=str(lost.culprit), why=why)
+            await asyncio.to_thread(state.quarantine.add, lost.culprit, lost.shared, why)
+        try:
+            pending = await state.pending_among(addresses)
+        except ChronicleError as error:
+            _log.warning("inbox_not_read", error=str(error))
+            for address in addresses:
+                self._state.retries.failed(address, error)
+            return
+        if lost.shared is not None:
+            await self._spare(lost, set(pending))
+        for address in pending if not self._stopping else ():
+            await self._request(address)
+        for address in addresses:
+            await self._withdrawals.forget_settled(address)
+
+    async def _spare(self, lost: AgentsLost, pending: AbstractSet[Address]) -> None:
+        """Release the leases of agents on a shared host that died which are known to have attempted nothing.
+
+        These are all but the culprit if there is one, and else those without a message. The others may have ended the
+        host: the next activation of each counts an attempt.
+        """
+        store = self._state.store
+        spared = [
+            (placement.address, placement.epoch)
+            for placement in lost.agents
+            if placement.epoch is not None
+            and (placement.address != lost.culprit if lost.culprit is not None else placement.address not in pending)
+        ]
+
+        def release() -> None:
+            sessions = [(find_session(store, address).session_id, epoch) for address, epoch in spared]
+            store.release_leases(sessions)
+
+        try:
+            await asyncio.to_thread(release)
+        except (ChronicleError, PodiumError) as error:
+            _log.warning("leases_not_released", count=len(spared), error=str(error))
+
+    async def _request(self, address: Address) -> None:
+        """Wake an agent with pending messages, if its code is known."""
+        code = self._state.codes.get(address.agent_type)
+        if code is not None:
+            self._state.requests.add(address, code)
+            self._state.changed.set()
 
     # -- act ------------------------------------------------------------------------------------------------------
 
     def _act(self, action: Action) -> None:
         hosts = self._state.hosts
         match action:
-            case StartHost(code, stamp):
+            case StartHost(code, stamp, isolation):
                 host_id = self._state.ids.other(HOST_PREFIX, self._state.clock.now_ms())
-                hosts.add(Host(host_id, code, stamp, HostStatus.STARTING))
-                self._tasks.spawn(self._start_host(host_id, code, stamp), f"start-{host_id}")
+                hosts.add(Host(host_id, code, stamp, HostStatus.STARTING, isolation=isolation))
+                self._tasks.spawn(self._start_host(host_id, code, stamp, isolation), f"start-{host_id}")
             case Assign(host_id, address):
                 hosts.assign(host_id, address)
                 self._tasks.spawn(self._wake(host_id, address, self._state.requests[address]), f"wake-{address}")
@@ -178,10 +225,10 @@ class Reconciler:
                 hosts.remove(host_id)  # at once, lest the next plan gives it to an agent
                 self._tasks.spawn(self._pool.end(host_id), f"retire-{host_id}")
 
-    async def _start_host(self, host_id: str, code: Code, stamp: str) -> None:
+    async def _start_host(self, host_id: str, code: Code, stamp: str, isolation: Isolation | None = None) -> None:
         state = self._state
         try:
-            loaded = await self._pool.start(host_id, code)
+            loaded = await self._pool.start(host_id, code, isolation)
         except Exception as failure:  # noqa: BLE001  it becomes the answer of the wake requests
             error = cause_of(failure)
             if isinstance(error, HostDied) and state.requests.start_lost(code, error, _MOST_LOSSES):
@@ -190,11 +237,13 @@ class Reconciler:
                 state.requests.fail_all(code, error)
                 state.codes.drop(code, str(error), state.clock.monotonic_s() if may_pass(error) else None)
             return
-        state.codes.loads(code)
+        state.codes.loads(loaded)
         learned = state.codes.learn_sources(loaded, stamp)
         if learned is not None:
             state.hosts.restamp(code, stamp, learned)
         state.hosts.warm(host_id, loaded)
+        if state.hosts.is_shared(host_id):
+            self._pool.watch_host(host_id)
         state.progressed()
         state.changed.set()
 
@@ -210,9 +259,11 @@ class Reconciler:
         hosts = self._state.hosts
         lease: Lease | None = None
         unclean = False
-        loaded = hosts[host_id].loaded
+        host = hosts.get(host_id)
+        loaded = host.loaded if host is not None else None
+        is_shared = hosts.is_shared(host_id)
         try:
-            handle = self._pool.handle(host_id)
+            handle = self._pool.handle(host_id) if host is not None else None
             if handle is None:
                 raise HostDied(f"host {host_id} died while it was warm")
             lease, unclean = await self._leases.wait_for(address, host_id, self._config.wake_timeout_s)
@@ -226,8 +277,11 @@ class Reconciler:
                 turn = await self._pool.answer_of(host_id, activating)
         except Exception as error:  # noqa: BLE001  it becomes the answer of the wake request
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
-            await self._pool.end(host_id, died=isinstance(error, ray.exceptions.RayActorError | HostDied))
-            if lease is not None and not unclean:  # nothing was tried under it; else the next activation counts the try
+            died = isinstance(error, ray.exceptions.RayActorError | HostDied)
+            await self._pool.withdraw(host_id, address, died=died)
+            # Nothing was tried under the lease, unless the next activation counts the try. A shared host that ended
+            # itself released the leases of agents that are not to blame.
+            if lease is not None and not unclean and not (died and is_shared):
                 await self._release(lease.session_id, lease.epoch)
             await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
             return
@@ -238,7 +292,7 @@ class Reconciler:
             self._pool.tell_types(host_id, self._state.known.types_to_tell)
         self._state.progressed()
         self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded, config))
-        self._pool.watch(host_id)
+        self._pool.watch(host_id, address)
 
     def _with_death(self, host_id: str, address: Address, error: Exception) -> Exception:
         """Return the error of a wake, with the cause of death if its host died."""
@@ -271,22 +325,30 @@ class Reconciler:
         if may_pass(error):
             self._state.retries.failed(address, error)
 
-    def _leased(self) -> list[tuple[Session, Lease]]:
-        """Return the sessions on which a host has a lease: a few of very many."""
-        store = self._state.store
-        leases = ((session, store.lease(session.session_id)) for session in store.sessions())
-        return [
-            (session, lease) for session, lease in leases if lease is not None and lease.holder.startswith(HOST_PREFIX)
-        ]
+    def _held_by_hosts(self) -> dict[str, list[Placement]]:
+        """Return the agents whose leases hosts hold, by host."""
+        held: dict[str, list[Placement]] = {}
+        for session in self._state.store.sessions():
+            lease = self._state.store.lease(session.session_id)
+            if lease is not None and lease.holder.startswith(HOST_PREFIX):
+                with contextlib.suppress(InvalidAddress):
+                    placement = Placement(lease.holder, Address.of(session), epoch=lease.epoch)
+                    held.setdefault(lease.holder, []).append(placement)
+        return held
 
-    async def _recover_agent(self, session: Session, lease: Lease) -> None:
-        if find_actor(lease.holder) is None:
+    async def _recover_host(self, host_id: str, agents: Sequence[Placement]) -> None:
+        if not lives(host_id):
             return
-        try:
-            address = Address.of(session)
-        except InvalidAddress:
-            return
-        loaded = await self._pool.ask_loaded(lease.holder)
-        self._state.hosts.add(Host(lease.holder, None, "", HostStatus.ASSIGNED, loaded))
-        self._state.hosts.place(Placement(lease.holder, address, epoch=lease.epoch))
-        self._pool.watch(lease.holder)
+        state = self._state
+        loaded = await self._pool.ask_loaded(host_id)
+        host = Host(host_id, None, "", HostStatus.ASSIGNED, loaded)
+        if loaded is not None and loaded.isolation == "shared":
+            stamps = state.codes.stamps
+            if len(agents) > 1 or not state.quarantine.holds(agents[0].address, loaded.code, stamps):
+                state.codes.loads(loaded)
+                state.codes.learn_sources(loaded, state.codes.stamp_of(loaded.code))
+                host = Host(host_id, loaded.code, loaded.stamp, HostStatus.WARM, loaded, "shared")
+        state.hosts.add(host)
+        for placement in agents:
+            state.hosts.place(placement)
+            self._pool.watch(host_id, placement.address)

@@ -117,6 +117,7 @@ class Router:
                 host_cpus=settings.host_cpus,
                 lease_ttl_s=settings.lease_ttl_s,
                 report_interval_s=settings.metrics_interval_s,
+                block_limit_s=settings.block_limit_s,
                 owner_pid=os.getpid(),
             )
         )
@@ -128,6 +129,8 @@ class Router:
                 logs=home.logs,
                 node_manager=_NODE_MANAGER,
                 known_agents=self._known_path,
+                quarantine=home.quarantine,
+                shared_agents=settings.shared_agents,
                 warm_hosts=settings.warm_hosts,
                 most_starting=settings.most_starting,
                 lease_ttl_s=settings.lease_ttl_s,

@@ -7,7 +7,7 @@ in the workspace; attributes of the instance are a cache.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
 
 from chronicle.workspace.port import Quota
 from podium.agent.models.delta_state import DeltaState
@@ -17,14 +17,18 @@ if TYPE_CHECKING:
     from podium.agent.reminder import Reminder
     from podium.history.retention import Retention
 
-__all__ = ["BaseAgent", "agent_type_of", "workspace_quota_of"]
+__all__ = ["BaseAgent", "Isolation", "agent_type_of", "workspace_quota_of"]
+
+Isolation: TypeAlias = Literal["process", "shared"]
+"""Whether an agent has a process of its own, or shares one with other agents of its class."""
 
 
 class BaseAgent:
     """An agent: state, files and message handling.
 
     Subclass it, define ``on_message``, and declare the durable fields in a nested ``class State(DeltaState)``. The
-    class is instantiated without arguments. All hooks run on one event loop, one at a time, in the agent's own process.
+    class is instantiated without arguments. All hooks of an agent run on one event loop, one at a time, in a process of
+    its own or one that it shares (`isolation`).
 
     Example::
 
@@ -40,6 +44,10 @@ class BaseAgent:
 
     agent_type: ClassVar[str | None] = None
     """The first part of the address. Default: the State's ``_entity_type``, else the class name in snake_case."""
+    isolation: ClassVar[Isolation] = "process"
+    """``process``: each awake agent has a process of its own. ``shared``: thousands of awake agents of the class share
+    one, with one event loop: an awake agent costs kilobytes, and wakes in milliseconds. For agents that wait more than
+    they compute. See the guide, "Isolation", for what differs."""
     idle_timeout_s: ClassVar[float] = 300.0
     """Seconds without a message after which `on_idle_timeout` is called. Default 5 minutes: long enough for a person's
     next message, short enough that an abandoned agent soon costs nothing."""

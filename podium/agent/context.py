@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import structlog
 
     from chronicle.canonical import Json, JsonObject
-    from chronicle.workspace.port import Iteration
+    from chronicle.workspace.port import Iteration, Workspace
     from podium.agent.reminder import ScheduledReminder
     from podium.agent.retry import Retry
     from podium.turn.scope import TurnScope
@@ -48,23 +48,38 @@ class AgentContext(Generic[S]):
         state: the agent's durable state; changes are tracked and committed with the turn. The hook, its tasks and code
             that it runs by ``asyncio.to_thread`` may change it until the hook returns; any other change raises
             `podium.state.OutsideTurn`.
-        workspace: the agent's directory, at the same path in each activation. In process isolation
-            ``$AGENT_WORKSPACE`` has the same path; its value during the import of the agent's file is valid for this
-            activation only.
         turn: the number that this turn gets when it commits; from 1.
     """
 
     state: S
 
     def __init__(
-        self, scope: TurnScope, address: Address, state: S, workspace: Path, config: Mapping[str, Json] | None = None
+        self,
+        scope: TurnScope,
+        address: Address,
+        state: S,
+        workspace: Workspace,
+        config: Mapping[str, Json] | None = None,
     ) -> None:
         self._scope = scope
         self._address = address
         self._config = config or {}
         self.state = state
-        self.workspace = workspace
+        self._workspace = workspace
         self.turn = scope.turn
+
+    @property
+    def workspace(self) -> Path:
+        """The agent's directory, at the same path in each activation.
+
+        In process isolation ``$AGENT_WORKSPACE`` has the same path; its value during the import of the agent's file is
+        valid for this activation only. In shared isolation the directory is mounted when it is first asked for in an
+        activation, which takes some milliseconds.
+
+        Raises:
+            ChronicleError: it could not be mounted.
+        """
+        return self._workspace.root
 
     @cached_property
     def log(self) -> structlog.stdlib.BoundLogger:

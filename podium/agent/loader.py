@@ -12,12 +12,12 @@ import inspect
 import sys
 import traceback
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, get_args
 
 from pydantic import ValidationError
 
 from podium.address import Address
-from podium.agent.base import BaseAgent, agent_type_of
+from podium.agent.base import BaseAgent, Isolation, agent_type_of
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent
 from podium.history.retention import Retention
@@ -138,6 +138,8 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
         raise NotAnAgent(f"{where} has no on_message: add 'async def on_message(self, ctx, message)'")
     for name in _HOOKS:
         _check_hook(cls, name, where)
+    if cls.isolation not in get_args(Isolation):
+        raise NotAnAgent(f"{where}: isolation is {cls.isolation!r}; write 'process' or 'shared'")
     state: object = cls.State
     if not inspect.isclass(state) or not issubclass(state, DeltaState):
         raise NotAnAgent(f"{where}: its State is not a DeltaState; write 'class State(DeltaState):'")

@@ -19,6 +19,7 @@ from chronicle.workspace.content.content import store_bytes, store_file
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from typing import BinaryIO
 
     from _typeshed import WriteableBuffer
@@ -34,11 +35,11 @@ class ArtifactWriter:
 
     Args:
         blobs: the destination.
-        root: the workspace's directory; artifacts may be files in it.
+        root: returns the workspace's directory; artifacts may be files in it.
         limit_bytes: most bytes of one artifact.
     """
 
-    def __init__(self, blobs: BlobStore, root: Path, limit_bytes: int) -> None:
+    def __init__(self, blobs: BlobStore, root: Callable[[], Path], limit_bytes: int) -> None:
         self._blobs = blobs
         self._root = root
         self._limit_bytes = limit_bytes
@@ -107,8 +108,9 @@ class ArtifactWriter:
 
     def _opened(self, name: str, path: Path) -> io.FileIO:
         """Open a file of the workspace."""
-        real = Path(os.path.realpath(self._root / path, strict=True))
-        if not real.is_relative_to(os.path.realpath(self._root)):
+        root = self._root()
+        real = Path(os.path.realpath(root / path, strict=True))
+        if not real.is_relative_to(os.path.realpath(root)):
             raise InvalidInput(
                 f"{path} is not in the workspace, so it cannot be artifact {name}; read it, and give its bytes"
             )

@@ -185,7 +185,7 @@ class TurnRunner:
             self.workspace,
             self._env.clock,
             self._env.ids,
-            ArtifactWriter(self._env.blobs, self.workspace.root, self._class.max_artifact_bytes),
+            ArtifactWriter(self._env.blobs, lambda: self.workspace.root, self._class.max_artifact_bytes),
             self._env.run_blocking,
             self._env.known_types,
             self.ledger.reminders,
@@ -505,4 +505,4 @@ class TurnRunner:
         self._snapshots.opened(record)
 
     def _context(self, scope: TurnScope) -> AgentContext[Any]:
-        return AgentContext(scope, self._address, self.state, self.workspace.root, self._env.config)
+        return AgentContext(scope, self._address, self.state, self.workspace, self._env.config)

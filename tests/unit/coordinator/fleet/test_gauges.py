@@ -23,6 +23,7 @@ def test_hosts_are_counted_by_status_and_agents_by_type_and_tenant() -> None:
         ("podium_hosts", ("starting",)): 0,
         ("podium_hosts", ("warm",)): 1,
         ("podium_hosts", ("assigned",)): 4,
+        ("podium_hosts", ("ending",)): 0,
         ("podium_agents_awake", ("hello", "default")): 2,
         ("podium_agents_awake", ("hello", "acme")): 1,
         ("podium_wakes_waiting", ()): 1,

@@ -101,7 +101,7 @@ def test_the_files_of_a_code_are_learned_unless_they_changed_meanwhile(tmp_path:
     assert codes.to_try_again(0) == [code]
     assert codes.register(code)
     assert (codes.to_try_again(1e9), codes.problems) == ([], {"hello": "it raised"})
-    codes.loads(code)
+    codes.loads(Loaded(code, (), ""))
     assert codes.problems == {}
 
 
@@ -119,6 +119,6 @@ def test_a_code_whose_hosts_died_is_tried_again_after_delays_that_grow(tmp_path:
     assert delays == [15, 30, 60, 120, 300, 300]
     codes.register(code)
     assert codes.to_try_again(now_s) == [], "it is being tried"
-    codes.loads(code)
+    codes.loads(Loaded(code, (), ""))
     codes.drop(code, "its process died", now_s)
     assert codes.to_try_again(now_s + 15) == [code]

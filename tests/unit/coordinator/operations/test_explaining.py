@@ -11,7 +11,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import MessageStatus, NewMessage
 from coordinator.fleet.facts import agent_facts, node_facts, unreachable_node
-from coordinator.fleet.model import Code, Host, HostStatus, Placement
+from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement
 from coordinator.fleet.state import FleetState
 from coordinator.operations.explaining import why_object
 from podium.address import Address
@@ -72,7 +72,7 @@ async def test_an_agent_whose_class_is_not_there_waits_for_it(home: Home) -> Non
     why = home.why()
     assert why["waits_for"] == "its class, which cannot be loaded: it has a syntax error"
     assert why["problem"] == "it has a syntax error"
-    home.state.codes.loads(home.code)
+    home.state.codes.loads(Loaded(home.code, (), ""))
     assert home.why()["waits_for"].startswith("a project or a command that names its class")
 
 

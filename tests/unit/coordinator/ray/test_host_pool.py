@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import ray
@@ -12,11 +12,8 @@ from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Ended, Host, HostStatus, Placement
 from coordinator.ray import host_pool
-from coordinator.ray.host_pool import HostPool
+from coordinator.ray.host_pool import AgentsLost, HostPool
 from podium.address import Address
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 DEADLINE_S = 30
 ALICE = Address("greeter", "alice")
@@ -56,8 +53,8 @@ class Fleet:
     def _changed(self) -> None:
         self.removed_at_change.append("host_1" not in self.table)
 
-    async def _lost(self, agents: Sequence[Placement], how: str | None) -> None:
-        self.lost.extend((placement.address, how) for placement in agents)
+    async def _lost(self, lost: AgentsLost) -> None:
+        self.lost.extend((placement.address, lost.how) for placement in lost.agents)
 
 
 async def test_a_sender_that_notices_the_end_while_the_process_still_dies_does_not_hide_its_cause(
@@ -89,7 +86,7 @@ async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_remove
         _ = tasks.create_task(fleet.pool.wait_gone(ALICE, "host_1"))
         while not fleet.node.calls:
             await asyncio.sleep(0)
-        fleet.pool.watch("host_1")
+        fleet.pool.watch("host_1", ALICE)
         while not fleet.pool._ends:
             await asyncio.sleep(0)
         fleet.node.ended.set()
@@ -112,7 +109,7 @@ async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.
 
     fleet.node.wait_ended = type("Method", (), {"remote": staticmethod(wait_ended)})  # type: ignore[attr-defined]
     fleet.node.ping = type("Method", (), {"remote": staticmethod(ping)})  # type: ignore[attr-defined]
-    fleet.pool.watch("host_1")
+    fleet.pool.watch("host_1", ALICE)
     async with asyncio.timeout(DEADLINE_S):
         while not fleet.lost:
             await asyncio.sleep(0.001)
@@ -131,7 +128,7 @@ async def test_the_end_of_a_process_that_the_node_saw_is_enough(monkeypatch: pyt
 
     fleet.node.wait_ended = type("Method", (), {"remote": staticmethod(never)})  # type: ignore[attr-defined]
     fleet.node.ping = type("Method", (), {"remote": staticmethod(ping)})  # type: ignore[attr-defined]
-    fleet.pool.watch("host_1")
+    fleet.pool.watch("host_1", ALICE)
     async with asyncio.timeout(DEADLINE_S):
         while not fleet.lost:
             fleet.pool.process_ended("host_1")

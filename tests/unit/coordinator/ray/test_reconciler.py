@@ -18,7 +18,7 @@ from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.model import Code, Host, HostStatus, Placement
 from coordinator.fleet.state import FleetState
-from coordinator.ray import reconciler as module
+from coordinator.ray.host_pool import AgentsLost
 from coordinator.ray.reconciler import Reconciler
 from podium.address import Address
 from podium.errors import HostDied, NotAnAgent
@@ -37,7 +37,9 @@ DEADLINE_S = 60
 
 
 def _config(logs: Path) -> SimpleNamespace:
-    return SimpleNamespace(lease_ttl_s=10.0, wake_timeout_s=10.0, logs=logs, warm_hosts=0, most_starting=2)
+    return SimpleNamespace(
+        lease_ttl_s=10.0, wake_timeout_s=10.0, logs=logs, warm_hosts=0, most_starting=2, shared_agents=10
+    )
 
 
 class Pool:
@@ -56,13 +58,13 @@ class Pool:
     async def check_node(self) -> None:
         pass
 
-    async def end(self, host_id: str, *, died: bool = False) -> None:
+    async def withdraw(self, host_id: str, address: Address, *, died: bool) -> None:
         pass
 
     def take_end(self, _: str) -> None:
         return None
 
-    async def start(self, host_id: str, _: Code) -> Any:
+    async def start(self, host_id: str, _: Code, __: str | None) -> Any:
         raise self.failure
 
     async def stop_all(self, _: float) -> list[Placement]:
@@ -114,8 +116,7 @@ class Fleet:
 
 
 @pytest.fixture
-def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Fleet:
-    monkeypatch.setattr(module, "find_actor", lambda _: None)
+def fleet(tmp_path: Path) -> Fleet:
     return Fleet(tmp_path)
 
 
@@ -168,7 +169,7 @@ async def test_an_inbox_that_cannot_be_read_when_a_host_ends_is_read_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(fleet.store, "pending", fail)
-        await fleet.loop.agents_lost([Placement("host_1", ALICE, epoch=1)], None)
+        await fleet.loop.agents_lost(AgentsLost([Placement("host_1", ALICE, epoch=1)], None))
     assert fleet.wanted == []
     fleet.clock.advance(15)
     await fleet.loop._retry_wakes()

@@ -419,7 +419,7 @@ class SlowBlobs(MemoryBlobStore):
 def test_what_is_still_read_when_the_turn_ends_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "large").write_bytes(random.Random(5).randbytes(60_000_000))
     blobs = SlowBlobs()
-    writer = ArtifactWriter(blobs, tmp_path, 10**9)
+    writer = ArtifactWriter(blobs, lambda: tmp_path, 10**9)
     small = writer.take("small", b"small")
     with ThreadPoolExecutor(2) as threads:
         reading = threads.submit(writer.take, "large", Path("large"))
@@ -439,7 +439,7 @@ def test_one_thread_at_a_time_fills_the_buffer(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).write_bytes(random.Random(name).randbytes(40_000_000))
     blobs = SlowBlobs()
-    writer = ArtifactWriter(blobs, tmp_path, 10**9)
+    writer = ArtifactWriter(blobs, lambda: tmp_path, 10**9)
     with ThreadPoolExecutor(2) as threads:
         taken = [threads.submit(writer.take, name, Path(name)) for name in ("one", "two")]
         assert blobs.putting.wait(30)
@@ -453,7 +453,7 @@ def test_one_thread_at_a_time_fills_the_buffer(tmp_path: Path) -> None:
 
 async def test_calls_in_threads_at_once(tmp_path: Path) -> None:
     blobs = MemoryBlobStore()
-    writer = ArtifactWriter(blobs, tmp_path, 10**9)
+    writer = ArtifactWriter(blobs, lambda: tmp_path, 10**9)
     wanted = [random.Random(number).randbytes(200_000) for number in range(20)]
     for number, data in enumerate(wanted):
         (tmp_path / str(number)).write_bytes(data)

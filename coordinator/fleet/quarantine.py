@@ -1,0 +1,116 @@
+"""The quarantine: agents of shared classes that get processes of their own, because their code blocked a shared host.
+
+It is durable: a file in the home, which the coordinator replaces. An entry holds while the code is the one that
+blocked, with the same content of its files; an edit ends it. An entry that is lost costs one more blocked host.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from chronicle.system.atomic_files import replacing, sync_directory, sync_file
+from coordinator.fleet.model import Code, Loaded
+from podium.address import Address
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coordinator.fleet.code_stamp import CodeStamps
+
+__all__ = ["Quarantine"]
+
+_FORMAT: Final = 1
+
+_log = structlog.stdlib.get_logger("coordinator.fleet.quarantine")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entry:
+    loaded: Loaded
+    """The code that blocked."""
+    why: str
+
+
+class Quarantine:
+    """The quarantined agents.
+
+    Args:
+        path: the file; ``None`` to keep them in memory only.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._entries: dict[Address, _Entry] = _read(path) if path is not None else {}
+
+    def add(self, address: Address, loaded: Loaded, why: str) -> None:
+        """Quarantine an agent while its code is the given one; durable on return, unless the file cannot be written.
+
+        Args:
+            why: what it did, for `reason`.
+        """
+        self._entries[address] = _Entry(loaded, why)
+        self._write()
+
+    def holds(self, address: Address, code: Code, stamps: CodeStamps) -> bool:
+        """Whether an agent with a code is quarantined; an entry for another code, or another content, is dropped."""
+        entry = self._entries.get(address)
+        if entry is None:
+            return False
+        if entry.loaded.is_of(code, stamps):
+            return True
+        del self._entries[address]
+        self._write()
+        return False
+
+    def reason(self, address: Address) -> str | None:
+        """Return why an agent is quarantined; ``None`` if it is not."""
+        entry = self._entries.get(address)
+        return entry.why if entry is not None else None
+
+    def _write(self) -> None:
+        if self._path is None:
+            return
+        agents = {
+            str(address): {
+                "file": entry.loaded.code.file,
+                "class": entry.loaded.code.class_name,
+                "sources": list(entry.loaded.sources),
+                "stamp": entry.loaded.stamp,
+                "why": entry.why,
+            }
+            for address, entry in self._entries.items()
+        }
+        try:
+            with replacing(self._path) as new:
+                descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+                    json.dump({"format": _FORMAT, "agents": agents}, file)
+                sync_file(new)
+            sync_directory(self._path.parent)
+        except OSError as error:  # such as a full disk: it holds until this coordinator ends
+            _log.warning("quarantine_not_written", path=str(self._path), error=str(error))
+
+
+def _read(path: Path) -> dict[Address, _Entry]:
+    try:
+        kept = json.loads(path.read_bytes())
+        if kept["format"] != _FORMAT:
+            raise ValueError(f"format {kept['format']}")
+        return dict(_entry(text, fields) for text, fields in kept["agents"].items())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        _log.warning("quarantine_not_read", path=str(path), error=str(error))
+        return {}
+
+
+def _entry(text: str, fields: dict[str, Any]) -> tuple[Address, _Entry]:
+    address = Address.parse(text)
+    code = Code(str(fields["file"]), str(fields["class"]), address.agent_type)
+    loaded = Loaded(code, tuple(fields["sources"]), str(fields["stamp"]), "shared")
+    return address, _Entry(loaded, str(fields["why"]))

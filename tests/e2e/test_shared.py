@@ -1,0 +1,187 @@
+"""Agents that share a process: their turns, files, codes, and what becomes of them when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.home import Home
+from coordinator.service.client import AgentRef, ServiceClient
+from tests.waiting import until
+
+from .conftest import AGENTS, TIMEOUT_S, Podium, SharedService, client_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+FILE = AGENTS / "gathering.py"
+GATHERING = AgentRef(str(FILE), "Gathering", "gathering")
+BLOCK_LIMIT_S = 4
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[SharedService]:
+    """A service whose shared hosts may be blocked for a short time only."""
+    shared = SharedService(PODIUM_BLOCK_LIMIT_S=str(BLOCK_LIMIT_S))
+    yield shared
+    shared.end()
+
+
+@pytest.fixture
+def served(service: SharedService) -> Iterator[Podium]:
+    with service.lent() as podium:
+        yield podium
+
+
+@pytest.fixture
+async def client(served: Podium) -> AsyncIterator[ServiceClient]:
+    async with client_of(served) as connected:
+        yield connected
+
+
+async def send(client: ServiceClient, key: str, text: str, agent: AgentRef = GATHERING) -> list[dict[str, Any]]:
+    async with asyncio.timeout(TIMEOUT_S):
+        return [frame async for frame in client.send(agent, key, {"text": text})]
+
+
+async def said(client: ServiceClient, key: str, text: str, agent: AgentRef = GATHERING) -> tuple[int, Any]:
+    """Send a message, and return the agent's process and answer."""
+    frames = await send(client, key, text, agent)
+    assert frames[-1]["type"] == "turn_end", frames
+    return frames[-1]["data"]["pid"], frames[-1]["data"]["answer"]
+
+
+async def waiting(client: ServiceClient, key: str, text: str) -> asyncio.Task[list[dict[str, Any]]]:
+    """Send a message whose turn waits, and return when it does."""
+    begun = asyncio.Event()
+
+    async def follow() -> list[dict[str, Any]]:
+        frames = []
+        async for frame in client.send(GATHERING, key, {"text": text}):
+            frames.append(frame)
+            if frame["type"] == "event":
+                begun.set()
+        return frames
+
+    task = asyncio.create_task(follow())
+    async with asyncio.timeout(TIMEOUT_S):
+        await begun.wait()
+    return task
+
+
+def failures(podium: Podium, agent: str) -> list[dict[str, Any]]:
+    return [event["payload"] for event in podium.lines("log", agent) if event["type"] == "turn.failed"]
+
+
+async def test_two_hundred_agents_share_a_process(served: Podium, client: ServiceClient) -> None:
+    answers = await asyncio.gather(*(said(client, f"many-{number}", "hi") for number in range(200)))
+    assert {answer for _, answer in answers} == {1}
+    assert len({pid for pid, _ in answers}) == 1
+    again = await asyncio.gather(*(said(client, f"many-{number}", "hi") for number in range(200)))
+    assert {answer for _, answer in again} == {2}
+    assert {pid for pid, _ in again} == {pid for pid, _ in answers}
+    hosts = [row for row in served.json("ps")["agents"] if row["agent"].startswith("gathering/many-")]
+    assert len(hosts) == 200
+    verified = await asyncio.to_thread(served, "verify")
+    assert verified.returncode == 0
+
+
+async def test_each_agent_has_its_own_files(served: Podium, client: ServiceClient) -> None:
+    answers = await asyncio.gather(*(said(client, f"files-{number}", "write") for number in range(3)))
+    assert [answer for _, answer in answers] == [f"gathering/files-{number} 1\n" for number in range(3)]
+    await asyncio.to_thread(served, "passivate", "gathering/files-0")
+    assert (await said(client, "files-0", "write"))[1] == "gathering/files-0 1\ngathering/files-0 2\n"
+    assert served("cat", "gathering/files-1", "log").stdout == "gathering/files-1 1\n"
+    frames = await send(client, "variable", "variable")
+    assert frames[-1]["type"] == "error"
+    assert "use ctx.workspace" in frames[-1]["error"]["message"]
+
+
+async def test_no_message_is_lost_or_committed_twice_when_the_process_is_killed(
+    served: Podium, client: ServiceClient
+) -> None:
+    pid, _ = await said(client, "idle", "hi")
+    turns = [await waiting(client, f"killed-{number}", "pause") for number in range(3)]
+    os.kill(pid, signal.SIGKILL)
+    for turn in turns:
+        async with asyncio.timeout(TIMEOUT_S):
+            frames = await turn
+        assert frames[-1]["type"] == "turn_end", frames
+        assert frames[-1]["data"]["answer"] == 1
+        assert [frame["error"]["type"] for frame in frames if frame["type"] == "turn_retry"] == ["HostLost"]
+    assert (await said(client, "idle", "hi"))[1] == 2
+    assert failures(served, "gathering/idle") == [], "it attempted nothing"
+    assert [failed["attempt"] for failed in failures(served, "gathering/killed-0")] == [1]
+
+
+async def test_an_agent_that_blocks_the_others_gets_a_process_of_its_own(served: Podium, client: ServiceClient) -> None:
+    shared, _ = await said(client, "innocent", "hi")
+    other = await waiting(client, "interrupted", "pause")
+    blocked = asyncio.create_task(send(client, "blocker", "block"))
+    async with asyncio.timeout(TIMEOUT_S):
+        frames = await other
+    assert frames[-1]["type"] == "turn_end", frames
+    assert [frame for frame in frames if frame["type"] == "turn_retry"] == []
+    assert failures(served, "gathering/interrupted") == [], "another agent's fault counts no attempt"
+    quarantine = Home(served.home).quarantine
+    assert list(json.loads(quarantine.read_bytes())["agents"]) == ["gathering/blocker"]
+    await until(lambda: len(failures(served, "gathering/blocker")) == 1)
+    again, _ = await said(client, "innocent", "hi")
+    assert again != shared
+    message_id = next(
+        message["message_id"]
+        for message in served.json("inbox", "gathering/blocker")["messages"]
+        if message["status"] == "pending"
+    )
+    await client.cancel("gathering/blocker", message_id)
+    await asyncio.wait({blocked}, timeout=TIMEOUT_S)
+    alone, _ = await said(client, "blocker", "hi")
+    assert alone not in {shared, again}
+    assert (await said(client, "innocent", "hi"))[0] == again, "the blocker did not end the next shared host"
+
+
+async def test_edited_code_runs_in_another_process_one_agent_after_the_other(
+    served: Podium, client: ServiceClient, tmp_path: Path
+) -> None:
+    file = tmp_path / "edited.py"
+    file.write_text(FILE.read_text())
+    agent = AgentRef(str(file), "Gathering", "edited")
+    file.write_text(file.read_text().replace('isolation = "shared"', 'agent_type = "edited"\n    isolation = "shared"'))
+    old, _ = await said(client, "a", "hi", agent)
+    assert (await said(client, "b", "hi", agent))[0] == old
+    file.write_text(file.read_text().replace("count += 1", "count += 10"))
+    new, answer = await said(client, "a", "hi", agent)
+    assert (new != old, answer) == (True, 11)
+    assert await said(client, "b", "hi", agent) == (new, 11)
+    await until(lambda: not Path(f"/proc/{old}").exists(), "the process of the code before has no agents left")
+
+
+async def test_a_process_that_was_stopped_past_its_leases_commits_nothing_more(
+    served: Podium, client: ServiceClient
+) -> None:
+    pid, _ = await said(client, "stopped", "hi")
+    turn = await waiting(client, "stopped", "pause")
+    store = Home(served.home).journal(read_only=True)
+    session = store.session("gathering/stopped")
+    before = store.lease(session.session_id)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        await until(lambda: store.lease(session.session_id) != before, "no host took over", TIMEOUT_S * 2)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        store.close()
+    async with asyncio.timeout(TIMEOUT_S):
+        frames = await turn
+    assert frames[-1]["type"] == "turn_end", frames
+    assert frames[-1]["data"]["answer"] == 2
+    assert frames[-1]["data"]["pid"] != pid
+    committed = [event for event in served.lines("log", "gathering/stopped") if event["type"] == "turn.committed"]
+    assert len(committed) == 2
