@@ -36,7 +36,7 @@ class Clients:
         draw = self._world.generator
         await asyncio.sleep(draw.random() * CLIENTS_S)
         agent = draw.choice(self._fleet.agents)
-        body = encode(script(draw, number))
+        body = encode(script(draw, number, with_steps=self._world.with_steps))
         key = f"key {number}" if draw.random() < 0.8 else None
         receipt = await self._admit(agent, body, key)
         if receipt is None:

@@ -135,10 +135,8 @@ class CommitRules:
             said = cast("dict[str, Any]", decode(first.payload or b"null"))
             self._must(first.type == USER_MESSAGE, line, f"turn {last.turn} begins with {first.type}")
             self._same(line, "message", said["message"], message.body)
-        expected = expect(
-            line.expected, payload["cause"], message.body if message else None, [handed.body for handed in steered]
-        )
         line.state = follow(line.state, [payload["state"]["patch"]])
+        expected = self._expected(line, payload, message, steered)
         self._same(line, f"state of turn {last.turn}", line.state, expected.state)
         replies = _replies(commit, payload["consumed"][0] if by_message else None)
         self._same(line, f"replies of turn {last.turn}", replies, expected.said)
@@ -155,6 +153,25 @@ class CommitRules:
             handed.said, handed.turn, handed.steered = tuple(_replies(commit, message_id)), last.turn, True
             wanted = (f"steered by {handed.body['number']}",)
             self._same(line, f"replies to {message_id}, which steered turn {last.turn}", handed.said, wanted)
+
+    def _expected(
+        self, line: BranchModel, payload: dict[str, Any], message: MessageModel | None, steered: list[MessageModel]
+    ) -> Expected:
+        """Return the expectation after a turn, with what the durable steps of its message returned."""
+        steps = message.steps if message is not None else {}
+        runs = {key.removesuffix("#1"): step.run for key, step in steps.items()}
+        body = message.body if message is not None else None
+        try:
+            expected = expect(line.expected, payload["cause"], body, [handed.body for handed in steered], runs)
+        except KeyError as error:
+            self._verdict.fail(f"{line.session.name}: step {error} of a committed turn is not durable")
+        summary = payload.get("steps")
+        self._same(line, "number of steps", summary["count"] if summary else 0, len(steps))
+        if any(step.turn != line.turn for step in steps.values()):
+            # Another turn came between: the patches of the steps apply to what it left, and need not be the same.
+            expected.state, line.patched_later = deepcopy(line.state), True
+        steps.clear()
+        return expected
 
     def _rewind(self, line: BranchModel, last: Event, payload: dict[str, Any]) -> None:
         self._must(last.turn == line.turn + 1, line, f"going back after turn {line.turn} made turn {last.turn}")
@@ -180,13 +197,19 @@ class CommitRules:
             message.attempts <= Puppet.max_attempts
             and (message.status is MessageStatus.PARKED)
             == payload["parked"]
-            == (message.attempts == Puppet.max_attempts),
+            == (message.attempts == Puppet.max_attempts or self._is_outdated(line, message, payload)),
             line,
             f"{payload['message_id']} was {message.status} after attempt {message.attempts}",
         )
         self._must(
             payload["attempt"] == message.attempts, line, f"attempt {message.attempts} is recorded as another one"
         )
+
+    @staticmethod
+    def _is_outdated(line: BranchModel, message: MessageModel, payload: dict[str, Any]) -> bool:
+        """Whether a message is parked at once, as another turn has changed what its steps were made on."""
+        between = any(step.turn != line.turn for step in message.steps.values())
+        return bool(payload["error"]["type"] == "StepsOutdated" and between)
 
     def _settle(self, line: BranchModel, commit: Commit, outcomes: tuple[Outcome, ...]) -> MessageModel:
         """Settle the one message of a commit in the model."""
@@ -221,6 +244,8 @@ class CommitRules:
         message.status = _STATUS[settlement.outcome]
         if settlement.outcome in (Outcome.FAILED, Outcome.PARKED):
             message.attempts += 1
+        elif settlement.outcome is Outcome.CANCELLED:
+            message.steps.clear()
         return message
 
     def _kept(self, line: BranchModel, payload: dict[str, Any]) -> TreeRef | None:

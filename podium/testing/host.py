@@ -151,6 +151,11 @@ class SimulatedHost:
         """Count an attempt of a message."""
         return self._world.count_attempt(number)
 
+    def run_step(self, number: int, name: str) -> int:
+        """Return a number that no other run of a step returns."""
+        self._world.oracle.check_run(self._lease.session_id, self._lease.epoch, number, name)
+        return self._world.next_run()
+
     def handled(self, activation: Activation, seq: int) -> None:
         """Compare an activation's memory with the record, right after a commit of its own."""
         try:

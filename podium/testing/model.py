@@ -16,11 +16,21 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["BranchModel", "Broken", "MessageModel", "Verdict"]
+__all__ = ["BranchModel", "Broken", "MessageModel", "StepModel", "Verdict"]
 
 
 class Broken(AssertionError):
     """An invariant does not hold."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepModel:
+    """The model of a step that ended."""
+
+    run: int
+    """Its result."""
+    turn: int
+    """The last turn of the agent at that time."""
 
 
 @dataclass(slots=True)
@@ -37,6 +47,8 @@ class MessageModel:
     """The turn that consumed it."""
     steered: bool = False
     """Whether it steered a turn."""
+    steps: dict[str, StepModel] = field(default_factory=dict)
+    """By key, the steps that ended."""
     put_back: bool = False
     """Whether it was parked and retried: later messages may have been handled before it."""
 
@@ -60,6 +72,8 @@ class BranchModel:
     origin: SessionId | None = None
     """Of a fork: the session whose events it reads before its own; ``None`` once it is folded."""
     went_back: bool = False
+    patched_later: bool = False
+    """Whether steps were applied to the state of a turn that came after them: list items may be in another order."""
     folded: bool = False
     tree: TreeRef | None = None
     messages: dict[MessageId, MessageModel] = field(default_factory=dict)

@@ -8,12 +8,14 @@ journal's own answers.
 from __future__ import annotations
 
 from copy import deepcopy
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
+from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import decode
-from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Head, MessageStatus
+from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Head, MessageStatus, StepWrite
+from podium.history.step_record import read_record
 from podium.testing.commit_rules import CommitRules
-from podium.testing.model import BranchModel, MessageModel, Verdict
+from podium.testing.model import BranchModel, MessageModel, StepModel, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,11 +23,14 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, MessageId, SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Branch, Lease, NewMessage, Receipt, Session, StepWrite
+    from chronicle.journal.records import Branch, Lease, NewMessage, Receipt, Session, StoredStep
     from chronicle.workspace.port import TreeRef
     from podium.turn.stream import Frame
 
 __all__ = ["JournalOracle"]
+
+NO_BLOBS: Final = MemoryBlobStore()
+"""The results of puppets' steps are small."""
 
 
 class JournalOracle:
@@ -48,6 +53,7 @@ class JournalOracle:
         self.verdict = Verdict()
         self._must, self._same = self.verdict.must, self.verdict.same
         self._rules = CommitRules(self.verdict, files_of, self.sent)
+        self._files_of = files_of
         self._note = note
 
     def __getattr__(self, name: str) -> Any:
@@ -158,12 +164,55 @@ class JournalOracle:
         self._accepted(commit, head)
         return head
 
+    def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        """Store a step, and check the accepted one against the model."""
+        self.store.put_step(session_id, step, epoch)
+        self._ended(session_id, step, epoch)
+
+    def drop_steps(self, message_id: MessageId) -> None:
+        """Drop the steps of a message."""
+        self.store.drop_steps(message_id)
+        for line in self.lines.values():
+            if message_id in line.messages:
+                line.messages[message_id].steps.clear()
+
+    def check_run(self, session_id: SessionId, epoch: int, number: int, name: str) -> None:
+        """Check that a step whose function is called has not ended before."""
+        line = self.lines[session_id]
+        if not line.held or line.epoch != epoch:
+            return  # a host that has lost the agent, and does not know it yet
+        ended = [
+            message_id
+            for message_id, message in line.messages.items()
+            if message.body.get("number") == number and f"{name}#1" in message.steps
+        ]
+        self._must(not ended, line, f"step {name} of message {ended} is run again, and has ended")
+
+    def _ended(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        line = self.lines[session_id]
+        self._note("step", line.session.name, step.key, f"of {step.message_id[-6:]}", epoch)
+        self._must(
+            line.held and epoch == line.epoch,
+            line,
+            f"step {step.key} was accepted under epoch {epoch}, but {line.epoch} was given out",
+        )
+        message = line.messages[step.message_id]
+        self._must(message.status is MessageStatus.PENDING, line, f"step {step.key} is of a message {message.status}")
+        record = read_record(step.body, NO_BLOBS)
+        self._files_of(record.tree)
+        found = StepModel(cast("int", record.result), line.turn)
+        known = message.steps.setdefault(step.key, found)
+        self._must(known.run == found.run, line, f"step {step.key} ended twice")
+        self._must(step.number <= len(message.steps), line, f"step {step.key} is number {step.number}")
+
     def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
         """Commit several, and check the accepted ones."""
         outcomes = self.store.commit_many(writes)
         for write, outcome in zip(writes, outcomes, strict=True):
             if isinstance(write, Commit) and isinstance(outcome, Head):
                 self._accepted(write, outcome)
+            elif isinstance(write, StepWrite) and outcome is None:
+                self._ended(write.session_id, write.step, write.epoch)
         return outcomes
 
     def _accepted(self, commit: Commit, head: Head) -> None:
@@ -232,7 +281,7 @@ class JournalOracle:
                 for message in sorted(line.messages.values(), key=lambda message: message.turn)
                 if message.status is MessageStatus.CONSUMED and not message.steered
             ]
-            if line.went_back:
+            if line.went_back or line.patched_later:
                 continue
             found = cast("list[int]", line.state.get("log", []))
             self._same(line, "messages in its state", found[len(found) - len(log) :], log)

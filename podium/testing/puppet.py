@@ -12,6 +12,7 @@ import math
 from collections.abc import MutableMapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from podium.agent.base import BaseAgent
@@ -19,7 +20,7 @@ from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
     import random
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from chronicle.canonical import JsonObject
@@ -41,6 +42,10 @@ class Stage(Protocol):
 
     def count_attempt(self, number: int) -> int:
         """Count an attempt of a message, and return the number of earlier ones."""
+        ...
+
+    def run_step(self, number: int, name: str) -> int:
+        """Return a number that no other run of a step returns; the step must not have ended before."""
         ...
 
 
@@ -74,7 +79,7 @@ class Puppet(BaseAgent):
         earlier = STAGE.get().count_attempt(message["number"])
         ctx.state.log.append(message["number"])
         for name, *arguments in message["do"]:
-            await self._do(ctx, earlier, name, arguments)
+            await self._do(ctx, message["number"], earlier, name, arguments)
 
     async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         ctx.state.steered.append(message["number"])
@@ -92,7 +97,16 @@ class Puppet(BaseAgent):
         if _has_hooks(ctx.key):
             STAGE.get().files(ctx.workspace)["bye.txt"] = str(len(ctx.state.log))
 
-    async def _do(self, ctx: AgentContext[Any], earlier: int, name: str, arguments: list[Any]) -> None:
+    async def _step(self, ctx: AgentContext[Any], message: int, earlier: int, step: str, inner: list[Any]) -> int:
+        """Do the operations of a step, and leave in state, files and result which of its runs this is."""
+        run = STAGE.get().run_step(message, step)
+        for name, *arguments in inner:
+            await self._do(ctx, message, earlier, name, arguments)
+        STAGE.get().files(ctx.workspace)[f"{step}.txt"] = str(run)
+        ctx.state.items.append({"value": run})
+        return run
+
+    async def _do(self, ctx: AgentContext[Any], message: int, earlier: int, name: str, arguments: list[Any]) -> None:
         files = STAGE.get().files(ctx.workspace)
         match name, arguments:
             case "put", [key, value]:
@@ -111,10 +125,13 @@ class Puppet(BaseAgent):
                 files.pop(path, None)
             case "say", [text]:
                 await ctx.send_message(text)
-            case "tell", [agent, message]:
-                await ctx.tell(agent, message)
+            case "tell", [agent, told]:
+                await ctx.tell(agent, told)
             case "wait", [seconds]:
                 await asyncio.sleep(seconds)
+            case "step", [step, inner]:
+                run = await ctx.step(step, lambda: self._step(ctx, message, earlier, step, inner))
+                ctx.state.table[step] = run
             case "stubborn", []:
                 try:
                     await asyncio.sleep(0.1)
@@ -137,8 +154,8 @@ def _has_hooks(key: str) -> bool:
     return not key.startswith("quiet")
 
 
-def script(generator: random.Random, number: int) -> JsonObject:
-    """Return a message for a puppet."""
+def script(generator: random.Random, number: int, *, with_steps: bool = False) -> JsonObject:
+    """Return a message for a puppet, with ``with_steps`` one that has some of its operations in steps."""
     tellings = itertools.count(1)
 
     def told() -> JsonObject:
@@ -161,6 +178,10 @@ def script(generator: random.Random, number: int) -> JsonObject:
     if generator.random() < 0.25:
         trouble = generator.choice(("raise", "raise", "exit", "hang", "nan", "surrogate"))
         steps.insert(generator.randrange(len(steps) + 1), [trouble, generator.choice((1, 1, 2, 9))])
+    if with_steps:
+        for place in range(len(steps)):
+            if generator.random() < 0.6:
+                steps[place] = ["step", f"s{place}", [steps[place]]]
     return cast("JsonObject", {"number": number, "do": steps})
 
 
@@ -179,11 +200,21 @@ class Expected:
     """Messages of the last turn to other agents: address and body."""
 
 
-def expect(before: Expected, cause: str, message: JsonObject | None, steered: Sequence[JsonObject] = ()) -> Expected:
+def expect(
+    before: Expected,
+    cause: str,
+    message: JsonObject | None,
+    steered: Sequence[JsonObject] = (),
+    runs: Mapping[str, int] = MappingProxyType({}),
+) -> Expected:
     """Return the expectation after a turn; ``before`` is not changed.
 
     Args:
         steered: messages that steered the turn.
+        runs: the durable result of each step of the message, by its name.
+
+    Raises:
+        KeyError: the message has a step without a result.
     """
     log, table, items = list(before.state["log"]), dict(before.state["table"]), list(before.state["items"])
     heard = [*before.state["steered"], *(handed["number"] for handed in steered)]
@@ -199,8 +230,16 @@ def expect(before: Expected, cause: str, message: JsonObject | None, steered: Se
             after.files["bye.txt"] = str(len(log))
     if message is not None:
         log.append(message["number"])
-        for name, *arguments in cast("list[list[Any]]", message["do"]):
+        todo = list(reversed(cast("list[list[Any]]", message["do"])))
+        while todo:
+            name, *arguments = todo.pop()
             match name, arguments:
+                case "step", [step, inner]:
+                    todo += [["ended", step], *reversed(inner)]
+                case "ended", [step]:
+                    items.append({"value": runs[step]})
+                    table[step] = runs[step]
+                    after.files[f"{step}.txt"] = str(runs[step])
                 case "put", [key, value]:
                     table[key] = value
                 case "drop", [key]:

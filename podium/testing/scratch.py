@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, BinaryIO, TypeAlias
 
 from chronicle.blobs.ident import blob_id
 from chronicle.canonical import encode
-from chronicle.errors import InvalidInput, NotFound, StaleEpoch
+from chronicle.errors import Conflict, InvalidInput, NotFound, StaleEpoch
 from chronicle.workspace.port import Iteration, Opened, TreeRef
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class ScratchTrees:
 
     trees: dict[BlobId, Files] = field(default_factory=dict)
     seals: int = 0
+    bases: dict[BlobId, BlobId] = field(default_factory=dict)
+    """By commit, the tree that it was sealed on top of."""
 
     def keep(self, files: Files) -> TreeRef:
         """Make a tree durable."""
@@ -168,6 +170,8 @@ class ScratchWorkspace:
             self._note(sealed)
             base = self._forest.files(self._layer.base)
             self._layer.sealed = self._layer.base if files == base else self._forest.keep(files)
+            if self._layer.sealed != self._layer.base:
+                self._forest.bases[self._layer.sealed.oplog_id] = self._layer.base.tree_id
         return self._layer.sealed
 
     def adopt(self, ref: TreeRef) -> None:
@@ -188,8 +192,11 @@ class ScratchWorkspace:
 
         Raises:
             NotFound: it was never sealed.
+            Conflict: it was sealed on top of another commit.
         """
         files = self._forest.files(ref)
+        if self._forest.bases.get(ref.oplog_id, self.base.tree_id) != self.base.tree_id:
+            raise Conflict(f"tree {ref.tree_id} was sealed on top of another one")
         self.files.clear()
         self.files.update(files)
         self._layer.sealed = ref

@@ -68,6 +68,7 @@ class Simulator:
         seed: determines everything.
         store: creates the journal; in memory by default.
         nodes: creates the nodes; in memory by default.
+        with_steps: whether messages have operations in steps.
         verbose: print each step.
     """
 
@@ -77,10 +78,11 @@ class Simulator:
         *,
         store: Callable[[], JournalStore] = MemoryJournalStore,
         nodes: Callable[[], SimulatedNodes] = ScratchNodes,
+        with_steps: bool = False,
         verbose: bool = False,
     ) -> None:
         self.seed = seed
-        self._world = World(seed, store(), nodes(), verbose=verbose)
+        self._world = World(seed, store(), nodes(), with_steps=with_steps, verbose=verbose)
         self._fleet = SimulatedFleet(self._world)
         self._clients = Clients(self._world, self._fleet)
 
@@ -106,7 +108,8 @@ class Simulator:
                 raise world.oracle.verdict.broken
         except Exception as error:
             what = str(world.oracle.verdict.broken or f"{type(error).__name__}: {error}")
-            again = f"run it again: python -m podium.testing.simulator --seed {self.seed} --verbose"
+            steps = " --steps" if world.with_steps else ""
+            again = f"run it again: python -m podium.testing.simulator --seed {self.seed}{steps} --verbose"
             raise Broken(f"seed {self.seed}: {what}\n{world.protocol()}\n{again}") from error
         finally:
             world.loop.close()
@@ -200,12 +203,13 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds")
+    parser.add_argument("--steps", action="store_true", help="messages with steps")
     parser.add_argument("--verbose", action="store_true", help="print what happens")
     options = parser.parse_args(arguments)
     commits = 0
     for seed in range(options.seed, options.seed + options.runs):
         try:
-            commits += Simulator(seed, verbose=options.verbose).run().commits
+            commits += Simulator(seed, with_steps=options.steps, verbose=options.verbose).run().commits
         except Broken as broken:
             print(broken, file=sys.stderr)  # noqa: T201
             return 1

@@ -38,11 +38,15 @@ class World:
         seed: determines everything.
         store: the journal.
         nodes: hold the workspaces.
+        with_steps: whether messages have steps.
         verbose: print each step.
     """
 
-    def __init__(self, seed: int, store: JournalStore, nodes: SimulatedNodes, *, verbose: bool) -> None:
+    def __init__(
+        self, seed: int, store: JournalStore, nodes: SimulatedNodes, *, with_steps: bool, verbose: bool
+    ) -> None:
         self.seed = seed
+        self.with_steps = with_steps
         self.generator = random.Random(seed)
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
@@ -64,6 +68,7 @@ class World:
         self._verbose = verbose
         self._notes: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST_NOTES)
         self._attempts: dict[int, int] = {}
+        self._runs = 100_000
 
     def new_link(self, name: str) -> tuple[Link, int]:
         """Return a link for a host, and the node it runs on."""
@@ -90,6 +95,11 @@ class World:
         before = self._attempts.get(number, 0)
         self._attempts[number] = before + 1
         return before
+
+    def next_run(self) -> int:
+        """Return another number each time."""
+        self._runs += 1
+        return self._runs
 
     def failed(self, host: str, error: BaseException) -> None:
         """Record that a host ended in a way that no injected fault explains."""
