@@ -8,19 +8,17 @@ import signal
 import time
 from contextlib import suppress
 from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.e2e.conftest import AGENTS, kill_everything, processes_of
 from tests.waiting import wait_until
 
-from .conftest import kill_everything, processes_of
-
 if TYPE_CHECKING:
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
-AGENT = f"{Path(__file__).parent / 'reminded.py'}:Reminded"
+AGENT = f"{AGENTS / 'reminded.py'}:Reminded"
 
 
 def order(podium: Podium, key: str, **arguments: Any) -> None:
