@@ -22,23 +22,24 @@ if TYPE_CHECKING:
 
     from chronicle.fuse.deadlines import FetchedBlobs
 
-__all__ = ["CHECK_INTERVAL_S", "ParkedQueue", "ParkedRequests"]
+__all__ = ["ParkedQueue", "ParkedRequests"]
 
 R = TypeVar("R")
 
-CHECK_INTERVAL_S: Final = 0.5
-"""Interval at which parked requests are checked for expired deadlines and killed callers."""
 _MAX_REQUESTS: Final = 512
 _MAX_BYTES: Final = 32 * 1024 * 1024
 
 
 class ParkedQueue(Generic[R]):
-    """Parked requests in a transport's own form. Belongs to the server's thread; has a descriptor to poll."""
+    """Parked requests in a transport's own form. Belongs to the server's thread; has a descriptor to poll.
+
+    The descriptor is made when it is first needed: most servers never park a request.
+    """
 
     def __init__(self) -> None:
         self._requests: list[tuple[R, FetchedBlobs, int]] = []
         self._bytes = 0
-        self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._event = -1
 
     def __len__(self) -> int:
         return len(self._requests)
@@ -50,6 +51,8 @@ class ParkedQueue(Generic[R]):
 
     def fileno(self) -> int:
         """Return a descriptor that is readable when a request may be due."""
+        if self._event < 0:
+            self._event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         return self._event
 
     def add(self, request: R, fetched: FetchedBlobs, size: int = 0) -> None:
@@ -61,7 +64,7 @@ class ParkedQueue(Generic[R]):
     def take_due(self) -> list[tuple[R, FetchedBlobs]]:
         """Remove and return the requests that are to be executed again."""
         try:
-            os.eventfd_read(self._event)
+            os.eventfd_read(self.fileno())
         except BlockingIOError:
             pass
         now_s = time.monotonic()
@@ -74,7 +77,8 @@ class ParkedQueue(Generic[R]):
     def close(self) -> None:
         """Close the descriptor. Reads that end later notify nothing."""
         event, self._event = self._event, -1
-        os.close(event)
+        if event >= 0:
+            os.close(event)
 
     def take_if(self, predicate: Callable[[R], bool]) -> list[R]:
         """Remove and return the requests that a predicate selects."""

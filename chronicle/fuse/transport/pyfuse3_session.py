@@ -34,7 +34,8 @@ import pyfuse3
 
 from chronicle.errors import Unavailable
 from chronicle.fuse.transport import device
-from chronicle.fuse.transport.parked_requests import CHECK_INTERVAL_S, ParkedQueue
+from chronicle.fuse.transport.parked_requests import ParkedQueue
+from chronicle.fuse.transport.parking import Parking
 from chronicle.fuse.transport.pyfuse3_trio_shim import Gate, TrioShim
 from chronicle.fuse.transport.request_poll import RequestPoll
 from chronicle.fuse.transport.revoke import drop_pages
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterable
     from pathlib import Path
 
-    from chronicle.fuse.deadlines import ParkingPolicy
+    from chronicle.fuse.deadlines import FetchedBlobs, ParkingPolicy
     from chronicle.fuse.transport.interleave import Interleaver
     from chronicle.fuse.transport.pyfuse3_trio_shim import ParkedRead
     from chronicle.fuse.watchdog import Heartbeat
@@ -99,9 +100,11 @@ class Pyfuse3Session:
         """Loops whose operations are suspended at the gate, the oldest first."""
         self._broken: Exception | None = None
         """An exception that an operation raised during a command, against its contract."""
-        self._parking = parking
-        self._parked: ParkedQueue[Coroutine[Any, Any, None]] | None = None
-        """Loops whose operations wait for a blob; made when the first one is parked."""
+        self._parked: ParkedQueue[Coroutine[Any, Any, None]] = ParkedQueue()
+        """Loops whose operations wait for a blob."""
+        self._parking: Parking[Coroutine[Any, Any, None]] | None = None
+        if parking is not None:
+            self._parking = Parking(self._parked, parking, self._poll, self._execute_parked, self._check_parked)
         self._in_command = False
 
     def mount(self) -> None:
@@ -140,7 +143,7 @@ class Pyfuse3Session:
         """
         main: Coroutine[Any, Any, None] = pyfuse3.main(1, 1)
         if self._parking is not None:
-            self._parking.enabled = True
+            self._parking.begin()
         try:
             main.send(None)
         except StopIteration:
@@ -160,7 +163,7 @@ class Pyfuse3Session:
     def interleave(self) -> Interleaver:
         """Serve requests that change nothing while a callback runs, and defer the others. For callbacks."""
         self._in_command = True
-        extra = (self._parked_queue().fileno(), self._resume_parked) if self._parking is not None else None
+        extra = self._parking.watched() if self._parking is not None else None
         return self._poll.interleave(self._serve_one, self._check_parked, self._replay_deferred, extra)
 
     def _serve_one(self) -> bool:
@@ -212,42 +215,25 @@ class Pyfuse3Session:
             self._deferred.append(loop)
             return
         assert self._parking is not None
-        parked = self._parked_queue()
-        parked.add(loop, waits.fetched)
-        self._parking.enabled = not parked.is_full
-        self._poll.call_every(CHECK_INTERVAL_S, self._check_parked)
+        self._parking.park(loop, waits.fetched)
 
-    def _parked_queue(self) -> ParkedQueue[Coroutine[Any, Any, None]]:
-        if self._parked is None:
-            self._parked = ParkedQueue()
-            self._poll.add(self._parked.fileno(), self._resume_parked)
-        return self._parked
-
-    def _resume_parked(self) -> None:
-        """Resume the operations whose read has ended, or whose deadline has expired."""
-        assert self._parked is not None
-        assert self._parking is not None
-        with self._poll.resuming():
-            for loop, _ in self._parked.take_due():
-                self._poll.begin_request()
-                if self._gate is not None:
-                    self._gate.shut = self._in_command
-                try:
-                    self._finish(loop)
-                except Exception as error:
-                    if not self._in_command:
-                        raise
-                    self._broken = error  # not the command's; raised after it
-                finally:
-                    if self._gate is not None:
-                        self._gate.shut = False
-        self._parking.enabled = not self._parked.is_full
-        if not self._parked:
-            self._poll.call_every(0, None)
+    def _execute_parked(self, loop: Coroutine[Any, Any, None], _: FetchedBlobs) -> None:
+        """Resume an operation whose read has ended, or whose deadline has expired."""
+        if self._gate is not None:
+            self._gate.shut = self._in_command
+        try:
+            self._finish(loop)
+        except Exception as error:
+            if not self._in_command:
+                raise
+            self._broken = error  # not the command's; raised after it
+        finally:
+            if self._gate is not None:
+                self._gate.shut = False
 
     def _check_parked(self) -> None:
-        if self._parked:
-            self._resume_parked()
+        if self._parking is not None and self._parked:
+            self._parking.resume()
 
     def _fail_waiting(self) -> None:
         """Fail deferred and parked requests, which will not be executed: dropping pages would wait for them."""
@@ -255,9 +241,7 @@ class Pyfuse3Session:
             self._gate.refuses = True
             self._broken = None
             self._replay_deferred()
-        if self._parking is not None:
-            self._parking.enabled = False
-        for loop, _ in self._parked.take_all() if self._parked is not None else ():
+        for loop in self._parking.end() if self._parking is not None else ():
             self._trio.finish(loop)
 
     def invalidate(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
@@ -288,8 +272,7 @@ class Pyfuse3Session:
         """
         if self._open:
             self._open = False
-            if self._parked is not None:
-                self._parked.close()
+            self._parked.close()
             pyfuse3.close(unmount=False)
 
     def _wait_for_request(self, fuse_fd: int) -> bool:

@@ -25,7 +25,8 @@ from chronicle.errors import Unavailable
 from chronicle.fuse.deadlines import fetched_of
 from chronicle.fuse.transport import device, wire
 from chronicle.fuse.transport.deferred_requests import DeferredRequests
-from chronicle.fuse.transport.parked_requests import CHECK_INTERVAL_S, ParkedRequests
+from chronicle.fuse.transport.parked_requests import ParkedRequests
+from chronicle.fuse.transport.parking import Parking
 from chronicle.fuse.transport.request_poll import RequestPoll
 from chronicle.fuse.transport.requests import Requests
 from chronicle.fuse.transport.revoke import GONE, drop_pages
@@ -107,9 +108,12 @@ class RawSession:
         self._poll = RequestPoll(heartbeat)
         self._device = -1
         self._deferred = DeferredRequests()
-        self._parked: ParkedRequests | None = None
-        """Requests that wait for blobs; made when the first one is parked."""
-        self._parking = filesystem.parking
+        self._policy = filesystem.parking
+        """Decides which requests may be parked; ``None`` for a store on this node, whose reads are not waited for."""
+        self._parked = ParkedRequests()
+        self._parking: Parking[bytes] | None = None
+        if self._policy is not None:
+            self._parking = Parking(self._parked, self._policy, self._poll, self._execute_parked, self._check_waiting)
         self._in_command = False
         """Whether a command interleaves requests, or those that it deferred are still to be executed."""
         self._broken: Exception | None = None
@@ -143,7 +147,7 @@ class RawSession:
                 fail when the session is closed, which the caller does next.
         """
         if self._parking is not None:
-            self._parking.enabled = True
+            self._parking.begin()
         try:
             self._serve()
         except Exception:
@@ -156,7 +160,7 @@ class RawSession:
         fd, wait, into, buffer = self._device, self._poll.wait, self._into, self._buffer
         unpack, pack = wire.IN_HEADER.unpack_from, wire.OUT_HEADER.pack
         answer, header_bytes = self._requests.answer, wire.OUT_HEADER.size
-        parking = self._parking
+        policy = self._policy
         has_grown = False
         while wait(fd):
             try:
@@ -172,16 +176,16 @@ class RawSession:
             if opcode in _SPECIAL:
                 self._serve_special(header)
                 continue
-            if parking is not None:
-                parking.begin()
+            if policy is not None:
+                policy.begin()
             try:
                 code, body = answer(header)
             except Pending as pending:
                 self._park(self._buffer[_FIRST : _FIRST + length], pending)
                 continue
             finally:
-                if parking is not None:
-                    parking.end()
+                if policy is not None:
+                    policy.end()
             try:
                 os.write(fd, pack(header_bytes + len(body), -code, header[2]) + body)
             except OSError as error:
@@ -196,7 +200,7 @@ class RawSession:
     def interleave(self) -> Interleaver:
         """Serve requests that change nothing while a callback runs, and defer the others. For callbacks."""
         self._in_command = True
-        extra = (self._parking_queue().fileno(), self._resume_parked) if self._parking is not None else None
+        extra = self._parking.watched() if self._parking is not None else None
         return self._poll.interleave(self._serve_one, self._check_waiting, self._replay_deferred, extra)
 
     def _serve_one(self) -> bool:
@@ -226,15 +230,16 @@ class RawSession:
         """Answer the requests of callers that are being killed or terminated with EINTR."""
         for number in self._deferred.take_killed():
             self._fail(number, errno.EINTR)
-        for number in self._parked.take_terminated() if self._parked is not None else ():
+        for number in self._parked.take_terminated():
             self._fail(number, errno.EINTR)
+        if self._parking is not None:
+            self._parking.settle()
 
     def _handle_interrupt(self) -> None:
         """Execute INTERRUPT: the caller of a request has a signal pending."""
         number = self._requests.interrupted()
         self._deferred.interrupt(number)
-        if self._parked is not None:
-            self._parked.interrupt(number)
+        self._parked.interrupt(number)
         if self._deferred or self._parked:
             self._fail_killed_callers()
 
@@ -254,54 +259,34 @@ class RawSession:
     def _park(self, request: bytes, pending: Pending) -> None:
         """Park a request until the blob that it needs is here."""
         assert self._parking is not None
-        parked = self._parking_queue()
-        parked.add(request, fetched_of(pending), len(request))
-        self._parking.enabled = not parked.is_full
-        self._poll.call_every(CHECK_INTERVAL_S, self._check_waiting)
+        self._parking.park(request, fetched_of(pending), len(request))
 
-    def _parking_queue(self) -> ParkedRequests:
-        if self._parked is None:
-            self._parked = ParkedRequests()
-            self._poll.add(self._parked.fileno(), self._resume_parked)
-        return self._parked
-
-    def _resume_parked(self) -> None:
-        """Execute the requests whose read has ended, or whose deadline has expired, again."""
-        parked, parking = self._parked, self._parking
-        assert parked is not None
-        assert parking is not None
-        with self._poll.resuming():
-            for request, fetched in parked.take_due():
-                fetched.collect()
-                header = wire.IN_HEADER.unpack_from(request)
-                self._buffer[_FIRST : _FIRST + len(request)] = request
-                self._poll.begin_request()
-                try:
-                    if self._in_command and not self._requests.is_read_only(header):
-                        self._deferred.add(request)
-                    else:
-                        self._execute(header, len(request), fetched)
-                except Exception as error:
-                    if not self._in_command:
-                        raise
-                    self._broken = error  # not the command's; raised after it
-        parking.enabled = not parked.is_full
-        if not parked:
-            self._poll.call_every(0, None)
+    def _execute_parked(self, request: bytes, fetched: FetchedBlobs) -> None:
+        """Execute a request whose read has ended, or whose deadline has expired, again."""
+        fetched.collect()
+        header = wire.IN_HEADER.unpack_from(request)
+        self._buffer[_FIRST : _FIRST + len(request)] = request
+        try:
+            if self._in_command and not self._requests.is_read_only(header):
+                self._deferred.add(request)
+            else:
+                self._execute(header, len(request), fetched)
+        except Exception as error:
+            if not self._in_command:
+                raise
+            self._broken = error  # not the command's; raised after it
 
     def _check_waiting(self) -> None:
         """Fail the requests of killed callers, and resume parked requests that are due."""
         self._fail_killed_callers()
-        if self._parked:
-            self._resume_parked()
+        if self._parking is not None and self._parked:
+            self._parking.resume()
 
     def _fail_waiting(self) -> None:
         """Fail deferred and parked requests, which will not be executed: dropping pages would wait for them."""
         while (request := self._deferred.take()) is not None:
             self._fail(wire.IN_HEADER.unpack_from(request)[2], errno.ENOTCONN)
-        if self._parking is not None:
-            self._parking.enabled = False
-        for request, _ in self._parked.take_all() if self._parked is not None else ():
+        for request in self._parking.end() if self._parking is not None else ():
             self._fail(wire.IN_HEADER.unpack_from(request)[2], errno.ENOTCONN)
 
     def _fail(self, number: int, code: int) -> None:
@@ -316,16 +301,16 @@ class RawSession:
             length: bytes, with the header.
             fetched: the blobs that earlier attempts have read.
         """
-        if self._parking is not None:
-            self._parking.begin(fetched)
+        if self._policy is not None:
+            self._policy.begin(fetched)
         try:
             code, body = self._requests.answer(header)
         except Pending as pending:
             self._park(self._buffer[_FIRST : _FIRST + length], pending)
             return
         finally:
-            if self._parking is not None:
-                self._parking.end()
+            if self._policy is not None:
+                self._policy.end()
         try:
             os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), -code, header[2]) + body)
         except OSError as error:
@@ -409,8 +394,7 @@ class RawSession:
         if self._device >= 0:
             os.close(self._device)
             self._device = -1
-        if self._parked is not None:
-            self._parked.close()
+        self._parked.close()
         self._requests.close()
         self._into[0].release()
         self._buffer.close()

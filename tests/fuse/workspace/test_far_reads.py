@@ -239,9 +239,9 @@ def test_a_command_goes_on_as_one_after_operations_of_pyfuse3_were_carried_out_i
     read: Future[bytes] = Future()
     fetched = FetchedBlobs()
     fetched.wait_for_read(read, [], 60, is_exclusive=True)
-    session._parked_queue().add(None, fetched)
+    session._parking.park(None, fetched)
     read.set_result(b"")
     heartbeat.cells[1] = COMMAND
-    session._resume_parked()
+    session._parking.resume()
     assert (carried_out, heartbeat.cells[1]) == ([REQUEST], COMMAND)
     session._parked.close()

@@ -267,7 +267,7 @@ def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_pa
     session._execute(wire.IN_HEADER.unpack_from(request), len(request))
     assert session._parked
     memory.answers.set()
-    wait_until(lambda: all(fetched.is_due(0.0) for _, fetched, _ in session._parked._requests))  # type: ignore[union-attr]
+    wait_until(lambda: all(fetched.is_due(0.0) for _, fetched, _ in session._parked._requests))
 
     heartbeat.cells[1] = COMMAND  # in this round a seal is heard first
     reader: Any = layer.reader
