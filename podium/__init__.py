@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from podium.agent.answer import Answer
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from podium.errors import (
         AgentBusy,
         AgentLoadError,
+        AskCycle,
+        AskFailed,
+        AskTimeout,
         InvalidAddress,
         Permanent,
         PodiumError,
@@ -47,6 +51,10 @@ __all__ = [
     "AgentBusy",
     "AgentContext",
     "AgentLoadError",
+    "Answer",
+    "AskCycle",
+    "AskFailed",
+    "AskTimeout",
     "BaseAgent",
     "BusyPolicy",
     "DeltaState",
@@ -78,6 +86,10 @@ _MODULES: Final = {
     "AgentBusy": "podium.errors",
     "AgentContext": "podium.agent.context",
     "AgentLoadError": "podium.errors",
+    "Answer": "podium.agent.answer",
+    "AskCycle": "podium.errors",
+    "AskFailed": "podium.errors",
+    "AskTimeout": "podium.errors",
     "BaseAgent": "podium.agent.base",
     "BusyPolicy": "podium.turn.busy",
     "DeltaState": "podium.agent.models.delta_state",

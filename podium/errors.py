@@ -22,6 +22,9 @@
     ├── Permanent               for agents' code to raise: no further attempt can succeed
     │   ├── ProgramChanged      an attempt asks for other steps than the record of an earlier one has
     │   └── StepsOutdated       recorded steps do not fit what the agent has become since
+    ├── AskCycle                an agent asks one that waits for its own answer
+    ├── AskFailed               an agent that was asked did not answer
+    │   └── AskTimeout          it did not answer in time
     ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
     └── HomeError               the home directory cannot be used
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
@@ -52,6 +55,9 @@ __all__ = [
     "AgentInUse",
     "AgentLoadError",
     "ArchiveNotFound",
+    "AskCycle",
+    "AskFailed",
+    "AskTimeout",
     "EventNotFound",
     "Evicted",
     "HomeError",
@@ -211,6 +217,18 @@ class ProgramChanged(Permanent):
 
 class StepsOutdated(Permanent):
     """The agent was changed between two attempts, so that recorded steps do not fit any more. The record is kept."""
+
+
+class AskCycle(PodiumError):
+    """An agent asks itself, or one that waits for its own answer: neither could go on. Nothing was sent."""
+
+
+class AskFailed(PodiumError):
+    """An agent that was asked did not answer: its handling of the question failed, or was cancelled."""
+
+
+class AskTimeout(AskFailed, TimeoutError):
+    """An agent that was asked did not answer in time. It drops the question unless it has begun to handle it."""
 
 
 class StepFailed(PodiumError):

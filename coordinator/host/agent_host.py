@@ -38,6 +38,7 @@ from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surro
 from coordinator.logs import log_to
 from podium.agent.loader import load_agent_class
 from podium.errors import AgentAsleep
+from podium.messages.asking import StoreAsker
 from podium.settings import set_workspace_variable
 from podium.turn.activation import Activation
 from podium.turn.message_loop import Ending
@@ -68,10 +69,15 @@ class AgentHost:
         config: the configuration of this host.
         on_sent: called when an agent has committed messages to other agents to its outbox.
         report: sends a report of measurements.
+        wake: has an agent that was asked check its inbox; it may be lost.
     """
 
     def __init__(
-        self, config: HostConfig, on_sent: Callable[[], None], report: Callable[[Report], Awaitable[None]]
+        self,
+        config: HostConfig,
+        on_sent: Callable[[], None],
+        report: Callable[[Report], Awaitable[None]],
+        wake: Callable[[Address], Awaitable[None]],
     ) -> None:
         self._config = config
         self._on_sent = on_sent
@@ -83,6 +89,7 @@ class AgentHost:
         self._ids = IdSource()
         self._store = SqliteJournalStore(Path(config.journal), watched=True)
         self._blobs = PackBlobStore(config.blobs_url)
+        self._asker = StoreAsker(self._store, self._blobs, self._ids, asyncio.to_thread, wake)
         self._watch = HostWatch(config, self._store, self._clock)
         self._releases = LeaseReleases(self._store)
         self._class: type[BaseAgent] | None = None
@@ -122,6 +129,7 @@ class AgentHost:
             self._ids,
             self._on_sent,
             lambda: self.types_to_tell,
+            self._asker,
             self._telemetry,
         )
         if (isolation or agent_class.isolation) == "process":

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.blocking import BlockingRunner
     from podium.turn.ledger import Committer
-    from podium.turn.ports import WorkspaceOpener
+    from podium.turn.ports import Asker, WorkspaceOpener
 
 __all__ = ["HostParts", "ManyAgents", "OneAgent", "Surroundings"]
 
@@ -77,6 +77,7 @@ class HostParts:
     ids: IdSource
     on_sent: Callable[[], None]
     known_types: Callable[[], Collection[str] | None]
+    asker: Asker
     telemetry: HostTelemetry
 
     def environment(
@@ -101,6 +102,7 @@ class HostParts:
             restore_reserve=self.store.put_by,
             config=config,
             known_types=self.known_types,
+            asker=self.asker,
             meter=self.telemetry.meter,
             tracer=self.telemetry.tracer,
         )

@@ -53,6 +53,13 @@ async def _report(report: Report) -> None:
     await coordinator.report.remote(report)
 
 
+async def _wake(address: Address) -> None:
+    """Have the coordinator wake an agent that was asked; the asker repeats what is lost."""
+    coordinator = find_actor(COORDINATOR_NAME)
+    if coordinator is not None:
+        coordinator.poke.remote(address)
+
+
 @ray.remote(max_restarts=0, concurrency_groups={"control": _CONTROL_CALLS})  # type: ignore[call-overload]  # Ray's stubs lack it
 class HostActor:
     """One process for agents. Its methods are those of `AgentHost`; arguments and results are pickled.
@@ -62,7 +69,7 @@ class HostActor:
 
     def __init__(self, config: HostConfig) -> None:
         tell_of_os_exit(Path(config.last_words))
-        self._host = AgentHost(config, _announce, _report)
+        self._host = AgentHost(config, _announce, _report, _wake)
 
     @ray.method(concurrency_group="control")
     async def process_id(self) -> int:

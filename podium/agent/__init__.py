@@ -11,16 +11,20 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
+    from podium.agent.answer import Answer
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
     from podium.agent.reminder import Reminder, ScheduledReminder
     from podium.agent.retry import Retry
-    from podium.errors import Permanent
+    from podium.errors import AskFailed, AskTimeout, Permanent
     from podium.history.retention import Retention
 
 __all__ = [
     "AgentContext",
+    "Answer",
+    "AskFailed",
+    "AskTimeout",
     "BaseAgent",
     "DeltaState",
     "Permanent",
@@ -33,6 +37,9 @@ __all__ = [
 
 _MODULES: Final = {
     "AgentContext": "podium.agent.context",
+    "Answer": "podium.agent.answer",
+    "AskFailed": "podium.errors",
+    "AskTimeout": "podium.errors",
     "BaseAgent": "podium.agent.base",
     "DeltaState": "podium.agent.models.delta_state",
     "Permanent": "podium.errors",

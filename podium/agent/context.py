@@ -12,12 +12,13 @@ from __future__ import annotations
 from copy import deepcopy
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, cast, overload
 
 from typing_extensions import TypeVar
 
 from chronicle.errors import InvalidInput
 from podium.address import Address
+from podium.agent.answer import Answer
 from podium.agent.models.delta_state import DeltaState
 from podium.agent.reply import Reply
 from podium.errors import InvalidAddress
@@ -194,14 +195,44 @@ class AgentContext(Generic[S]):
             UnknownAgentType: the project has no agent class of that type; nothing is sent.
             PodiumError: the turn is over.
         """
+        return self._scope.tell(self._address, self._receiver(agent, message, "tell"), message)
+
+    def _receiver(self, agent: str, message: object, method: str) -> Address:
+        """Return the address of a message's receiver, after checking the call."""
         if not isinstance(message, dict):
-            raise InvalidInput(f"tell takes a dict, not {type(message).__name__}")
+            raise InvalidInput(f"{method} takes a dict, not {type(message).__name__}")
         receiver = Address.parse(agent, self._address.tenant)
         if receiver.tenant != self._address.tenant:
             raise InvalidAddress(
                 f"{receiver} is of another tenant than {self._address}; write type/key of the same one"
             )
-        return self._scope.tell(self._address, receiver, message)
+        return receiver
+
+    async def ask(self, agent: str, message: JsonObject, *, timeout: float | None = None) -> Answer:
+        """Ask another agent, and wait for its answer.
+
+        The question is sent at once, unlike by `tell`, and is not taken back if this turn fails. It is a step: a
+        further attempt of this turn does not ask again, and one that follows a crash meanwhile waits for the answer to
+        the same question. The receiver handles it like any message, once; its ``ctx.sender`` is this agent's address.
+
+        The receiver's turn must end by this turn's deadline, or by the timeout, and so must those of agents that it
+        asks itself. Agents must not ask in a circle.
+
+        Args:
+            agent: the receiver's address, ``type/key``; the tenant is the asker's.
+            message: a JSON object, the argument of its ``on_message``.
+            timeout: seconds to wait; by default up to this turn's deadline.
+
+        Raises:
+            AskFailed: the receiver's handling of it failed and was parked, or it was cancelled.
+            AskTimeout: no answer came in time; the receiver drops the question unless it has begun with it.
+            AskCycle: the agent is this one, or one that waits for this turn; the message has the path.
+            InvalidAddress, InvalidInput, UnknownAgentType: as for `tell`.
+            PodiumError: the hook handles no message, or the turn is over.
+        """
+        receiver = self._receiver(agent, message, "ask")
+        answer = await self._scope.ask(self._address, receiver, message, timeout)
+        return Answer(**cast("dict[str, Any]", answer))
 
     async def remind(
         self,

@@ -35,6 +35,7 @@ from podium.agent_record import read_agent
 from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
 from podium.messages.admission import admit_message
+from podium.messages.asking import StoreAsker
 from podium.messages.courier import deliver_outbox
 from podium.messages.headers import Headers
 from podium.reminders.firing import fire_reminder
@@ -386,6 +387,7 @@ class AgentHarness:
             restore_reserve=getattr(self.store, "put_by", lambda: None),
             config=self._config,
             known_types=lambda: self._known_types,
+            asker=StoreAsker(self.store, self.blobs, self._ids, at_once, _nobody),
             meter=self._meter,
             tracer=self._tracer,
         )
@@ -416,6 +418,10 @@ class AgentHarness:
         self._root = opened.workspace.root
         self._set_variable()
         return opened
+
+
+async def _nobody(_receiver: Address) -> None:
+    """Wake no agent: another harness on the same store handles what it is asked, by `AgentHarness.receive`."""
 
 
 def _checked(config: Mapping[str, Json]) -> JsonObject:

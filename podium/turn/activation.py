@@ -27,6 +27,7 @@ from podium.turn.commit import Cancellation
 from podium.turn.hook_runner import AttemptFailed
 from podium.turn.journal_frames import settled_frames
 from podium.turn.message_hook import hook_for
+from podium.turn.questions import time_left_s
 from podium.turn.runner import TurnRunner
 from podium.turn.stream import StreamHub, turn_start
 from podium.turn.telemetry import TurnOutcome
@@ -299,6 +300,11 @@ class Activation:
         if self._hooks.is_cancelled(message.message_id):  # cancelled while it steered a turn that failed
             await self._drop(message)
             return Step.HANDLED
+        limit_s = time_left_s(message, self._class.turn_timeout_s, self._env.clock.now_ms())
+        if limit_s <= 0:
+            self._cancellations.setdefault(message.message_id, Cancellation(expired=True))
+            await self._drop(message)
+            return Step.HANDLED
         hook, event_id = hook_for(self._agent, message), self._env.ids.event(self._env.clock.now_ms())
         self._publish(message, turn_start(self.turn + 1, message.attempts + 1, event_id))
         try:
@@ -309,9 +315,7 @@ class Activation:
                 await self._steer_early()
                 await hook.run(ctx)
 
-            done = await self._runner.run(
-                "message", message, run_hook, self._class.turn_timeout_s, event_id=event_id, attempt=attempt
-            )
+            done = await self._runner.run("message", message, run_hook, limit_s, event_id=event_id, attempt=attempt)
         except AttemptFailed as failed:
             if failed.hook == HOOKS["message"]:
                 failed.hook = hook.name

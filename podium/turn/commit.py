@@ -94,10 +94,14 @@ class Cancellation:
     """The busy policy of the message that preempted it; ``None`` if its own sender cancelled it."""
     by: str | None = None
     """The id of the message that preempted it."""
+    expired: bool = False
+    """Whether it is a question whose asker has stopped waiting."""
 
     @property
     def error(self) -> ErrorInfo:
         """The error that the client gets."""
+        if self.expired:
+            return {"type": "Cancelled", "message": "its asker stopped waiting for an answer"}
         text = f"message {self.by} took its place ({self.policy})" if self.by else "its sender took it back"
         return {"type": "Cancelled", "message": text}
 

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from podium.turn.snapshot_policy import MOST_TURNS
 from podium.turn.telemetry import NO_METER, NO_TRACER, Meter, Tracer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import NewMessage
     from chronicle.workspace.port import Opened, TreeRef
     from podium.address import Address
     from podium.blocking import BlockingRunner
     from podium.turn.ledger import Committer
+    from podium.turn.stream import Frame
 
-__all__ = ["Environment", "WorkspaceOpener", "WorkspaceRequest"]
+__all__ = ["Asker", "Environment", "WorkspaceOpener", "WorkspaceRequest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +39,24 @@ class WorkspaceRequest:
 
 if TYPE_CHECKING:
     WorkspaceOpener = Callable[[WorkspaceRequest], Awaitable[Opened]]
+
+
+class Asker(Protocol):
+    """Asks other agents."""
+
+    async def ask(self, receiver: Address, question: NewMessage) -> tuple[str, Sequence[Frame]]:
+        """Send a question at once, and wait until it is settled.
+
+        Args:
+            question: under an idempotency key: one that was sent before is not sent again.
+
+        Returns:
+            the question's id in the inbox of the receiver, and its frames, the terminal one last.
+
+        Raises:
+            ChronicleError: the journal cannot be reached, or refuses the question.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +84,8 @@ class Environment:
     """The agent's configuration, the same for the whole activation."""
     known_types: Callable[[], Collection[str] | None] = lambda: None
     """Returns the agent types that a turn may send messages to; ``None`` for any. Cheap; called for each message."""
+    asker: Asker | None = None
+    """Asks other agents; ``None`` where no service runs them."""
     meter: Meter = NO_METER
     """Takes the measurements of turns."""
     tracer: Tracer = NO_TRACER

@@ -106,7 +106,6 @@ class TurnRunner:
         self._permit: Permit | None = None
         """The running turn's permit to change the state."""
         self._steps: TurnSteps | None = None
-        """The running turn's steps."""
         self._sealed: TreeRef | None = None
         """The tree of the last commit, until the workspace has adopted it."""
         self.hooks = HookRunner(str(address), environment.clock)
@@ -208,7 +207,7 @@ class TurnRunner:
             ):
                 scope.traceparent = span.traceparent
                 if message is not None:
-                    steps = self._steps = await self._open_steps(scope, message)
+                    steps = self._steps = await self._open_steps(scope, message, limit_s)
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 if steps is not None:
                     await steps.finish()
@@ -239,8 +238,8 @@ class TurnRunner:
 
     async def retain(self) -> None:
         """Apply the class's retention; see `podium.turn.retaining.retain`."""
-        if self._class.retention is not None:
-            await retain(self._class.retention, self._env, self.ledger, self._read, self._append)
+        if (policy := self._class.retention) is not None:
+            await retain(policy, self._env, self.ledger, self._read, self._append)
 
     def steer(self, message: InboxMessage) -> bool:
         """Steer the running turn with a message, if a turn runs and accepts messages.
@@ -255,16 +254,17 @@ class TurnRunner:
         """Whether a message steers the running turn."""
         return self._steering is not None and self._steering.has(message_id)
 
-    async def _open_steps(self, scope: TurnScope, message: InboxMessage) -> TurnSteps:
+    async def _open_steps(self, scope: TurnScope, message: InboxMessage, limit_s: float) -> TurnSteps:
         """Open the steps of a turn, with those that earlier attempts ended. Call it in the task of the hook."""
 
         async def base() -> JsonObject:
             return cast("JsonObject", apply_patch((await self._read()).state, self._schema_patch))
 
+        stored = await self.ledger.steps(message.message_id)
         steps = TurnSteps(
             self._address,
             message.message_id,
-            await self.ledger.steps(message.message_id),
+            stored,
             self._env,
             self.ledger,
             self.workspace,
@@ -273,7 +273,7 @@ class TurnRunner:
             self._steer_again,
             self.telemetry,
         )
-        scope.open_steps(steps)
+        scope.open_steps(steps, self._env.asker, self._env.clock.now_ms() + int(limit_s * 1000))
         return steps
 
     async def _steer_again(self, message_id: str) -> bool:

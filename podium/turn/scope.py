@@ -20,6 +20,7 @@ from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, U
 from podium.messages.headers import Headers
 from podium.state.plain_json import plain_json
 from podium.turn.commit import user_message
+from podium.turn.questions import Question
 from podium.turn.steps.effects import current_step
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from podium.agent.retry import Retry
     from podium.artifacts.writing import ArtifactWriter
     from podium.blocking import BlockingRunner
+    from podium.turn.ports import Asker
     from podium.turn.steps.effects import RunningStep
     from podium.turn.steps.turn_steps import TurnSteps
     from podium.turn.stream import Frame
@@ -58,6 +60,9 @@ class _Collected:
     artifacts: ArtifactWriter
     steps: TurnSteps | None = None
     """The turn's steps; ``None`` in a turn that handles no message."""
+    asker: Asker | None = None
+    deadline_ms: int = 0
+    """The turn's, if it handles a message."""
     replies: list[Reply] = field(default_factory=list)
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
@@ -140,9 +145,30 @@ class TurnScope:
         scope.record_message(message, event_id)
         return scope
 
-    def open_steps(self, steps: TurnSteps) -> None:
-        """Set the steps of the turn."""
+    def open_steps(self, steps: TurnSteps, asker: Asker | None, deadline_ms: int) -> None:
+        """Set the steps of the turn, how it asks other agents, and its deadline."""
         self._collected.steps = steps
+        self._collected.asker = asker
+        self._collected.deadline_ms = deadline_ms
+
+    async def ask(self, sender: Address, receiver: Address, message: JsonObject, timeout_s: float | None) -> Json:
+        """Ask another agent as a step of the turn, and return its answer; see `AgentContext.ask`."""
+        self._check_open()
+        self._check_known(receiver)
+        collected, cause = self._collected, self._message
+        if cause is None:
+            raise PodiumError("this hook handles no message, so it asks nobody; ask in on_message")
+        if collected.asker is None:
+            raise PodiumError("no service runs other agents here, so nobody can answer")
+        asker, clock, ids = collected.asker, self._clock, self._ids
+        question = Question(sender, receiver, message, cause, collected.deadline_ms, timeout_s, self.traceparent)
+
+        async def answer(_receiver: str, _message: Json) -> Json:
+            step = current_step()
+            assert step is not None, "it is the function of a step"
+            return await question.answer(asker, clock, ids, step.key)
+
+        return await self.step(f"ask {receiver.name}", answer, (receiver.name, message), None)
 
     async def step(
         self, name: str, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
@@ -276,9 +302,7 @@ class TurnScope:
             PodiumError: the turn is over.
         """
         self._check_open()
-        known = self._known_types()
-        if known is not None and receiver.agent_type not in known:
-            raise UnknownAgentType(receiver.agent_type, tuple(sorted(known)))
+        self._check_known(receiver)
         now_ms = self._clock.now_ms()
         message_id = self._ids.message(now_ms)
         self._collected.outbox.append(
@@ -415,6 +439,11 @@ class TurnScope:
         if self._workspace is None:
             raise PodiumError("this agent runs without a workspace")
         return self._workspace
+
+    def _check_known(self, receiver: Address) -> None:
+        known = self._known_types()
+        if known is not None and receiver.agent_type not in known:
+            raise UnknownAgentType(receiver.agent_type, tuple(sorted(known)))
 
     def _check_open(self) -> None:
         if self._collected.over:

@@ -63,9 +63,19 @@ def test_no_name_of_the_client_needs_ray_fuse_a_database_or_a_web_framework() ->
 def test_the_agents_package_has_what_an_author_needs_and_podium_has_it_too() -> None:
     assert podium.agent.DeltaState is delta_state.DeltaState
     assert set(podium.agent.__all__) == {
-        "AgentContext", "BaseAgent", "DeltaState", "Permanent", "Reminder", "Retention", "Retry", "ScheduledReminder",
+        "AgentContext",
+        "Answer",
+        "AskFailed",
+        "AskTimeout",
+        "BaseAgent",
+        "DeltaState",
+        "Permanent",
+        "Reminder",
+        "Retention",
+        "Retry",
+        "ScheduledReminder",
         "migration",
-    }  # fmt: skip
+    }
     assert set(podium.agent.__all__) <= set(podium.__all__)
 
 

@@ -1,0 +1,116 @@
+"""Asking: puts a question into another agent's inbox and waits for its outcome in the journal.
+
+The journal is the one thing that outlives every process on the way, so the outcome is read there: the host of the
+receiver, the coordinator and the asker itself may die meanwhile. Looking costs a read of one row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from chronicle.errors import InboxFull, Unavailable
+from chronicle.journal.records import MessageStatus
+from podium.address import label
+from podium.turn.journal_frames import settled_frames
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from chronicle.blobs.port import BlobReader
+    from chronicle.ids import IdSource
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import InboxMessage, NewMessage, Session
+    from podium.address import Address
+    from podium.blocking import BlockingRunner
+    from podium.turn.stream import Frame
+
+__all__ = ["StoreAsker"]
+
+_FIRST_LOOK_S: Final = 0.002
+_LONGEST_LOOK_S: Final = 0.1
+"""Interval of looks for the outcome: it grows with the time that the answer takes, so the delay is a tenth of that."""
+_WAKE_EVERY_S: Final = 2.0
+"""Interval at which the receiver is woken again: a wake may be lost with the coordinator, or with the host."""
+_FULL_S: Final = 0.5
+"""Pause before a full inbox is tried again."""
+
+_log = structlog.stdlib.get_logger("podium.messages.asking")
+
+
+class StoreAsker:
+    """Asks agents by the journal; a `podium.turn.ports.Asker`.
+
+    Args:
+        wake: has an agent check its inbox; it may be lost.
+        inbox_limit: the most messages that may wait in an inbox.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        blobs: BlobReader,
+        ids: IdSource,
+        run_store: BlockingRunner,
+        wake: Callable[[Address], Awaitable[None]],
+        inbox_limit: int = 1000,
+    ) -> None:
+        self._store = store
+        self._blobs = blobs
+        self._ids = ids
+        self._run_store = run_store
+        self._wake = wake
+        self._inbox_limit = inbox_limit
+
+    async def ask(self, receiver: Address, question: NewMessage) -> tuple[str, Sequence[Frame]]:
+        """Admit a question, unless it was admitted before, and wait for its outcome; see `podium.turn.ports.Asker`."""
+        session = await self._run_store(
+            self._store.ensure_session,
+            receiver.name,
+            self._ids.session(question.admitted_ms),
+            self._ids.branch(question.admitted_ms),
+            question.admitted_ms,
+            receiver.tenant,
+        )
+        message = await self._admitted(session, question)
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        woken_s = float("-inf")
+        while not message.status.is_settled:
+            now_s = loop.time()
+            if now_s - woken_s >= _WAKE_EVERY_S:
+                woken_s = now_s
+                await self._wake(receiver)
+            await asyncio.sleep(max(_FIRST_LOOK_S, min(_LONGEST_LOOK_S, (now_s - began_s) / 10)))
+            message = await self._look(message)
+        frames = await self._run_store(
+            settled_frames, self._store, self._blobs, session.main_branch_id, message.message_id
+        )
+        return message.message_id, frames
+
+    async def _admitted(self, session: Session, question: NewMessage) -> InboxMessage:
+        """Return the question in the inbox; another one if it was cancelled, as after its deadline."""
+        number = 1
+        key = question.idempotency_key
+        while True:
+            try:
+                receipt = await self._run_store(self._store.admit, session.session_id, question, self._inbox_limit)
+                message = await self._run_store(self._store.message, receipt.message_id)
+            except InboxFull as error:
+                _log.info("inbox_full", agent_id=label(session), error=str(error))
+                await asyncio.sleep(_FULL_S)
+                continue
+            if not receipt.repeated or message.status is not MessageStatus.CANCELLED:
+                return message
+            number += 1
+            question = replace(question, idempotency_key=f"{key}:{number}")
+
+    async def _look(self, message: InboxMessage) -> InboxMessage:
+        try:
+            return await self._run_store(self._store.message, message.message_id)
+        except Unavailable as error:
+            _log.warning("store_unavailable", error=str(error))
+            return message

@@ -1,0 +1,122 @@
+"""Questions to other agents: their headers, their deadlines, and what the frames of the receiver's turn say."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
+
+from chronicle.canonical import encode
+from chronicle.journal.records import NewMessage
+from podium.errors import AskCycle, AskFailed, AskTimeout
+from podium.messages.headers import AskHeader, Headers
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.clock import Clock
+    from chronicle.ids import IdSource
+    from chronicle.journal.records import InboxMessage
+    from podium.address import Address
+    from podium.turn.ports import Asker
+    from podium.turn.stream import Frame
+
+__all__ = ["Question", "time_left_s"]
+
+
+class Question:
+    """A question of a turn to another agent.
+
+    Args:
+        cause: the message that the turn handles.
+        deadline_ms: the deadline of the turn.
+        timeout_s: how long the asker waits; ``None`` for the turn's deadline alone.
+        trace: the ``traceparent`` of the turn.
+
+    Raises:
+        AskCycle: the receiver is the asker itself, or waits for the answer of the turn.
+    """
+
+    def __init__(
+        self,
+        sender: Address,
+        receiver: Address,
+        body: JsonObject,
+        cause: InboxMessage,
+        deadline_ms: int,
+        timeout_s: float | None,
+        trace: str | None,
+    ) -> None:
+        asked = Headers.from_json(cause.headers).ask
+        path = (*(asked.path if asked is not None else ()), str(sender))
+        if str(receiver) in path:
+            loop = " -> ".join((*path[path.index(str(receiver)) :], str(receiver)))
+            raise AskCycle(
+                f"{loop}: {receiver} waits for this turn, so it cannot answer; use ctx.tell, or ask another one"
+            )
+        self._sender = sender
+        self._receiver = receiver
+        self._body = body
+        self._cause = cause
+        self._deadline_ms = deadline_ms if asked is None else min(deadline_ms, asked.deadline_ms)
+        self._timeout_s = timeout_s
+        self._header = AskHeader(path, 0)
+        self._trace = trace
+
+    async def answer(self, asker: Asker, clock: Clock, ids: IdSource, step_key: str) -> Json:
+        """Send the question, and return the answer as an object.
+
+        Raises:
+            AskFailed: the receiver failed at it, or it was cancelled.
+            AskTimeout: no answer came in time.
+        """
+        now_ms = clock.now_ms()
+        deadline_ms = self._deadline_ms
+        if self._timeout_s is not None:
+            deadline_ms = min(deadline_ms, now_ms + int(self._timeout_s * 1000))
+        question = NewMessage(
+            ids.message(now_ms),
+            encode(self._body),
+            now_ms,
+            f"ask:{self._cause.message_id}:{step_key}",
+            str(self._sender),
+            headers=Headers(ask=replace(self._header, deadline_ms=deadline_ms), trace=self._trace).to_json(),
+        )
+        limit_s = max(0.0, (deadline_ms - now_ms) / 1000)
+        try:
+            async with asyncio.timeout(limit_s) as limit:
+                message_id, frames = await asker.ask(self._receiver, question)
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise AskTimeout(f"{self._receiver} did not answer within {limit_s:g} s") from None
+        return _answer(self._receiver, message_id, frames)
+
+
+def time_left_s(message: InboxMessage, limit_s: float, now_ms: int) -> float:
+    """Return the time limit of the turn of a message: its asker's deadline counts, too. 0 or less if that is over."""
+    asked = Headers.from_json(message.headers).ask
+    return limit_s if asked is None else min(limit_s, (asked.deadline_ms - now_ms) / 1000)
+
+
+def _answer(receiver: Address, message_id: str, frames: Sequence[Frame]) -> Json:
+    last = frames[-1]
+    if last["type"] == "error":
+        error = last["error"]
+        kept = "; the message is parked there: podium retry" if last.get("parked") else ""
+        raise AskFailed(f"{receiver} failed at the question: {error['type']}: {error['message']}{kept}")
+    text = ""
+    for frame in frames:
+        if frame["type"] == "turn_start":
+            text = ""
+        elif frame["type"] == "message_end":
+            text += frame["text"]
+    answer: dict[str, Any] = {
+        "agent": receiver.name,
+        "message_id": message_id,
+        "turn": last["turn"],
+        "text": text,
+        "data": last.get("data"),
+    }
+    return cast("Json", answer)

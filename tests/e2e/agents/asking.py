@@ -1,0 +1,57 @@
+"""Agents that ask each other, and whose processes die meanwhile; messages are JSON in a text."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+
+
+def note(path: str, line: str) -> None:
+    """Note that something ran, outside of what is rolled back."""
+    with Path(path).open("a", encoding="utf-8") as file:
+        file.write(f"{line}\n")
+
+
+class Asker(BaseAgent):
+    """Asks, as a step between two others, and writes down the answer."""
+
+    class State(DeltaState):
+        _entity_type = "asker"
+        answers: list[Any] = []
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        plan = json.loads(message["text"])
+        note(plan["notes"], f"asker {os.getpid()}")
+        await ctx.step("before", note, plan["notes"], "before")
+        answer = await ctx.ask(plan["ask"], plan)
+        await ctx.step("behind", note, plan["notes"], "behind")
+        ctx.state.answers.append(answer.data)
+        (ctx.workspace / "answer.txt").write_text(answer.text)
+
+
+class Answerer(BaseAgent):
+    """Dies once behind a step if told to, waits for a file if told to, and answers."""
+
+    class State(DeltaState):
+        _entity_type = "answerer"
+        asked: int = 0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if "notes" not in message:
+            return
+        ctx.state.asked += 1
+        note(message["notes"], f"answerer {os.getpid()}")
+        await ctx.step("work", note, message["notes"], "work")
+        if message.get("dies") and Path(message["notes"]).read_text().count("answerer") == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        while "until" in message and not Path(message["until"]).exists():
+            await asyncio.sleep(0.05)
+        await ctx.send_message(f"asked by {ctx.sender}")
+        ctx.reply({"asked": ctx.state.asked})

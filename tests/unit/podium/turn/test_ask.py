@@ -1,0 +1,193 @@
+"""Agents that ask each other: the answer, failures, circles, deadlines, and attempts that ask once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, ClassVar
+
+import pytest
+
+from chronicle.journal.records import MessageStatus
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+from podium.errors import AskCycle, AskFailed, AskTimeout, UnknownAgentType
+from podium.messages.headers import Headers
+from podium.messages.inbox import list_inbox
+from podium.testing import AgentHarness
+from tests.waiting import until
+
+
+class Worker(BaseAgent):
+    """Does what it is asked."""
+
+    class State(DeltaState):
+        done: list[str] = []
+
+    max_attempts = 1
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if message["do"] == "fail":
+            raise ValueError("I cannot")
+        if message["do"] == "ask back":
+            await ctx.ask(str(ctx.sender), {"do": "answer"})
+        ctx.state.done.append(f"{message['do']}, for {ctx.sender}")
+        await ctx.send_message("well ")
+        await ctx.send_message("done")
+        ctx.reply({"n": len(ctx.state.done)})
+
+
+class Boss(BaseAgent):
+    """Asks a worker."""
+
+    class State(DeltaState):
+        answers: list[Any] = []
+
+    fails: ClassVar[bool] = False
+    errors: ClassVar[list[Exception]] = []
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        try:
+            answer = await ctx.ask(
+                message.get("agent", "worker/kim"), {"do": message["do"]}, timeout=message.get("timeout")
+            )
+        except Exception as error:
+            type(self).errors.append(error)
+            raise
+        if type(self).fails:
+            type(self).fails = False
+            raise ConnectionError("lost behind the answer")
+        ctx.state.answers.append([answer.agent, answer.text, answer.data, answer.turn])
+
+
+@pytest.fixture(autouse=True)
+def _fresh() -> None:
+    Boss.fails, Boss.errors, Boss.max_attempts = False, [], 3
+
+
+@asynccontextmanager
+async def boss_and_worker(**more: Any) -> AsyncIterator[tuple[AgentHarness, AgentHarness]]:
+    async with (
+        AgentHarness(Boss, "ann", **more) as boss,
+        AgentHarness(Worker, "kim", store=boss.store, blobs=boss.blobs, clock=boss.clock) as worker,
+    ):
+        yield boss, worker
+
+
+async def asked(boss: AgentHarness, worker: AgentHarness, message: dict[str, Any]) -> Any:
+    """Send the boss a message, and have the worker handle what comes of it."""
+    going = asyncio.create_task(boss.send(message))
+    session = worker.store.session(worker.address.name)
+    await until(lambda: going.done() or bool(worker.store.pending(session.session_id)))
+    await worker.receive()
+    return await going
+
+
+async def test_the_answer_has_text_data_and_turn() -> None:
+    async with boss_and_worker() as (boss, worker):
+        assert (await asked(boss, worker, {"do": "sweep"})).ok
+        assert boss.state["answers"] == [["worker/kim", "well done", {"n": 1}, 1]]
+        assert worker.state["done"] == ["sweep, for boss/ann"]
+
+
+async def test_a_further_attempt_does_not_ask_again() -> None:
+    Boss.fails = True
+    async with boss_and_worker() as (boss, worker):
+        assert (await asked(boss, worker, {"do": "sweep"})).ok
+        assert len(boss.state["answers"]) == 1  # type: ignore[arg-type]
+        assert worker.state["done"] == ["sweep, for boss/ann"]
+
+
+@pytest.mark.parametrize("answered", [True, False])
+async def test_an_asker_that_dies_gets_the_answer_to_the_same_question(answered: bool) -> None:
+    async with boss_and_worker() as (boss, worker):
+        boss.admit({"do": "sweep"})
+        lost = asyncio.create_task(boss.activation.handle_next())
+        session = worker.store.session(worker.address.name)
+        await until(lambda: bool(worker.store.pending(session.session_id)))
+        lost.cancel()
+        await asyncio.wait([lost])
+        if answered:
+            await worker.receive()
+        await boss.kill()
+        going = asyncio.create_task(boss.receive())
+        await worker.receive()
+        assert await going == 1
+        assert boss.state["answers"] == [["worker/kim", "well done", {"n": 1}, 1]]
+        assert worker.state["done"] == ["sweep, for boss/ann"]
+
+
+async def test_a_receiver_that_failed_fails_the_question() -> None:
+    Boss.max_attempts = 1
+    async with boss_and_worker() as (boss, worker):
+        answer = await asked(boss, worker, {"do": "fail"})
+        assert answer.error["type"] == "AskFailed"
+        assert (
+            "worker/kim failed at the question: ValueError: I cannot; the message is parked" in answer.error["message"]
+        )
+        assert isinstance(Boss.errors[0], AskFailed)
+
+
+async def test_circles_are_refused_with_their_path() -> None:
+    Boss.max_attempts = 1
+    async with boss_and_worker() as (boss, worker):
+        alone = await boss.send({"do": "x", "agent": "boss/ann"})
+        assert alone.error is not None
+        assert alone.error["type"] == "AskCycle"
+        assert str(alone.error["message"]).startswith("boss/ann -> boss/ann: ")
+        assert isinstance(Boss.errors[0], AskCycle)
+        circle = await asked(boss, worker, {"do": "ask back"})
+        assert "AskCycle: boss/ann -> worker/kim -> boss/ann: boss/ann waits" in circle.error["message"]
+
+
+async def test_no_answer_in_time_fails_and_the_receiver_drops_the_question() -> None:
+    Boss.max_attempts = 1
+    async with boss_and_worker() as (boss, worker):
+        answer = await boss.send({"do": "sweep", "timeout": 0.05})
+        assert answer.error is not None
+        assert (answer.error["type"], answer.error["message"]) == (
+            "AskTimeout",
+            "worker/kim did not answer within 0.05 s",
+        )
+        assert isinstance(Boss.errors[0], AskTimeout)
+        session = worker.store.session(worker.address.name)
+        (question,) = worker.store.pending(session.session_id)
+        header = Headers.from_json(question.headers).ask
+        assert header is not None
+        assert (header.path, header.deadline_ms - boss.clock.now_ms()) == (("boss/ann",), 50)
+        worker.clock.advance(1)
+        assert await worker.receive() == 1
+        assert worker.store.message(question.message_id).status is MessageStatus.CANCELLED
+        assert not list_inbox(worker.store, worker.blobs, session)
+        assert worker.state["done"] == []
+
+
+async def test_a_deadline_is_that_of_the_turn_and_of_its_asker() -> None:
+    class Between(Boss):
+        agent_type = "between"
+
+    async with boss_and_worker() as (boss, worker):
+        between = AgentHarness(Between, "b", store=boss.store, blobs=boss.blobs, clock=boss.clock)
+        async with between:
+            going = asyncio.create_task(boss.send({"do": "sweep", "agent": "between/b", "timeout": 20}))
+            session = between.store.session(between.address.name)
+            await until(lambda: bool(between.store.pending(session.session_id)))
+            passing = asyncio.create_task(between.receive())
+            session = worker.store.session(worker.address.name)
+            await until(lambda: bool(worker.store.pending(session.session_id)))
+            (question,) = worker.store.pending(session.session_id)
+            header = Headers.from_json(question.headers).ask
+            assert header is not None
+            assert header.path == ("boss/ann", "between/b")
+            assert header.deadline_ms - boss.clock.now_ms() == 20_000
+            await worker.receive()
+            await passing
+            assert (await going).ok
+
+
+async def test_agents_of_unknown_types_are_not_asked() -> None:
+    Boss.max_attempts = 1
+    async with boss_and_worker(known_types=["boss"]) as (boss, _):
+        assert not (await boss.send({"do": "sweep"})).ok
+        assert isinstance(Boss.errors[0], UnknownAgentType)
