@@ -72,7 +72,7 @@ class Tenants:
     home: ServedHome
     keys: KeyStore
     ids: dict[str, str]
-    """Of the things of ``notes/alice``: a message, an artifact, a path, a key."""
+    """Of the things of ``notes/alice``: a message, an artifact, a path, a key, a reminder."""
 
     def routes(self) -> Iterator[Route]:
         document = self.home.app.openapi()
@@ -104,7 +104,8 @@ async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
     keys = KeyStore(tmp_path / "keys", "home1", IdSource())
     async with served_home(tmp_path / "home", Notes, keys=keys) as home:
         alice = await home.send(f"notes/{FOREIGN}", "one", "two")
-        assert (await alice.send({"text": "three", "artifact": "<html>"})).ok
+        reminder = {"name": "morning-9f2c", "cron": "0 9 * * *"}
+        assert (await alice.send({"text": "three", "artifact": "<html>", "remind": reminder})).ok
         await home.send(f"acme:notes/{OWN}", "mine")
         store = home.fleet.store
         (artifact,) = alice.events("artifact.added")
@@ -115,6 +116,7 @@ async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
             "artifact_id": str(artifact[1]["artifact_id"]),
             "path": "notes.txt",
             "key_id": other.key_id,
+            "name": reminder["name"],
         }
         for agent in (f"notes/{FOREIGN}", f"acme:notes/{OWN}"):
             await home.fleet.sleep(agent)
