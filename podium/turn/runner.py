@@ -244,9 +244,16 @@ class TurnRunner:
     def steer(self, message: InboxMessage) -> bool:
         """Steer the running turn with a message, if a turn runs and accepts messages.
 
+        A turn that replays the steps of an earlier attempt accepts none: what it changed, a later step would undo.
+
         Returns:
             whether the turn has the message.
         """
+        if self._steps is not None and self._steps.replays and not self.is_steered(message.message_id):
+            return False
+        return self._take(message)
+
+    def _take(self, message: InboxMessage) -> bool:
         steering = self._steering
         return steering is not None and (steering.has(message.message_id) or steering.take(message))
 
@@ -279,7 +286,7 @@ class TurnRunner:
     async def _steer_again(self, message_id: str) -> bool:
         """Steer the running turn with a message that steered an earlier attempt, if it still waits."""
         message = await self.ledger.read(lambda: self._env.store.message(MessageId(message_id)))
-        return message.status is MessageStatus.PENDING and self.steer(message)
+        return message.status is MessageStatus.PENDING and self._take(message)
 
     async def _steer(self, scope: TurnScope, message: InboxMessage) -> None:
         event_id = self._env.ids.event(self._env.clock.now_ms())

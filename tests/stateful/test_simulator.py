@@ -59,6 +59,11 @@ def test_nothing_is_broken_in_runs_with_steps() -> None:
     assert sum(Simulator(seed, with_steps=True).run().commits for seed in range(ENOUGH // 2)) > 5 * ENOUGH
 
 
+def test_a_message_that_would_steer_a_turn_in_its_replay_loses_nothing() -> None:
+    """In this run a message asks to steer an attempt that is being brought to its last recorded step."""
+    Simulator(989, with_steps=True).run()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_nothing_is_broken_in_a_quarter_of_a_million_runs() -> None:

@@ -111,6 +111,11 @@ class TurnSteps:
         """What ``turn.committed`` has of the steps; ``None`` if there were none."""
         return {"count": len(self._bodies), "digest": digest(self._bodies)} if self._bodies else None
 
+    @property
+    def replays(self) -> bool:
+        """Whether recorded steps are still to be returned."""
+        return not self._replay.over
+
     def steered(self, message_id: str) -> None:
         """Note that a message begins to steer the turn."""
         if message_id not in self._steered_again:
