@@ -9,15 +9,15 @@ if TYPE_CHECKING:
     from chronicle.blobs.gc.collector import GcReport
     from chronicle.workspace.trees.tree_diff import Change
 
-__all__ = ["gc_summary", "letter_of", "path_of"]
+__all__ = ["LETTERS", "gc_summary", "letter_of", "path_of"]
 
-_LETTERS: Final = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
-"""As git has them."""
+LETTERS: Final = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
+"""By the kind of a change, as git has them."""
 
 
 def letter_of(change: Change) -> str:
     """Return the letter that git gives to a change of this kind."""
-    return _LETTERS[change.what.value]
+    return LETTERS[change.what.value]
 
 
 def path_of(change: Change) -> str:

@@ -6,7 +6,6 @@ A caller with the scope ``admin`` administers the keys of its tenant; the operat
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput
@@ -16,7 +15,8 @@ from coordinator.access.views import key_object
 from podium.address import Address, check_tenant
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from chronicle.clock import Clock
     from coordinator.access.audit import Audit
@@ -90,8 +90,7 @@ class KeyAdministration:
             NotFound: there is no such key among those that it administers.
         """
         with self._noted(caller, client, "key.revoke", caller.tenant, key_id):
-            self._require(caller, caller.tenant)
-            whose = None if caller.is_operator else caller.tenant
+            whose = self._administered(caller)
             return key_object(await asyncio.to_thread(self._keys.revoke, key_id, whose))
 
     async def rotate(self, caller: Caller, client: str | None, key_id: str) -> CreatedKey:
@@ -102,8 +101,7 @@ class KeyAdministration:
             NotFound: there is no such key among those that it administers.
         """
         with self._noted(caller, client, "key.rotate", caller.tenant, key_id):
-            self._require(caller, caller.tenant)
-            whose = None if caller.is_operator else caller.tenant
+            whose = self._administered(caller)
             key, text = await asyncio.to_thread(self._keys.rotate, key_id, whose)
         return {**key_object(key), "key": text}
 
@@ -142,12 +140,16 @@ class KeyAdministration:
         permitted = [scope for scope in ("read", "write") if Scope(scope) in with_implied(scopes)]
         return {"token": text, "agent": agent.name, "scopes": permitted, "expires_at": token.expires_ms}  # type: ignore[typeddict-item]
 
+    def _administered(self, caller: Caller) -> str | None:
+        """Return the tenant whose keys a caller administers; ``None`` for those of all."""
+        self._require(caller, caller.tenant)
+        return None if caller.is_operator else caller.tenant
+
     def _require(self, caller: Caller, tenant: str) -> None:
         caller.require(Scope.ADMIN)
         if tenant != caller.tenant and not caller.is_operator:
             raise NotPermitted(f"this key administers the keys of the tenant {caller.tenant} only")
 
-    @contextmanager
     def _noted(
         self,
         caller: Caller,
@@ -156,14 +158,5 @@ class KeyAdministration:
         tenant: str,
         key_id: str | None = None,
         agent: str | None = None,
-    ) -> Iterator[None]:
-        outcome = "ok"
-        try:
-            yield
-        except BaseException as error:
-            outcome = type(error).__name__
-            raise
-        finally:
-            self._audit.note(
-                caller.key_id, what, tenant=tenant, agent=agent, outcome=outcome, client=client, key_id=key_id
-            )
+    ) -> AbstractContextManager[None]:
+        return self._audit.noting(caller.key_id, what, tenant=tenant, agent=agent, client=client, key_id=key_id)

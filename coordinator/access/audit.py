@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from chronicle.clock import Clock
@@ -69,3 +71,24 @@ class Audit:
                 os.close(fd)
         except OSError as error:
             _log.error("audit_not_written", what=what, who=who, error=str(error))
+
+    @contextmanager
+    def noting(
+        self,
+        who: str | None,
+        what: str,
+        *,
+        tenant: str | None = None,
+        agent: str | None = None,
+        client: str | None = None,
+        **more: str | int | None,
+    ) -> Iterator[None]:
+        """Append a line about what the context does when it has ended, with its outcome."""
+        outcome = "ok"
+        try:
+            yield
+        except BaseException as error:
+            outcome = type(error).__name__
+            raise
+        finally:
+            self.note(who, what, tenant=tenant, agent=agent, outcome=outcome, client=client, **more)

@@ -6,6 +6,7 @@ import shutil
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.cli_kit.changes import LETTERS
 from chronicle.cli_kit.terminal import json_text, one_line, say, shown, write, write_json, write_line
 from chronicle.cli_kit.times import ago, iso
 from coordinator.cli.terminal import table
@@ -34,8 +35,6 @@ __all__ = [
 ]
 
 _GIB: Final = 1 << 30
-_LETTERS: Final = {"added": "A", "removed": "D", "changed": "M", "renamed": "R"}
-"""As git has them."""
 _CONTROLS_LEFT_OUT: Final = "(control characters were left out; redirect the output to get the bytes as they are)"
 
 
@@ -314,7 +313,7 @@ def show_file_changes(changes: Iterable[Mapping[str, Any]]) -> None:
     """Write changed files, one a line."""
     for change in changes:
         path = f"{change['old_path']} -> {change['path']}" if change.get("old_path") else change["path"]
-        write_line(f"  {_LETTERS[change['change']]} {one_line(path)}")
+        write_line(f"  {LETTERS[change['change']]} {one_line(path)}")
 
 
 def show_diff(found: Mapping[str, Any]) -> None:

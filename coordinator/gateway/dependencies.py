@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import nullcontext
 from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Path, Query
@@ -114,22 +115,19 @@ Administering: TypeAlias = Annotated[Address, Depends(_administering)]
 async def _audited(request: Request, caller: Called) -> AsyncIterator[None]:
     audit: Audit | None = request.app.state.audit
     named = request.path_params
-    outcome = "ok"
-    try:
+    noting = (
+        nullcontext()
+        if audit is None
+        else audit.noting(
+            caller.key_id,
+            f"{request.method} {request.scope['route'].name}",
+            tenant=caller.tenant,
+            agent=f"{named['type']}/{named['key']}" if "key" in named else None,
+            client=request.client.host if request.client is not None else None,
+        )
+    )
+    with noting:
         yield
-    except BaseException as error:
-        outcome = type(error).__name__
-        raise
-    finally:
-        if audit is not None:
-            audit.note(
-                caller.key_id,
-                f"{request.method} {request.scope['route'].name}",
-                tenant=caller.tenant,
-                agent=f"{named['type']}/{named['key']}" if "key" in named else None,
-                outcome=outcome,
-                client=request.client.host if request.client is not None else None,
-            )
 
 
 AUDITED = Depends(_audited)

@@ -14,9 +14,8 @@ import pytest
 
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, SharedService, client_of
 from tests.waiting import until
-
-from .conftest import AGENTS, TIMEOUT_S, Podium, SharedService, client_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

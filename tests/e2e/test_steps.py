@@ -9,12 +9,13 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .stepped import STEPS
+from tests.e2e.agents.stepped import STEPS
+from tests.e2e.conftest import AGENTS
 
 if TYPE_CHECKING:
-    from .conftest import Podium
+    from tests.e2e.conftest import Podium
 
-AGENT = f"{Path(__file__).parent / 'stepped.py'}:Stepped"
+AGENT = f"{AGENTS / 'stepped.py'}:Stepped"
 
 
 def run(served: Podium, key: str, outside: Path, *, deadly: bool) -> list[dict[str, Any]]:

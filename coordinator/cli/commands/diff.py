@@ -18,7 +18,7 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_blobs, read_journal
-from coordinator.cli.views import gist
+from coordinator.cli.views import gist, show_patch
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
@@ -86,12 +86,11 @@ def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
 
 def _write(found: Comparison, blobs: BlobReader) -> None:
     from chronicle.workspace.trees.tree_diff import render  # noqa: PLC0415
-    from coordinator.cli.changes import write_state  # noqa: PLC0415
 
     say(f"{_name(found.before)} -> {_name(found.after)}")
     if found.patch:
         write_line("state")
-        write_state(found.patch)
+        show_patch(found.patch)
     if found.files:
         write_line("files")
         write_lines(render(blobs, found.files), write_line)

@@ -20,7 +20,7 @@ from coordinator.cli.options import (
 )
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal
-from coordinator.cli.views import parts_text
+from coordinator.cli.views import parts_text, show_file_changes, show_patch
 from podium.events import PARTS
 
 if TYPE_CHECKING:
@@ -147,11 +147,11 @@ def _write_json(plan: Rewind, files: list[Change], made: int | None) -> None:
 
 
 def _write_text(plan: Rewind, files: list[Change]) -> None:
-    from coordinator.cli.changes import write_files, write_state  # noqa: PLC0415
+    from chronicle.workspace.trees.tree_diff import change_object  # noqa: PLC0415
 
     if plan.patch:
         write_line("state")
-        write_state(plan.patch, _MOST_SHOWN)
+        show_patch(plan.patch, _MOST_SHOWN)
     if files:
         write_line("files")
-        write_files(files)
+        show_file_changes([change_object(change) for change in files])

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.cli.changes import write_state
 from coordinator.cli.exits import ExitCode
+from coordinator.cli.views import show_patch
 from coordinator.gateway_record import gateway_lock
 from coordinator.home import Home
 from podium.address import Address
@@ -229,12 +229,12 @@ def test_an_import_that_is_refused_makes_no_home(podium: Podium, tmp_path: Path)
 
 def test_going_back_in_a_long_list_shows_some_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     patch: list[JsonObject] = [{"op": "remove", "path": f"/items/{number}"} for number in range(300)]
-    write_state(patch, most=20)
+    show_patch(patch, most=20)
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == 21
     assert lines[0] == '  {"op":"remove","path":"/items/0"}'
     assert lines[-1] == "  … and 280 more; --json has them all"
-    write_state(patch[:20], most=20)
+    show_patch(patch[:20], most=20)
     assert len(capsys.readouterr().out.splitlines()) == 20
 
 
