@@ -1,0 +1,105 @@
+"""Steps when something happens between two attempts, or to the journal."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+import pytest
+
+from chronicle.errors import Unavailable
+from chronicle.ids import SessionId
+from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import StoredStep
+from podium.agent import AgentContext
+from podium.errors import Evicted
+from podium.messages.inbox import list_inbox
+from podium.testing import AgentHarness
+from tests.unit.podium.turn.steps.planned import Planned, files, ran, three
+
+
+class LosesAnAnswer(MemoryJournalStore):
+    """A journal that stores the first step and loses the answer."""
+
+    lost = False
+
+    def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+        super().put_step(session_id, step, epoch)
+        if not self.lost:
+            self.lost = True
+            raise Unavailable("the answer was lost")
+
+
+async def test_a_step_whose_answer_was_lost_is_looked_up() -> None:
+    Planned.program = three
+    async with AgentHarness(Planned, store=LosesAnAnswer()) as agent:
+        assert (await agent.send("go")).ok
+        assert Planned.runs == {"a": 1, "b": 1, "c": 1}
+
+
+async def test_a_step_of_an_activation_that_lost_its_lease_is_refused() -> None:
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        await ctx.step("a", ran, "a")
+        session = agent.store.session(agent.address.name)
+        agent.store.acquire_lease(session.session_id, "other", agent.clock.now_ms(), 60_000, takeover=True)
+        await ctx.step("b", ran, "b")
+
+    Planned.program = program
+    async with AgentHarness(Planned) as agent:
+        agent.admit("go")
+        with pytest.raises(Evicted):
+            await agent.activation.handle_next()
+        (step,) = agent.store.steps_of_session(agent.store.session(agent.address.name).session_id)
+        assert step.key == "a#1"
+        await agent.kill()
+        Planned.program = None
+        agent.store.drop_steps(step.message_id)
+
+
+class Initial(Planned):
+    """Changes its state, and files if told to, at each waking."""
+
+    max_attempts = 2
+    files: ClassVar[bool] = False
+
+    async def on_init(self, ctx: AgentContext[Any]) -> None:
+        ctx.state.done.append("woken")
+        if self.files:
+            (ctx.workspace / "woken.txt").write_text(str(len(ctx.state.done)))
+
+
+@pytest.mark.parametrize("changes", [False, True])
+async def test_steps_go_on_after_a_turn_between_two_attempts_unless_both_changed_files(changes: bool) -> None:
+    stepped = asyncio.Event()
+
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        def work() -> None:
+            ran("work")
+            ctx.state.notes["work"] = 1
+            (ctx.workspace / "work.txt").write_text("done")
+
+        await ctx.step("work", work)
+        if not stepped.is_set():
+            stepped.set()
+            await asyncio.Event().wait()
+
+    Planned.program, Initial.files = program, changes
+    async with AgentHarness(Initial) as agent:
+        agent.admit("go")
+        lost = asyncio.create_task(agent.activation.handle_next())
+        await stepped.wait()
+        lost.cancel()
+        await asyncio.wait([lost])
+        await agent.kill()
+        await agent.receive()
+        assert Planned.runs == {"work": 1}
+        inbox = list_inbox(agent.store, agent.blobs, agent.store.session(agent.address.name))
+        if changes:
+            assert inbox[0].error is not None
+            assert inbox[0].error["type"] == "StepsOutdated"
+            assert "--drop-steps" in inbox[0].error["message"]
+        else:
+            assert not inbox
+            assert agent.state["done"] == ["woken", "woken"]
+            assert agent.state["notes"] == {"work": 1}
+            assert files(agent) == {"work.txt": "done"}
