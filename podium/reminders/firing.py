@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Reminder
     from podium.address import Address
+    from podium.blocking import BlockingRunner
 
 __all__ = ["ReminderTask", "Spread", "fire_reminder"]
 
@@ -106,6 +107,7 @@ class ReminderTask:
     Args:
         arrived: awaited for each agent that was reminded; it may have to be woken.
         generator: for the spread.
+        run_blocking: makes calls of the journal.
     """
 
     def __init__(
@@ -115,11 +117,13 @@ class ReminderTask:
         clock: Clock,
         arrived: Callable[[Address], Awaitable[None]],
         generator: random.Random | None = None,
+        run_blocking: BlockingRunner = asyncio.to_thread,
     ) -> None:
         self._store = store
         self._ids = ids
         self._clock = clock
         self._arrived = arrived
+        self._run_blocking = run_blocking
         self._spread = Spread(generator or random.Random())
         self._changed = asyncio.Event()
         self._unreadable: set[tuple[SessionId, str, int]] = set()
@@ -151,13 +155,13 @@ class ReminderTask:
             ChronicleError: the journal cannot be read.
         """
         store, now_ms = self._store, self._clock.now_ms()
-        due = await asyncio.to_thread(store.due_reminders, now_ms, _MOST_DUE)
+        due = await self._run_blocking(store.due_reminders, now_ms, _MOST_DUE)
         readable = [reminder for reminder in due if _key(reminder) not in self._unreadable]
         failed = [reminder for reminder in self._spread.ready(readable, now_ms) if not await self._fire(reminder)]
         if failed or self._unreadable:
             return _LOOK_EVERY_S
         delayed_ms = self._spread.next_ms()
-        next_ms = delayed_ms if delayed_ms is not None else await asyncio.to_thread(store.next_reminder_ms)
+        next_ms = delayed_ms if delayed_ms is not None else await self._run_blocking(store.next_reminder_ms)
         if next_ms is None:
             return _LOOK_EVERY_S
         return min(max((next_ms - self._clock.now_ms()) / 1000, _SOONEST_S), _LOOK_EVERY_S)
@@ -165,7 +169,7 @@ class ReminderTask:
     async def _fire(self, reminder: Reminder) -> bool:
         """Fire a reminder; return whether it was fired, by this task or another."""
         try:
-            address = await asyncio.to_thread(fire_reminder, self._store, self._ids, reminder, self._clock.now_ms())
+            address = await self._run_blocking(fire_reminder, self._store, self._ids, reminder, self._clock.now_ms())
         except ChronicleError as error:
             _log.warning("reminder_not_fired", name=reminder.name, session_id=reminder.session_id, error=str(error))
             if isinstance(error, InvalidInput):

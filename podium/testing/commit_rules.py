@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.canonical import decode
 from chronicle.errors import ChronicleError
-from chronicle.journal.records import MessageStatus, Outcome
+from chronicle.journal.records import DropReminder, MessageStatus, Outcome
 from chronicle.workspace.port import TreeRef
 from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
+from podium.reminders.plans import Plan
 from podium.state import follow
 from podium.testing.puppet import Expected, Puppet, expect
 
@@ -72,6 +73,7 @@ class CommitRules:
             line,
             f"{last.type} was put on {commit.expected.seq}, but the branch ends at {line.seq}",
         )
+        self._must(last.type == TURN_COMMITTED or not commit.reminders, line, f"{last.type} changes reminders")
         payload = cast("dict[str, Any]", decode(last.payload or b"null"))
         if line.owes_an_attempt and last.type.startswith("turn."):
             lost = last.type == TURN_FAILED and payload["error"]["type"] == "HostLost"
@@ -142,6 +144,7 @@ class CommitRules:
         self._same(line, f"replies of turn {last.turn}", replies, expected.said)
         self._same(line, f"messages sent by turn {last.turn}", list(sent.values()), expected.told)
         self._sent.update(sent)
+        self._reminders(line, commit, expected)
         line.tree = self._kept(line, payload)
         files = self._files_of(line.tree) if line.tree is not None else {}
         self._same(line, f"files of turn {last.turn}", files, expected.files)
@@ -172,6 +175,18 @@ class CommitRules:
             expected.state, line.patched_later = deepcopy(line.state), True
         steps.clear()
         return expected
+
+    def _reminders(self, line: BranchModel, commit: Commit, expected: Expected) -> None:
+        """Check the reminders that a turn sets and cancels, and apply them to the model."""
+        found: dict[str, Any] = {}
+        for change in commit.reminders:
+            if isinstance(change, DropReminder):
+                found[change.name] = None
+                line.reminders.pop(change.name, None)
+            else:
+                found[change.name] = message = Plan.from_body(change.body).message
+                line.reminders[change.name] = change.due_ms, message
+        self._same(line, f"reminders of turn {commit.events[-1].turn}", found, expected.reminders)
 
     def _rewind(self, line: BranchModel, last: Event, payload: dict[str, Any]) -> None:
         self._must(last.turn == line.turn + 1, line, f"going back after turn {line.turn} made turn {last.turn}")

@@ -10,11 +10,13 @@ from chronicle.errors import BranchInUse, Conflict, LeaseHeld, StaleEpoch, Unava
 from chronicle.journal.records import MessageStatus
 from podium.address import Address
 from podium.agent_record import read_agent
+from podium.blocking import at_once
 from podium.errors import AgentAwake, AgentExists, AgentInUse, UnknownMoment
 from podium.events import USER_MESSAGE
 from podium.history.branching import fork_agent, rewind_agent, sleeping_lease
 from podium.history.fold import fold_agent, mark_commit
 from podium.messages.courier import deliver_outbox
+from podium.reminders.firing import ReminderTask
 from podium.testing.host import SimulatedAgent, SimulatedHost
 from podium.testing.world import CLIENTS_S, LEASE_MS, World
 
@@ -86,6 +88,17 @@ class SimulatedFleet:
             for agent in self.agents:
                 if agent.address in receivers:
                     self.poke(agent)
+
+    async def remind(self) -> None:
+        """Fire reminders, as a coordinator does."""
+        world = self._world
+        task = ReminderTask(world.link.store, world.ids, world.clock, self._reminded, world.generator, at_once)
+        await task.run()
+
+    async def _reminded(self, address: Address) -> None:
+        for agent in self.agents:
+            if agent.address == address:
+                self.poke(agent)
 
     def _wake(self, agent: SimulatedAgent, *, usurp: bool) -> None:
         """Take an agent's lease and give it to a new host.

@@ -147,6 +147,10 @@ class SimulatedHost:
         assert self._workspace is not None
         return self._world.nodes.files(self._workspace.workspace)
 
+    def now_ms(self) -> int:
+        """Return the time of the world."""
+        return self._world.clock.now_ms()
+
     def count_attempt(self, number: int) -> int:
         """Count an attempt of a message."""
         return self._world.count_attempt(number)

@@ -77,6 +77,8 @@ class BranchModel:
     folded: bool = False
     tree: TreeRef | None = None
     messages: dict[MessageId, MessageModel] = field(default_factory=dict)
+    reminders: dict[str, tuple[int, Any]] = field(default_factory=dict)
+    """The reminders that are set, by name: when each is due, and its message."""
     past: dict[int, Expected] = field(default_factory=dict)
     """The expectation at each turn."""
     ends: list[tuple[int, int]] = field(default_factory=list)

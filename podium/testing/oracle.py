@@ -135,6 +135,29 @@ class JournalOracle:
         self._note("admit", line.session.name, receipt.message_id[-6:], receipt.position)
         return receipt
 
+    def fire_reminder(
+        self,
+        session_id: SessionId,
+        name: str,
+        due_ms: int,
+        message: NewMessage,
+        next_due_ms: int | None,
+        next_body: bytes | None = None,
+    ) -> Receipt | None:
+        """Fire a reminder, and check that a commit has set it for a time that has come."""
+        receipt = self.store.fire_reminder(session_id, name, due_ms, message, next_due_ms, next_body)
+        if receipt is None:
+            return None
+        line = self.lines[session_id]
+        reminder = line.reminders.pop(name, None)
+        self._same(line, f"reminder {name} that fired", (due_ms, decode(message.body)), reminder)
+        self._must(due_ms <= message.admitted_ms, line, f"{name} fired before it was due")
+        self._must(next_due_ms is None, line, f"{name} is due again")
+        body = cast("JsonObject", decode(message.body))
+        line.messages[receipt.message_id] = MessageModel(receipt.position, body)
+        self._note("fire", line.session.name, name, receipt.message_id[-6:], receipt.position)
+        return receipt
+
     def retry_message(self, session_id: SessionId, message_id: MessageId) -> Any:
         """Put a parked message back."""
         message = self.store.retry_message(session_id, message_id)
@@ -272,6 +295,8 @@ class JournalOracle:
             if receivers != [target] or self.store.outbox():
                 self.verdict.fail(f"{message_id} was sent to {target} and got to {receivers}")
         for line in self.lines.values():
+            self._must(not line.reminders, line, f"reminders were set and did not fire: {line.reminders}")
+            self._must(not self.store.reminders(line.session.session_id), line, "there are reminders that nothing set")
             for message_id, message in line.messages.items():
                 stored = self.store.message(message_id)
                 self._same(line, f"status of {message_id}", stored.status, message.status)

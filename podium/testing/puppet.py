@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from podium.agent.base import BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.reminders.times import from_ms
 
 if TYPE_CHECKING:
     import random
@@ -31,6 +32,8 @@ __all__ = ["KEYS", "STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
 KEYS: Final = ("alice", "quiet-bob")
 """The agents that may exist from the start, and that others send messages to."""
 _PATHS: Final = ("a.txt", "b.txt", "c.txt")
+_REMINDERS: Final = ("tea", "walk")
+_NOT_IN_STEPS: Final = frozenset({"remind", "forget"})
 
 
 class Stage(Protocol):
@@ -46,6 +49,10 @@ class Stage(Protocol):
 
     def run_step(self, number: int, name: str) -> int:
         """Return a number that no other run of a step returns; the step must not have ended before."""
+        ...
+
+    def now_ms(self) -> int:
+        """Return the time, in epoch milliseconds."""
         ...
 
 
@@ -127,6 +134,11 @@ class Puppet(BaseAgent):
                 await ctx.send_message(text)
             case "tell", [agent, told]:
                 await ctx.tell(agent, told)
+            case "remind", [reminder, delay_ms, reminding]:
+                due = from_ms(STAGE.get().now_ms() + delay_ms)
+                await ctx.remind(reminder, at=due, message=reminding)
+            case "forget", [reminder]:
+                await ctx.cancel_reminder(reminder)
             case "wait", [seconds]:
                 await asyncio.sleep(seconds)
             case "step", [step, inner]:
@@ -161,6 +173,9 @@ def script(generator: random.Random, number: int, *, with_steps: bool = False) -
     def told() -> JsonObject:
         return {"number": 1000 * next(tellings) + number, "do": [["say", "told"], ["add", number]]}
 
+    def reminding() -> JsonObject:
+        return {"number": 1_000_000 * next(tellings) + number, "do": [["say", "reminded"], ["add", number]]}
+
     kinds: tuple[Callable[[], list[Any]], ...] = (
         lambda: ["put", f"k{generator.randrange(4)}", generator.randrange(100)],
         lambda: ["drop", f"k{generator.randrange(4)}"],
@@ -171,6 +186,8 @@ def script(generator: random.Random, number: int, *, with_steps: bool = False) -
         lambda: ["delete", generator.choice(_PATHS)],
         lambda: ["say", f"words of {number}"],
         lambda: ["tell", f"puppet/{generator.choice(KEYS)}", told()],
+        lambda: ["remind", generator.choice(_REMINDERS), generator.randrange(100, 3_000), reminding()],
+        lambda: ["forget", generator.choice(_REMINDERS)],
         lambda: ["wait", generator.random() * 0.5],
         lambda: ["stubborn"],
     )
@@ -180,7 +197,7 @@ def script(generator: random.Random, number: int, *, with_steps: bool = False) -
         steps.insert(generator.randrange(len(steps) + 1), [trouble, generator.choice((1, 1, 2, 9))])
     if with_steps:
         for place in range(len(steps)):
-            if generator.random() < 0.6:
+            if generator.random() < 0.6 and steps[place][0] not in _NOT_IN_STEPS:
                 steps[place] = ["step", f"s{place}", [steps[place]]]
     return cast("JsonObject", {"number": number, "do": steps})
 
@@ -198,6 +215,8 @@ class Expected:
     """The replies of the last turn."""
     told: list[tuple[str, Any]] = field(default_factory=list)
     """Messages of the last turn to other agents: address and body."""
+    reminders: dict[str, Any] = field(default_factory=dict)
+    """The reminders that the last turn set, by name: the message, or ``None`` of one that it cancelled."""
 
 
 def expect(
@@ -256,6 +275,10 @@ def expect(
                     after.files.pop(path, None)
                 case "say", [text]:
                     after.said.append(text)
+                case "remind", [reminder, _, reminding]:
+                    after.reminders[reminder] = reminding
+                case "forget", [reminder]:
+                    after.reminders[reminder] = None
                 case "tell", [agent, told]:
                     after.told.append((agent, told))
     return after

@@ -127,6 +127,8 @@ class Simulator:
         for key in draw.choice((KEYS[:1], KEYS[1:], KEYS)):
             self._fleet.add_agent(Address("puppet", key), self._fleet.new_session(f"puppet/{key}"))
         _ = self._world.link.spawn(self._fleet.deliver(), "courier")
+        for number in range(2):  # a coordinator that is presumed dead may go on
+            _ = self._world.link.spawn(self._fleet.remind(), f"reminders {number}")
         async with asyncio.TaskGroup() as group:
             for number in range(draw.randrange(2, 10)):
                 group.create_task(self._clients.send_one(number))
@@ -135,7 +137,7 @@ class Simulator:
         self._world.fault_rates = NO_FAULTS
         await asyncio.sleep(LATEST_S)
         async with asyncio.timeout(_PATIENCE_S):
-            while self._world.store.outbox() or any(line.waiting for line in self._world.oracle.lines.values()):  # noqa: ASYNC110 - time costs nothing here
+            while self._is_busy():  # noqa: ASYNC110 - time costs nothing here
                 await asyncio.sleep(0.5)
         self._world.over = True
         async with asyncio.timeout(_PATIENCE_S):
@@ -144,6 +146,13 @@ class Simulator:
         self._world.oracle.check_inboxes()
         for agent in self._fleet.agents:
             await self._inspect(agent)
+
+    def _is_busy(self) -> bool:
+        """Whether there is something to deliver, to fire or to handle."""
+        store = self._world.store
+        if store.outbox() or store.next_reminder_ms() is not None:
+            return True
+        return any(line.waiting for line in self._world.oracle.lines.values())
 
     async def _inspect(self, agent: SimulatedAgent) -> None:
         """Wake an agent once more, on some node, and compare it with its model."""

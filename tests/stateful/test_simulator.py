@@ -21,7 +21,18 @@ from chronicle.errors import Unavailable
 from chronicle.ids import BranchId, SessionId
 from chronicle.journal.chain import head_after
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.records import Commit, Head, InboxMessage, MessageStatus, StepWrite, StoredStep
+from chronicle.journal.memory.reminders import change_reminders
+from chronicle.journal.records import (
+    Commit,
+    DropReminder,
+    Head,
+    InboxMessage,
+    MessageStatus,
+    Receipt,
+    SetReminder,
+    StepWrite,
+    StoredStep,
+)
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.content import content
 from chronicle.workspace.dir.workspace import open_dir_workspace
@@ -33,6 +44,7 @@ from podium.testing.simulator import SimulatedNodes
 from podium.turn.ledger import Ledger
 from podium.turn.ports import WorkspaceRequest
 from podium.turn.runner import TurnRunner
+from podium.turn.scope import TurnScope
 from podium.turn.stream import StreamHub
 
 ROOT = Path(__file__).parents[2]
@@ -217,6 +229,33 @@ class StopsHalfWay(MemoryJournalStore):
         return done + [head_after(each.expected, each.events) if isinstance(each, Commit) else None for each in rest]
 
 
+class RemindsLater(MemoryJournalStore):
+    """Writes a turn, and sets its reminders in a transaction of its own, which may not come."""
+
+    turns = 0
+
+    def commit(self, commit: Commit) -> Head:
+        head = super().commit(replace(commit, reminders=()))
+        RemindsLater.turns += bool(commit.reminders)
+        if not commit.reminders or RemindsLater.turns % 5:
+            change_reminders(self._sessions[commit.session_id], commit.reminders)
+        return head
+
+
+class FiresTwice(MemoryJournalStore):
+    """Admits the message of a reminder, and moves the reminder in a transaction of its own, which may not come."""
+
+    fires = 0
+
+    def fire_reminder(self, session_id: SessionId, name: str, *more: Any, **others: Any) -> Receipt | None:
+        before = self._sessions[session_id].reminders.get(name)
+        receipt = super().fire_reminder(session_id, name, *more, **others)
+        FiresTwice.fires += receipt is not None
+        if receipt is not None and before is not None and FiresTwice.fires % 5 == 0:
+            self._sessions[session_id].reminders[name] = before
+        return receipt
+
+
 class FoldsWhatIsRead(MemoryJournalStore):
     """Drops history that forks read."""
 
@@ -262,7 +301,18 @@ def test_a_journal_without_an_epoch_check_is_found() -> None:
         Simulator(int(seed[1]), store=NoFence).run()
 
 
-@pytest.mark.parametrize("store", [NoHeadCheck, ConsumesLater, Forgets, StopsHalfWay, FoldsWhatIsRead])
+@pytest.mark.parametrize(
+    "store",
+    [
+        NoHeadCheck,
+        ConsumesLater,
+        Forgets,
+        StopsHalfWay,
+        RemindsLater,
+        FiresTwice,
+        FoldsWhatIsRead,
+    ],
+)
 def test_a_broken_journal_is_found(store: type[MemoryJournalStore]) -> None:
     found_within(store=store)
 
@@ -284,6 +334,19 @@ def test_a_ledger_that_takes_a_lost_answer_for_a_failure_is_found(swap: Callable
 
     swap(Ledger, "append", append)
     found_within()
+
+
+def test_a_reminder_that_is_set_before_its_commit_is_found(swap: Callable[[type, str, Any], None]) -> None:
+    collect = TurnScope.change_reminder
+
+    def change_reminder(self: TurnScope, change: SetReminder | DropReminder) -> None:
+        collect(self, change)
+        ledger: Any = getattr(self._stored_reminders, "__self__", None)
+        memory = ledger._store._store.store
+        change_reminders(memory._sessions[ledger.session.session_id], [change])
+
+    swap(TurnScope, "change_reminder", change_reminder)
+    assert "reminder" in found_within()
 
 
 def test_an_answer_before_the_commit_is_found(swap: Callable[[type, str, Any], None]) -> None:
