@@ -89,12 +89,13 @@ class Talk:
             raise RuntimeError(str(frame))
         return first_s, time.perf_counter() - began_s
 
-    async def asleep(self, agent: str) -> None:
-        """Wait until an agent has no host, and a warm host of each class is ready."""
+    async def asleep(self, agent: str, agent_class: str) -> None:
+        """Wait until an agent has no host, and a host of its class is warm."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 hosts = await self._client.ps()
-                if all(host["agent"] != agent for host in hosts) and any(host["status"] == "warm" for host in hosts):
+                warm = [host["code"] for host in hosts if host["status"] == "warm"]
+                if all(host["agent"] != agent for host in hosts) and f"{AGENT}:{agent_class}" in warm:
                     return
                 await asyncio.sleep(0.02)
 
@@ -114,7 +115,7 @@ async def _wakes(talk: Talk) -> list[Row]:
         await talk.say("Sleeper", "one", {"text": "count"})
     cold, wakes = [], []
     for _ in range(WAKES):
-        await talk.asleep("sleeper/one")
+        await talk.asleep("sleeper/one", "Sleeper")
         cold.append(await _cold_actor_s())
         wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
     actor, wake = statistics.median(cold), statistics.median(wakes)
@@ -178,7 +179,7 @@ async def _median_wake_s(home: Home) -> float:
         await talk.say("Sleeper", "one", {"text": "count"})  # no host is warm yet
         wakes = []
         for _ in range(WAKES):
-            await talk.asleep("sleeper/one")
+            await talk.asleep("sleeper/one", "Sleeper")
             wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
     await wait_ended(home, DEADLINE_S)
     return statistics.median(wakes)
