@@ -48,7 +48,7 @@ async def list_root(agents: Agents, address: Reading, turn: Turn = None) -> Dire
     return found
 
 
-@router.get("/files/{path:path}", responses=_CONTENT, response_class=Response)
+@router.get("/files/{path:rest}", responses=_CONTENT, response_class=Response)
 async def get_file(
     request: Request, agents: Agents, address: Reading, path: FilePath, turn: Turn = None, iteration: Iteration = None
 ) -> Response:
@@ -56,7 +56,7 @@ async def get_file(
     return await _found(request, agents, address, path, turn, iteration)
 
 
-@router.head("/files/{path:path}", responses=_CONTENT, response_class=Response)
+@router.head("/files/{path:rest}", responses=_CONTENT, response_class=Response)
 async def head_file(
     request: Request, agents: Agents, address: Reading, path: FilePath, turn: Turn = None, iteration: Iteration = None
 ) -> Response:
@@ -64,7 +64,7 @@ async def head_file(
     return await _found(request, agents, address, path, turn, iteration)
 
 
-@router.put("/files/{path:path}", responses=statuses(404, 409, 413, 507), openapi_extra=_UPLOAD)
+@router.put("/files/{path:rest}", responses=statuses(404, 409, 413, 507), openapi_extra=_UPLOAD)
 async def put_file(request: Request, agents: Agents, address: Writing, path: FilePath) -> FileChanged:
     """Upload a file, as a turn of its own: committed whole, or not at all. No code of the agent runs.
 
@@ -73,13 +73,13 @@ async def put_file(request: Request, agents: Agents, address: Writing, path: Fil
     return await agents.put_file(address, _exact(request, path), request.stream(), request.app.state.upload_bytes)
 
 
-@router.delete("/files/{path:path}", responses=statuses(404, 409, 507))
+@router.delete("/files/{path:rest}", responses=statuses(404, 409, 507))
 async def delete_file(request: Request, agents: Agents, address: Writing, path: FilePath) -> FileChanged:
     """Delete a file or symlink, as a turn of its own. Its versions stay."""
     return await agents.delete_file(address, _exact(request, path))
 
 
-@router.get("/history/{path:path}", responses=statuses(404))
+@router.get("/history/{path:rest}", responses=statuses(404))
 async def get_file_history(
     request: Request, agents: Agents, address: Reading, path: FilePath, limit: Limit = 100, cursor: Cursor = None
 ) -> FileHistory:

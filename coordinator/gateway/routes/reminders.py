@@ -23,7 +23,7 @@ async def list_reminders(agents: Agents, address: Reading, limit: Limit = 100, c
     return await agents.reminders(address, limit, cursor)
 
 
-@router.delete("/{name:path}", responses=statuses(404))
+@router.delete("/{name:rest}", responses=statuses(404))
 async def cancel_reminder(agents: Agents, address: Writing, name: ReminderName) -> CancelledReminder:
     """Cancel a reminder. A message that it has sent already stays in the inbox."""
     return await agents.cancel_reminder(address, name)

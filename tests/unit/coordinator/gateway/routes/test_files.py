@@ -189,6 +189,16 @@ async def test_a_name_that_is_not_utf_8(home: ServedHome) -> None:
     assert os.fsencode("caf\udce9") in [os.fsencode(path.name) for path in harness.workspace.iterdir()]
 
 
+async def test_a_name_with_newlines(home: ServedHome) -> None:
+    await put(home, "a", b"without")
+    await put(home, "a%0A", b"at the end")
+    await put(home, "%0A/b%0Ac", b"within")
+    assert (await home.http.get(f"{FILES}/a")).content == b"without"
+    assert (await home.http.get(f"{FILES}/a%0A")).content == b"at the end"
+    assert (await home.http.get(f"{FILES}/%0A/b%0Ac")).content == b"within"
+    assert len((await home.get("/agents/notes/a/history/a%0A"))["items"]) == 1
+
+
 async def test_an_upload_is_a_turn_that_runs_no_code_of_the_agent(home: ServedHome) -> None:
     made = await put(home, "data/in.csv", b"1,2\n")
     assert {key: made[key] for key in ("turn", "path", "size", "iteration")} == {
