@@ -99,7 +99,8 @@ class TextReply:
                 self._wait(frame.get("before", 0))
             case "agent_start" if frame.get("reloaded"):
                 code = frame["code"]
-                self._say(f"{self._name} runs edited code: {shown(code['file'])} as it is now ({code['stamp']})")
+                edited = shown(code.get("file", code["source"]))  # a server tells no path
+                self._say(f"{self._name} runs edited code: {edited} as it is now ({code['stamp']})")
             case "turn_start":
                 self._artifacts.clear()
             case "message_update":

@@ -31,6 +31,7 @@ from coordinator.ray.coordinator_config import CoordinatorConfig
 from coordinator.ray.node_manager import DELIVERIES, NodeConfig, NodeManagerActor
 from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
+from coordinator.registry.registry import source_of
 from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
 
@@ -357,9 +358,15 @@ class Router:
         """Return the ``agent_start`` frame, with the agent's code and whether it was reloaded."""
         frame: Frame = {"type": "agent_start", "agent": address.name, "turn": route.turn}
         if route.loaded is not None:
-            frame["code"] = {"file": route.loaded.code.file, "stamp": route.loaded.stamp}
+            code, stamp = route.loaded.code, route.loaded.stamp
+            frame["code"] = {"source": self._source_of(code), "file": code.file, "stamp": stamp}
             frame["reloaded"] = self._retiring.pop(address, None) is not None
         return frame
+
+    def _source_of(self, code: Code) -> str:
+        known = self._known.find(code.agent_type)
+        same = known is not None and (known.file, known.class_name) == (code.file, code.class_name)
+        return known.source if known is not None and same else source_of(code.file, code.class_name)
 
     async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[Frame, None]:
         """Yield a host's frames of a message, ``queued`` frames while it waits, and the terminal frame in any case."""

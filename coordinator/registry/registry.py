@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.errors import InvalidInput
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
 
-__all__ = ["RegisteredAgent", "Registry"]
+__all__ = ["RegisteredAgent", "Registry", "source_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,31 +25,51 @@ class RegisteredAgent:
     """Absolute path."""
     class_name: str
     config: JsonObject = field(default_factory=dict)
+    spec: str = ""
+    """As the project file names it, such as ``agent.py:Greeter``; empty if none does."""
 
     @property
     def place(self) -> str:
-        """File and class, for messages."""
+        """File and class, for messages to those who may know paths of this machine."""
         return f"{self.file}:{self.class_name}"
+
+    @property
+    def source(self) -> str:
+        """The class as clients are told, without paths of this machine: its spec, else the names of file and class."""
+        return self.spec if self.spec and not self.spec.startswith("/") else source_of(self.file, self.class_name)
 
     def to_wire(self) -> dict[str, Json]:
         """Return it as a JSON object."""
-        return {"file": self.file, "class": self.class_name, "agent_type": self.agent_type, "config": self.config}
+        return {
+            "file": self.file,
+            "class": self.class_name,
+            "agent_type": self.agent_type,
+            "config": self.config,
+            "spec": self.spec,
+        }
 
     @classmethod
     def from_wire(cls, value: object) -> RegisteredAgent:
-        """Parse the JSON object that `to_wire` returns; ``config`` may be absent.
+        """Parse the JSON object that `to_wire` returns; ``config`` and ``spec`` may be absent.
 
         Raises:
             InvalidInput: a part is missing or of a wrong type.
         """
         given: Mapping[str, Any] = value if isinstance(value, dict) else {}
         file, class_name, agent_type = (given.get(name) for name in ("file", "class", "agent_type"))
-        config = given.get("config", {})
+        config, spec = given.get("config", {}), given.get("spec", "")
         if not (isinstance(file, str) and isinstance(class_name, str) and isinstance(agent_type, str)):
             raise InvalidInput("an agent class must be an object with the strings file, class and agent_type")
         if not isinstance(config, dict):
             raise InvalidInput("'config' of an agent class must be an object")
-        return cls(agent_type, file, class_name, config)
+        if not isinstance(spec, str):
+            raise InvalidInput("'spec' of an agent class must be a string")
+        return cls(agent_type, file, class_name, config, spec)
+
+
+def source_of(file: str, class_name: str) -> str:
+    """Return the name of a file, without its directory, and of a class in it."""
+    return f"{PurePath(file).name}:{class_name}"
 
 
 class Registry:

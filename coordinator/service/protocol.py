@@ -79,8 +79,9 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
 
     accepted        position, before              the message is durably in the inbox; ``before``: messages ahead of it
     queued          before                        while it is pending, when ``before`` has changed
-    agent_start     agent, turn, code {file, stamp}, reloaded    the agent was woken for it (absent if it was awake);
-                                                  ``stamp`` is a hash of the files that it runs, and ``reloaded`` tells
+    agent_start     agent, turn, code, reloaded   the agent was woken for it (absent if it was awake). ``code`` has its
+                                                  class as the project names it (``source``), its ``file``, and a
+                                                  hash of the files that it runs (``stamp``); ``reloaded`` tells
                                                   whether it was awake with other code
     turn_start      turn, attempt, event_id       frames of an earlier attempt are void; ``event_id`` is the id of the
                                                   message's event, and tells apart attempts of one number; ``steered``

@@ -350,7 +350,9 @@ class _Followed:
             self._so_far.backlog.drop_attempts()
         if kind == "agent_start":
             self._woken = True
-            frame = {**frame, "agent": self._address.name}  # the tenant is the caller's
+            code = {name: value for name, value in frame.get("code", {}).items() if name != "file"}
+            # The tenant is the caller's, and paths of this machine are nobody's business.
+            frame = {**frame, "agent": self._address.name, **({"code": code} if code else {})}
         elif kind == "turn_start" and not self._woken:  # it was awake, or the message is long settled
             self._woken = True
             self._publish(_agent_start(self._address, frame), None)

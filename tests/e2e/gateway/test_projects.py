@@ -134,7 +134,7 @@ def test_a_project_on_a_service(podium: Podium, project: Path) -> None:
             assert done.restart_for == ["BOSS_KEY"]
             moved = await answer(client, "boss/a", {"tell": "worker/w"})
             start = next(frame for frame in moved if frame["type"] == "agent_start")
-            assert (start["reloaded"], start["code"]["file"]) == (True, str(boss))
+            assert (start["reloaded"], start["code"]["source"]) == (True, "boss.py:Boss")
             assert moved[-1]["data"]["word"] == "second"
             assert moved[-1]["data"]["pid"] != pid
             await until(lambda: _heard(home) == ["boss/a at 1", "boss/a at 2"])

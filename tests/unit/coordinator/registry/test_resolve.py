@@ -46,10 +46,11 @@ def place(tmp_path: Path) -> Path:
 def test_files_and_modules_are_relative_to_the_project(place: Path) -> None:
     registry = resolve(project(place, ["bot.py:Bot", "registered_pkg.helpers:Helper"], "[config.bot]\nmodel = 's'"))
     assert registry.types == ("bot", "helper")
-    assert registry.get("bot") == RegisteredAgent("bot", str(place / "bot.py"), "Bot", {"model": "s"})
+    assert registry.get("bot") == RegisteredAgent("bot", str(place / "bot.py"), "Bot", {"model": "s"}, "bot.py:Bot")
     helper = registry.get("helper")
     assert helper is not None
     assert (helper.file, helper.config) == (str(place / "registered_pkg" / "helpers.py"), {})
+    assert helper.source == "registered_pkg.helpers:Helper"
     assert registry.get("other") is None
     assert not {"bot", "registered_pkg"} & sys.modules.keys()
 
@@ -93,8 +94,13 @@ def test_a_class_that_cannot_be_used_is_named_by_its_entry(
         resolve(project(place, ["bot.py:Bot", spec]))
 
 
+def test_clients_are_told_no_path_of_this_machine() -> None:
+    for spec in ("", "/srv/agents/a.py:A"):
+        assert RegisteredAgent("a", "/srv/agents/a.py", "A", {}, spec).source == "a.py:A"
+
+
 def test_a_registry_travels_as_json() -> None:
-    registry = Registry([RegisteredAgent("b", "/b.py", "B"), RegisteredAgent("a", "/a.py", "A", {"k": [1]})])
+    registry = Registry([RegisteredAgent("b", "/b.py", "B"), RegisteredAgent("a", "/a.py", "A", {"k": [1]}, "a.py:A")])
     assert [agent.agent_type for agent in registry.agents] == ["a", "b"]
     assert Registry.from_wire(registry.to_wire()) == registry
     assert Registry.from_wire([{"file": "/a.py", "class": "A", "agent_type": "a"}]).types == ("a",)

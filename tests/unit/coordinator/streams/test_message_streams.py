@@ -114,7 +114,9 @@ async def test_each_stream_has_a_begin_and_an_end_of_the_agent(end: Frame, outco
 
 
 async def test_a_waking_is_told_once() -> None:
-    woken = frame("agent_start", agent="tenant:type/key", turn=4, code={"file": "f", "stamp": "s"})
+    woken = frame(
+        "agent_start", agent="tenant:type/key", turn=4, code={"source": "f:C", "file": "/srv/f", "stamp": "s"}
+    )
     story = told(*reply("a"))
     story.attempts[0].frames.insert(0, woken)
     service = StoryService(story)
@@ -124,7 +126,8 @@ async def test_a_waking_is_told_once() -> None:
             service.tell(99)
             frames = await rest_of(reader)
     assert kinds(frames[:3]) == ["accepted", "agent_start", "turn_start"]
-    assert frames[1] == {**woken, "agent": "type/key"}, "the tenant is not named"
+    told_of = {"source": "f:C", "stamp": "s"}
+    assert frames[1] == {**woken, "agent": "type/key", "code": told_of}, "neither the tenant nor a path is named"
     assert kinds(frames).count("agent_start") == 1
 
 
