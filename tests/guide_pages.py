@@ -47,7 +47,14 @@ LIMIT_S = 540
 _FENCE = re.compile(r"^```([^\n`]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"# ([\w/]+\.py)\n")
 _WITH_SERVICE = frozenset(
-    {"README.md", "docs/tutorial.md", "docs/guide/imports.md", "docs/guide/isolation.md", "docs/guide/projects.md"}
+    {
+        "README.md",
+        "docs/client.md",
+        "docs/tutorial.md",
+        "docs/guide/imports.md",
+        "docs/guide/isolation.md",
+        "docs/guide/projects.md",
+    }
 )
 _ALIKE = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
@@ -121,8 +128,9 @@ def read_page(path: Path) -> Page:
 
 
 def pages() -> list[Page]:
-    """Return README, the tutorial and the guide, those that have blocks."""
-    paths = [ROOT / "README.md", ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guide").glob("*.md"))]
+    """Return README, the tutorial, the client's page and the guide, those that have blocks."""
+    docs = ROOT / "docs"
+    paths = [ROOT / "README.md", docs / "tutorial.md", docs / "client.md", *sorted((docs / "guide").glob("*.md"))]
     found = [read_page(path) for path in paths]
     return [page for page in found if page.blocks]
 

@@ -259,6 +259,59 @@ async def test_a_backup_of_a_home_whose_agents_work_goes_on_from_its_moment(serv
         restored.podium("down")
 
 
+@contextlib.contextmanager
+def following(podium: Podium, agent: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Run ``podium log --follow`` on an agent."""
+    process = subprocess.Popen(
+        [*command(), "log", agent, "--follow", "--json", *arguments],
+        env=podium.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    with process, process.stdout, process.stderr:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def next_turn(follower: subprocess.Popen[str]) -> list[dict[str, Any]]:
+    """Return the next events that are shown, up to the end of a turn."""
+    assert follower.stdout is not None
+    events: list[dict[str, Any]] = []
+    while not events or events[-1]["type"] != "turn.committed":
+        events.append(json.loads(follower.stdout.readline()))
+    return events
+
+
+def test_the_log_is_followed_in_the_home_and_at_a_url(served: Served) -> None:
+    url, podium = served.begin()["url"], served.podium
+    key = (served.home.path / "local.key").read_text().strip()
+    podium("send", "patient/a", "first")
+    with (
+        following(podium, "patient/a", "--home", str(podium.home)) as here,
+        following(podium, "patient/a", "--url", url, "--key", key) as there,
+        following(podium, "patient/a", "--home", str(podium.home), "--type", "user_message", "--limit", "2") as limited,
+    ):
+        shown = {follower: next_turn(follower) for follower in (here, there)}
+        podium("send", "patient/a", "second")
+        for follower, events in shown.items():
+            events.extend(next_turn(follower))
+            assert [event["seq"] for event in events] == list(range(1, len(events) + 1)), "each once, in order"
+            said = [event["payload"]["message"]["text"] for event in events if event["type"] == "user_message"]
+            assert said == ["first", "second"]
+            follower.send_signal(signal.SIGINT)
+            assert follower.wait(TIMEOUT_S) == ExitCode.INTERRUPTED
+        assert shown[here][-1]["event_id"] == shown[there][-1]["event_id"]
+        out, _ = limited.communicate(timeout=TIMEOUT_S)
+        assert limited.returncode == ExitCode.OK
+        assert [json.loads(line)["payload"]["message"]["text"] for line in out.splitlines()] == ["first", "second"]
+
+
 async def test_messages_in_flight_outlive_the_gateway_and_the_next_one_attaches(served: Served, tmp_path: Path) -> None:
     first = await asyncio.to_thread(served.begin)
     service, gate = served.service, tmp_path / "gate"
