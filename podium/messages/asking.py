@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from chronicle.errors import InboxFull, Unavailable
+from chronicle.errors import IdempotencyConflict, InboxFull, Unavailable
 from chronicle.journal.records import MessageStatus
 from podium.address import label
 from podium.turn.journal_frames import settled_frames
@@ -92,7 +92,11 @@ class StoreAsker:
         return message.message_id, frames
 
     async def _admitted(self, session: Session, question: NewMessage) -> InboxMessage:
-        """Return the question in the inbox; another one if it was cancelled, as after its deadline."""
+        """Return the question in the inbox.
+
+        It is another one than that of an earlier attempt if that was cancelled, as after its deadline, or asked
+        something else: nothing makes a program that got no answer ask the same again.
+        """
         number = 1
         key = question.idempotency_key
         while True:
@@ -103,8 +107,11 @@ class StoreAsker:
                 _log.info("inbox_full", agent_id=label(session), error=str(error))
                 await asyncio.sleep(_FULL_S)
                 continue
-            if not receipt.repeated or message.status is not MessageStatus.CANCELLED:
-                return message
+            except IdempotencyConflict:
+                pass
+            else:
+                if not receipt.repeated or message.status is not MessageStatus.CANCELLED:
+                    return message
             number += 1
             question = replace(question, idempotency_key=f"{key}:{number}")
 

@@ -61,9 +61,21 @@ class Boss(BaseAgent):
         ctx.state.answers.append([answer.agent, answer.text, answer.data, answer.turn])
 
 
+class Rewording(Boss):
+    """Asks something else in each attempt."""
+
+    attempts: ClassVar[int] = 0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        type(self).attempts += 1
+        answer = await ctx.ask("worker/kim", {"do": f"sweep {self.attempts}"})
+        ctx.state.answers.append(answer.data)
+
+
 @pytest.fixture(autouse=True)
 def _fresh() -> None:
     Boss.fails, Boss.errors, Boss.max_attempts = False, [], 3
+    Rewording.attempts = 0
 
 
 @asynccontextmanager
@@ -116,6 +128,26 @@ async def test_an_asker_that_dies_gets_the_answer_to_the_same_question(answered:
         assert await going == 1
         assert boss.state["answers"] == [["worker/kim", "well done", {"n": 1}, 1]]
         assert worker.state["done"] == ["sweep, for boss/ann"]
+
+
+async def test_an_asker_that_dies_may_ask_something_else_then() -> None:
+    async with (
+        AgentHarness(Rewording, "ann") as boss,
+        AgentHarness(Worker, "kim", store=boss.store, blobs=boss.blobs, clock=boss.clock) as worker,
+    ):
+        boss.admit({})
+        lost = asyncio.create_task(boss.activation.handle_next())
+        session = worker.store.session(worker.address.name)
+        await until(lambda: bool(worker.store.pending(session.session_id)))
+        lost.cancel()
+        await asyncio.wait([lost])
+        await boss.kill()
+        going = asyncio.create_task(boss.receive())
+        await until(lambda: going.done() or len(worker.store.pending(session.session_id)) > 1)
+        await worker.receive()
+        assert await going == 1
+        assert worker.state["done"] == ["sweep 1, for rewording/ann", "sweep 2, for rewording/ann"]
+        assert boss.state["answers"] == [{"n": 2}]
 
 
 async def test_a_receiver_that_failed_fails_the_question() -> None:
