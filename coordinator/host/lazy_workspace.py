@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, BinaryIO
 
+from chronicle.errors import Unavailable
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -31,8 +33,9 @@ class LazyWorkspace:
         self._turn = turn
         self._open_it = open_it
         self._opened: Workspace | None = None
+        self._closed = False
         self._lock = threading.Lock()
-        """Held while it is opened."""
+        """Held while it is opened or closed."""
 
     @property
     def is_open(self) -> bool:
@@ -89,12 +92,16 @@ class LazyWorkspace:
         return self._open().at(path, iteration)
 
     def close(self) -> None:
-        """See the port."""
-        if self._opened is not None:
-            self._opened.close()
+        """See the port; afterwards it is not opened any more: its path may be another activation's."""
+        with self._lock:
+            self._closed = True
+            if self._opened is not None:
+                self._opened.close()
 
     def _open(self) -> Workspace:
         with self._lock:
             if self._opened is None:
+                if self._closed:
+                    raise Unavailable("the workspace is closed: its activation is over")
                 self._opened = self._open_it(self._base, self._turn)
             return self._opened

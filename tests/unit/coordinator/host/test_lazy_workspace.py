@@ -8,6 +8,7 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
+from chronicle.errors import Unavailable
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.history.first_tree import put_first_tree
 from chronicle.workspace.port import LayerSpec
@@ -73,3 +74,11 @@ def test_it_is_opened_once_in_the_turn_that_uses_it(opener: Opener) -> None:
     assert again.at("a", 1).read() == b"1"
     assert opener.opened[1:] == [(tree, 5)]
     again.close()
+
+
+def test_it_is_not_opened_after_its_end(opener: Opener) -> None:
+    lazy = LazyWorkspace(opener.first, 1, opener)
+    lazy.close()
+    with pytest.raises(Unavailable, match="its activation is over"):
+        _ = lazy.root
+    assert opener.opened == []
