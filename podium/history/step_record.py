@@ -82,6 +82,8 @@ class StepRecord:
     """Steps that failed since the end of the recorded step before."""
     steered: list[str]
     """The messages that began to steer the turn since the end of the recorded step before."""
+    base_turn: int
+    """The agent's last turn when its attempt began: patch and tree are on top of it."""
 
 
 class StepView(TypedDict):
@@ -129,6 +131,7 @@ def write_record(record: StepRecord, large: MutableMapping[BlobId, bytes]) -> by
             **_in_or_out("patch", cast("Json", record.patch), large),
             "before": record.before,
             "version": record.version,
+            "base_turn": record.base_turn,
             "tree_id": record.tree.tree_id,
             "oplog_id": record.tree.oplog_id,
             "changes_files": record.changes_files,
@@ -165,6 +168,7 @@ def read_record(body: bytes, blobs: BlobReader) -> StepRecord:
         cast("list[str]", found.get("running", [])),
         cast("list[FailedStep]", found.get("failed", [])),
         cast("list[str]", found.get("steered", [])),
+        cast("int", found["base_turn"]),
     )
 
 

@@ -280,6 +280,7 @@ class TurnRunner:
             self._steer_again,
             self.telemetry,
         )
+        await steps.check_fit()
         scope.open_steps(steps, self._env.asker, self._env.clock.now_ms() + int(limit_s * 1000))
         return steps
 

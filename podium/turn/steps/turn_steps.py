@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Final, cast
 from chronicle.canonical import encode
 from chronicle.errors import Conflict, InvalidInput
 from chronicle.journal.records import StoredStep
+from podium.agent_record import read_agent
 from podium.errors import Permanent, PodiumError, ProgramChanged, StepsOutdated
 from podium.history.step_record import StepRecord, args_hash, digest, read_record, write_record
 from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
 from podium.state.plain_json import plain_json
 from podium.turn.steps.effects import RunningStep, current_step, inside, repeat_effects
 from podium.turn.steps.failures import failed_step, raised_again
+from podium.turn.steps.fitting import check_fit
 from podium.turn.steps.replay import Replay
 
 if TYPE_CHECKING:
@@ -81,6 +83,7 @@ class TurnSteps:
         self._state = state
         self._version = type(state)._version  # noqa: SLF001
         self._base = base
+        self._base_turn = ledger.head.turn
         self._steer = steer
         self._telemetry = telemetry
         self._bodies = [step.body for step in stored]
@@ -115,6 +118,15 @@ class TurnSteps:
     def replays(self) -> bool:
         """Whether recorded steps are still to be returned."""
         return not self._replay.over
+
+    async def check_fit(self) -> None:
+        """Check that no turn between has changed what recorded steps changed; call it first.
+
+        Raises:
+            StepsOutdated: one has.
+        """
+        records = [record for record in self._records if record.version == self._version]
+        await check_fit(records, self._base_turn, self._base, self._document_of)
 
     def steered(self, message_id: str) -> None:
         """Note that a message begins to steer the turn."""
@@ -281,6 +293,7 @@ class TurnSteps:
             [other.key for other in self._running if other is not step],
             self._failed[:failed],
             self._steered[:steered],
+            self._base_turn,
         )
         large: dict[BlobId, bytes] = {}
         body = write_record(record, large)
@@ -344,6 +357,11 @@ class TurnSteps:
             document = cast("JsonObject", apply_patch(document, record.patch))
         self._document = (place + 1, document)
         return document
+
+    async def _document_of(self, turn: int) -> JsonObject:
+        """Return the state's document at the end of a committed turn."""
+        store, blobs = self._env.store, self._env.blobs
+        return (await self._ledger.read(lambda: read_agent(store, blobs, self._address, turn))).state
 
     async def _steer_again(self) -> None:
         """Steer the turn with the messages that steered an earlier attempt before its next recorded step ended."""

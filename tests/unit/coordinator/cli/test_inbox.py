@@ -142,7 +142,7 @@ def stepped(made: HomeMaker, name: str, message_id: MessageId) -> None:
     session = made.store.session(name)
     lease = made.store.acquire_lease(session.session_id, "host_2", made.clock.now_ms(), ttl_ms=15_000)
     tree = TreeRef(BlobId("0" * 64), BlobId("1" * 64))
-    record = StepRecord("fetch#1", "fetch", "00", {"n": 1}, [], [], 0, 1, tree, False, 1_000, 1_250, [], [], [])
+    record = StepRecord("fetch#1", "fetch", "00", {"n": 1}, [], [], 0, 1, tree, False, 1_000, 1_250, [], [], [], 0)
     made.store.put_step(session.session_id, StoredStep(message_id, 1, "fetch#1", write_record(record, {})), lease.epoch)
     made.store.release_lease(session.session_id, lease.epoch)
 

@@ -12,8 +12,8 @@ from chronicle.ids import SessionId
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import StoredStep
 from podium.agent import AgentContext
-from podium.errors import Evicted
-from podium.messages.inbox import list_inbox
+from podium.errors import Evicted, Permanent
+from podium.messages.inbox import list_inbox, retry_message
 from podium.testing import AgentHarness
 from tests.unit.podium.turn.steps.planned import Planned, files, ran, three
 
@@ -103,3 +103,33 @@ async def test_steps_go_on_after_a_turn_between_two_attempts_unless_both_changed
             assert agent.state["done"] == ["woken", "woken"]
             assert agent.state["notes"] == {"work": 1}
             assert files(agent) == {"work.txt": "done"}
+
+
+@pytest.mark.parametrize("place", ["a", "b"])
+async def test_steps_do_not_undo_what_others_changed_while_their_message_was_parked(place: str) -> None:
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        def count() -> None:
+            ran(message["place"])
+            ctx.state.notes[message["place"]] = ctx.state.notes.get(message["place"], 0) + 1
+
+        await ctx.step("count", count)
+        if message["parks"] and not Planned.runs["retry"]:
+            raise Permanent("not now")
+
+    Planned.program = program
+    async with AgentHarness(Planned) as agent:
+        parked = await agent.send({"place": "a", "parks": True})
+        for _ in range(3):
+            assert (await agent.send({"place": place, "parks": False})).ok
+        ran("retry")
+        session = agent.store.session(agent.address.name)
+        retry_message(agent.store, session, parked.receipt.message_id, agent.clock.now_ms())
+        await agent.receive()
+        errors = [entry.error and entry.error["type"] for entry in list_inbox(agent.store, agent.blobs, session)]
+        if place == "a":
+            assert errors == ["StepsOutdated"]
+            assert agent.state["notes"] == {"a": 3}
+        else:
+            assert not errors
+            assert agent.state["notes"] == {"a": 1, "b": 3}
+            assert Planned.runs["a"] == 1
