@@ -10,6 +10,7 @@ from chronicle.canonical import decode, encode
 from chronicle.errors import InvalidInput
 from podium.address import Address
 from podium.agent.reminder import ScheduledReminder
+from podium.errors import InvalidAddress
 from podium.reminders.schedule import Cron, Every, rule_from_json
 from podium.reminders.times import from_ms
 
@@ -41,7 +42,11 @@ class Plan:
         """
         match decode(body):
             case {"agent": str(agent), "rule": dict(rule), "message": dict(message)}:
-                return cls(Address.parse(agent), rule_from_json(cast("JsonObject", rule)), cast("JsonObject", message))
+                try:
+                    address = Address.parse(agent)
+                except InvalidAddress as error:
+                    raise InvalidInput(f"the reminder is of an agent with another kind of address: {error}") from error
+                return cls(address, rule_from_json(cast("JsonObject", rule)), cast("JsonObject", message))
             case _:
                 raise InvalidInput("the reminder is of a form that this version does not know")
 

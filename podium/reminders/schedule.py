@@ -154,8 +154,10 @@ def rule_from_json(value: JsonObject) -> Rule:
         case {"cron": str(line), "tz": str(tz)}:
             _zone(tz)
             return Cron(_cron_line(line), tz)
-        case {}:
+        case _ if not value:
             return At()
+        case _:
+            raise InvalidInput("the reminder has a rule that this version does not know")
 
 
 def _time_of(at: Json | datetime, tz: str | None, now_ms: int) -> int:

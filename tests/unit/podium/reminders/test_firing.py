@@ -74,7 +74,16 @@ def test_agents_of_tenants_are_reminded(store: Store) -> None:
     assert fire_reminder(store, IDS, set_reminder(store, agent=theirs), NOW_MS) == theirs
 
 
-@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"agent":"a/b","rule":{"cron":"no line","tz":"UTC"},"message":{}}'])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{}",
+        b"[]",
+        b'{"agent":"a/b","rule":{"cron":"no line","tz":"UTC"},"message":{}}',
+        b'{"agent":"a/b","rule":{"moon":"full"},"message":{}}',
+        b'{"agent":"nobody","rule":{},"message":{}}',
+    ],
+)
 def test_what_cannot_be_read_stays(store: Store, body: bytes) -> None:
     reminder = set_reminder(store)
     Writer.on(store).write(reminders=(SetReminder("tea", NOW_MS, body),))
@@ -165,7 +174,9 @@ async def test_a_fire_that_failed_comes_again(store: Store) -> None:
 
 async def test_one_that_cannot_be_read_does_not_stop_the_others(store: Store) -> None:
     bell = Bell(store)
-    Writer.on(store).write(reminders=(SetReminder("broken", NOW_MS - 1, b"{}"),))
+    nobodys = b'{"agent":"nobody","rule":{},"message":{}}'
+    broken = (SetReminder("broken", NOW_MS - 1, b"{}"), SetReminder("nobody's", NOW_MS - 1, nobodys))
+    Writer.on(store).write(reminders=broken)
     set_reminder(store)
     assert await bell.task.fire_due() == 2.0
     assert bell.told == [ALICE]
