@@ -48,6 +48,8 @@ _WRITES: Final = (
     "acquire_lease",
     "renew_lease",
     "release_lease",
+    "renew_leases",
+    "release_leases",
     "put_snapshot",
 )
 """Methods with one transaction each, so that a failure on a full disk can be retried."""

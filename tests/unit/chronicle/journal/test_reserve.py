@@ -13,6 +13,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.sqlite.reserve import RESERVE_BYTES, Reserve
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -65,6 +66,24 @@ def test_space_that_another_process_gave_up_is_used(journal: Path, monkeypatch: 
         monkeypatch.setattr(os, "statvfs", statvfs)
         assert store._with_reserve(write) == "written"
         assert tries == 2
+
+
+@pytest.mark.parametrize("write", [lambda store: store.renew_leases([], 1, 1), lambda store: store.release_leases([])])
+def test_leases_are_renewed_and_released_on_a_full_disk(
+    journal: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[SqliteJournalStore], object]
+) -> None:
+    with closing(SqliteJournalStore(journal, watched=True)) as store:
+        writing = store._db.writing
+
+        def writing_if_there_is_room() -> object:
+            if reserve_of(journal).exists():
+                raise StorageRefused("the disk is full")
+            return writing()
+
+        monkeypatch.setattr(os, "statvfs", lambda _: free(0))
+        monkeypatch.setattr(store._db, "writing", writing_if_there_is_room)
+        write(store)
+        assert not reserve_of(journal).exists()
 
 
 def test_a_reserve_that_is_there_and_not_needed_stays(journal: Path) -> None:
