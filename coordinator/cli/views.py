@@ -65,6 +65,7 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
         ("turn", str(why["turn"])),
         ("inbox", f"{why['pending']} pending{parked}"),
         ("host", f"{why['host_id']}, isolation {why['isolation']}" if why["host_id"] else None),
+        ("quarantine", why["quarantine"]),
         ("handles", why["message_id"]),
         ("lease", f"epoch {why['epoch']}, of {why['holder']}" if why["holder"] else None),
         ("class", why["problem"]),

@@ -106,7 +106,9 @@ class Why(Result):
     host_id: str | None
     """Its host."""
     isolation: str | None
-    """How its host is separated from other agents: ``process``."""
+    """How its host is separated from other agents: ``process`` or ``shared``."""
+    quarantine: str | None
+    """Why it gets a process of its own although its class is shared."""
     epoch: int | None
     """Of its lease."""
     holder: str | None

@@ -30,6 +30,7 @@ class HostFacts(TypedDict):
 
     host_id: str
     isolation: str
+    """``process`` or ``shared``."""
     activated: bool
     """Whether the agent's activation has completed."""
     message_id: str | None
@@ -61,6 +62,8 @@ class AgentFacts(TypedDict):
     host: HostFacts | None
     queue: QueueFacts | None
     retry: RetryFacts | None
+    quarantine: str | None
+    """Why it gets a process of its own, although its class is shared."""
     death: str | None
     """How its last host died, until another one has activated it."""
 
@@ -100,13 +103,14 @@ def agent_facts(state: FleetState, address: Address) -> AgentFacts:
         if placement is None
         else {
             "host_id": placement.host_id,
-            "isolation": "process",
+            "isolation": state.hosts[placement.host_id].isolation or "process",
             "activated": placement.epoch is not None,
             "message_id": None,
             "left_s": None,
         },
         "queue": _queue(state, address) if placement is None else None,
         "retry": state.retries.of(address),
+        "quarantine": _quarantine(state, address),
         "death": state.hosts.death_of(address),
     }
 
@@ -133,6 +137,13 @@ def unreachable_node(node: str, problem: str) -> NodeState:
         "memory_available": 0,
         "mounts": 0,
     }
+
+
+def _quarantine(state: FleetState, address: Address) -> str | None:
+    code = state.codes.get(address.agent_type)
+    if code is None or not state.quarantine.holds(address, code, state.codes.stamps):
+        return None
+    return state.quarantine.reason(address)
 
 
 def _queue(state: FleetState, address: Address) -> QueueFacts | None:

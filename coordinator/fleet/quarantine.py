@@ -16,6 +16,7 @@ import structlog
 from chronicle.system.atomic_files import replacing, sync_directory, sync_file
 from coordinator.fleet.model import Code, Loaded
 from podium.address import Address
+from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,7 +105,7 @@ def _read(path: Path) -> dict[Address, _Entry]:
         return dict(_entry(text, fields) for text, fields in kept["agents"].items())
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, InvalidAddress) as error:
         _log.warning("quarantine_not_read", path=str(path), error=str(error))
         return {}
 

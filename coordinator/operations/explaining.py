@@ -53,6 +53,7 @@ def why_object(
         "message_id": host["message_id"] if host is not None else None,
         "host_id": host["host_id"] if host is not None else None,
         "isolation": host["isolation"] if host is not None else None,
+        "quarantine": facts["quarantine"] if facts is not None else None,
         "epoch": lease.epoch if lease is not None else None,
         "holder": in_force.holder if in_force is not None else None,
         "lease_expires_at": in_force.expires_ms if in_force is not None else None,

@@ -178,7 +178,9 @@ class WhyObject(TypedDict):
     host_id: str | None
     """Its host; null if it has none."""
     isolation: str | None
-    """How its host is separated from other agents: `process`."""
+    """How its host is separated from other agents: `process` or `shared`; null if it has none."""
+    quarantine: str | None
+    """Why it gets a process of its own although its class is shared; null if it does not."""
     epoch: int | None
     """Of its lease; null while none is recorded."""
     holder: str | None

@@ -57,7 +57,16 @@ def test_another_class_ends_it(tmp_path: Path, code: Code) -> None:
     assert quarantine.reason(BOB) is None
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"format": 2, "agents": {}}', '{"format": 1, "agents": {"hello/bob": 1}}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"format": 2, "agents": {}}',
+        '{"format": 1, "agents": {"hello/bob": 1}}',
+        '{"format": 1, "agents": {"nobody": {}}}',
+    ],
+)
 def test_a_file_that_cannot_be_read_counts_as_none(
     tmp_path: Path, code: Code, text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -174,6 +174,7 @@ class HarnessFleet:
             else None,
             "queue": None,
             "retry": None,
+            "quarantine": None,
             "death": None,
         }
 

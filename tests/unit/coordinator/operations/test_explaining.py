@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,8 +22,6 @@ from podium.errors import HostDied
 from podium.testing import AgentHarness
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from coordinator.operations.objects import WhyObject
 
 ALICE, BOB = Address("hello", "alice"), Address("hello", "bob")
@@ -85,6 +84,19 @@ async def test_a_requested_agent_waits_behind_others_for_a_host(home: Home) -> N
     home.host()
     assert home.why()["waits_for"].startswith("its activation in host_1")
     assert (home.why()["host_id"], home.why()["isolation"]) == ("host_1", "process")
+
+
+async def test_the_isolation_is_that_of_the_host_and_a_quarantine_is_explained(home: Home) -> None:
+    home.state.hosts.add(Host("host_1", home.code, "", HostStatus.WARM, isolation="shared"))
+    home.state.hosts.place(Placement("host_1", ALICE, epoch=1))
+    assert (home.why()["isolation"], home.why()["quarantine"]) == ("shared", None)
+    home.state.hosts.leave("host_1", ALICE)
+    sources = (home.code.file,)
+    loaded = Loaded(home.code, sources, home.state.codes.stamps.of(sources), "shared")
+    home.state.quarantine.add(ALICE, loaded, "it blocked the event loop")
+    assert (home.why()["isolation"], home.why()["quarantine"]) == (None, "it blocked the event loop")
+    Path(home.code.file).write_text("edited = True")
+    assert home.why()["quarantine"] is None, "the code that blocked was edited"
 
 
 async def test_an_awake_agent_waits_for_the_end_of_its_turn(home: Home) -> None:
