@@ -28,6 +28,7 @@ import json
 import pickle
 import struct
 from contextlib import aclosing, suppress
+from contextvars import Context
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -78,8 +79,8 @@ class DeliveryServer:
             OSError: the socket cannot be created.
         """
         async with self._starting:
-            if self._server is None:
-                await self._start(path)
+            if self._server is None:  # not in the context of the caller: its tasks serve all agents
+                await asyncio.get_running_loop().create_task(self._start(path), context=Context())
 
     async def _start(self, path: Path) -> None:
         path.unlink(missing_ok=True)

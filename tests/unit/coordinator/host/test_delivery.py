@@ -15,6 +15,7 @@ import pytest
 from chronicle.errors import NotFound
 from chronicle.ids import MessageId
 from coordinator.host.delivery import DeliveryChannel, DeliveryServer
+from coordinator.host.loop_watch import RUNNING_AGENT
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
 
@@ -261,3 +262,21 @@ async def test_closing_lets_running_deliveries_end(tmp_path: Path) -> None:
     async with asyncio.timeout(DEADLINE_S):
         assert (await running)[-1] == END
     await host.closed(channel)
+
+
+async def test_deliveries_run_in_no_context_of_the_agent_that_was_activated_first(tmp_path: Path) -> None:
+    seen: list[Address | None] = []
+
+    async def deliver(_: Address, __: MessageId) -> AsyncGenerator[list[Frame], None]:
+        seen.append(RUNNING_AGENT.get())
+        yield [END]
+
+    server = DeliveryServer(deliver)
+    RUNNING_AGENT.set(ALICE)
+    await server.start(tmp_path / "host")
+    channel = DeliveryChannel(tmp_path / "host")
+    assert await _all(channel, "a", BOB) == [END]
+    assert seen == [None]
+    server.close()
+    channel.close()
+    await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
