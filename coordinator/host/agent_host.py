@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from contextlib import aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.base import BaseAgent, Isolation
     from podium.turn.busy import BusyPolicy
+    from podium.turn.ports import Environment
     from podium.turn.stream import Frame
 
 __all__ = ["AgentHost"]
@@ -99,6 +101,8 @@ class AgentHost:
         self.types_to_tell: tuple[str, ...] | None = None
         """The agent types that the agents may send messages to; ``None`` for any. May be set from any thread."""
         self._agents: dict[Address, HostedAgent] = {}
+        self._activating: dict[Address, bool] = {}
+        """The agents whose activation has begun and not ended, and whether they are still wanted."""
         self._configs: dict[str, JsonObject] = {}
         """Configurations by their canonical JSON: agents of a type have the same one."""
         self._running: set[asyncio.Task[None]] = set()
@@ -171,28 +175,24 @@ class AgentHost:
             StateError: the stored state does not fit the class.
             AgentLoadError: the class's ``__init__`` or a default of its State raised.
             ChronicleError: journal or workspace cannot be opened.
+            AgentAsleep: `stop` was called meanwhile.
         """
         if self._class is None or self._surroundings is None:
             raise RuntimeError("a host activates only after it loaded code")
-        if address in self._agents:  # its activation before this one has lost its lease, and has not ended yet
+        if address in self._agents or address in self._activating:  # under an earlier lease, and it has not ended yet
             raise Unavailable(f"host {self._config.host_id} is ending an earlier activation of {address}")
         project = project or ProjectView()
         self.types_to_tell = project.types_to_tell
         config = self._configs.setdefault(project.config, cast("JsonObject", decode(project.config.encode())))
         RUNNING_AGENT.set(address)
         structlog.contextvars.bind_contextvars(agent_id=str(address), epoch=lease.epoch)
-        activation = Activation(self._class, address, lease, self._surroundings.enter(address, config, unclean=unclean))
-        self._watch.hold(address, lease)
-        try:
-            await activation.start(unclean=unclean, lost=lost)
-            for message_id in withdrawn:
-                await activation.cancel(message_id)
-            await self._deliveries.start(Path(self._config.deliveries))
-        except BaseException:
-            self._watch.remove(address)
-            await activation.abandon()
-            await self._surroundings.leave(address, evicted=False)
-            raise
+        self._activating[address] = True
+        enter = partial(self._surroundings.enter, address, config, unclean=unclean)
+        starting = self._start(address, lease, enter, unclean, lost, withdrawn)
+        try:  # in a task of the agent's, as its class may block
+            activation = await asyncio.get_running_loop().create_task(starting, name=f"activate {address}")
+        finally:
+            del self._activating[address]
         agent = HostedAgent(activation, self._class.idle_timeout_s, self._store)
         self._agents[address] = agent
         running = asyncio.get_running_loop().create_task(self._run(agent, self._surroundings), name=f"agent {address}")
@@ -213,7 +213,12 @@ class AgentHost:
                 yield batch
 
     def stop(self, address: Address, grace_s: float | None = None) -> None:
-        """End an agent in order after its running turn; see `HostedAgent.stop`. It need not be awake here."""
+        """End an agent in order after its running turn; see `HostedAgent.stop`. It need not be awake here.
+
+        An activation that is under way is given up when it has started.
+        """
+        if address in self._activating:
+            self._activating[address] = False
         if address in self._agents:
             self._agents[address].stop(grace_s)
 
@@ -285,6 +290,36 @@ class AgentHost:
         if agent is None:
             raise AgentAsleep(f"host {self._config.host_id} does not run {address}")
         return agent
+
+    async def _start(
+        self,
+        address: Address,
+        lease: Lease,
+        enter: Callable[[], Environment],
+        unclean: bool,
+        lost: str | None,
+        withdrawn: Sequence[MessageId],
+    ) -> Activation:
+        """Start an activation; clean up after it if it fails or is not wanted any more."""
+        assert self._class is not None
+        assert self._surroundings is not None
+        activation: Activation | None = None
+        self._watch.hold(address, lease)
+        try:
+            activation = Activation(self._class, address, lease, enter())
+            await activation.start(unclean=unclean, lost=lost)
+            for message_id in withdrawn:
+                await activation.cancel(message_id)
+            await self._deliveries.start(Path(self._config.deliveries))
+            if not self._activating[address]:
+                raise AgentAsleep(f"the activation of {address} took too long, and was given up")
+        except BaseException:
+            self._watch.remove(address)
+            if activation is not None:
+                await activation.abandon()
+            await self._surroundings.leave(address, evicted=False)
+            raise
+        return activation
 
     async def _run(self, agent: HostedAgent, surroundings: Surroundings) -> None:
         """Run an agent to the end of its activation, and report it."""

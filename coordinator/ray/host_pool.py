@@ -302,6 +302,8 @@ class HostPool:
             return
         if died:
             self._table.ending(host_id)
+        elif (handle := find_actor(host_id)) is not None:
+            handle.stop.remote(address, 0.0)  # its activation may only have taken too long, and go on
         self._leave(host_id, address)
         if died and host_id in self._watches:
             await asyncio.wait({self._watches[host_id]})

@@ -149,3 +149,17 @@ async def test_a_warm_host_whose_process_ended_is_given_to_no_agent(monkeypatch:
     assert "host_1" in fleet.table
     assert fleet.lost == []
     assert fleet.removed_at_change
+
+
+async def test_an_activation_that_took_too_long_is_given_up_in_its_shared_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch)
+    stopped: list[tuple[Address, float]] = []
+    stop = staticmethod(lambda address, grace_s: stopped.append((address, grace_s)))
+    fleet.node.stop = type("Method", (), {"remote": stop})  # type: ignore[attr-defined]
+    fleet.table.add(Host("host_2", None, "", HostStatus.WARM, isolation="shared"))
+    bob = Address("greeter", "bob")
+    fleet.table.assign("host_2", bob)
+    await fleet.pool.withdraw("host_2", bob, died=False)
+    assert stopped == [(bob, 0.0)]
+    assert fleet.table.placement(bob) is None
+    assert "host_2" in fleet.table
