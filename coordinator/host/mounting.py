@@ -100,6 +100,9 @@ class Mounting:
     def leave(self, address: Address, *, evicted: bool) -> None:
         """Unlock an agent's workspace path after its workspace was closed, and remove the path; idempotent.
 
+        The lock file goes in any case: the next owner of the path would end the process that the file names, which is
+        this one, with all of its other agents.
+
         Args:
             evicted: another host has the agent, or will have it, and cleans up.
         """
@@ -110,7 +113,7 @@ class Mounting:
             with contextlib.suppress(OSError):
                 path.unlink() if path.is_symlink() else path.rmdir()
             self._mark_of(path).unlink(missing_ok=True)
-            self._locks.forget(path)
+        self._locks.forget(path)
         self._unlock(path)
 
     def _unlock(self, path: Path) -> None:
