@@ -177,14 +177,17 @@ class HostWatch:
         self._end_process(agent.address, f"podium ended it, because the turn went on {late} and blocked the event loop")
 
     def _end_process(self, culprit: Address | None, why: str) -> None:
-        """End the process at once, and have no attempt counted of messages of agents other than the culprit."""
+        """End the process at once, and have no attempt counted of messages of agents other than the culprit.
+
+        If that is not known, as for a callback without a task, all keep their leases, and the coordinator spares those
+        without a message: else a message whose turn blocks so would end one process after the other, without end.
+        """
         _log.error("turn_would_not_stop", agent_id=str(culprit) if culprit else None, host_id=self._config.host_id)
         sys.stdout.flush()
         faulthandler.dump_traceback()  # to the agent's log: shows where the code blocks
         leave_last_words(Path(self._config.last_words), why)
-        if self.loop_watch is not None:
-            if culprit is not None:
-                leave_culprit(Path(self._config.last_words), str(culprit))
+        if self.loop_watch is not None and culprit is not None:
+            leave_culprit(Path(self._config.last_words), str(culprit))
             with self._guard:
                 others = [lease for address, lease in self._leases.items() if address != culprit]
             try:

@@ -1,0 +1,54 @@
+"""A shared host that ends itself: which messages count an attempt."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from chronicle.clock import ManualClock
+from chronicle.ids import IdSource
+from chronicle.journal.memory import MemoryJournalStore
+from coordinator.host import host_watch
+from coordinator.host.host_watch import HostWatch
+from coordinator.host.loop_watch import Blockage
+from coordinator.host.process_exit import last_culprit, last_words
+from podium.address import Address
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coordinator.host.host_config import HostConfig
+
+ALICE, BOB = Address("hello", "alice"), Address("hello", "bob")
+
+
+class Exited(BaseException):
+    """The process would have ended."""
+
+
+@pytest.mark.parametrize(("culprit", "kept"), [(ALICE, [ALICE]), (None, [ALICE, BOB])])
+def test_attempts_are_not_counted_of_others_than_the_culprit_if_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, culprit: Address | None, kept: list[Address]
+) -> None:
+    def leave(_: int) -> None:
+        raise Exited
+
+    monkeypatch.setattr(host_watch.os, "_exit", leave)
+    store, clock, ids = MemoryJournalStore(), ManualClock(), IdSource()
+    words = tmp_path / "words"
+    config = SimpleNamespace(host_id="host_1", lease_ttl_s=60.0, block_limit_s=10.0, last_words=str(words))
+    watch = HostWatch(cast("HostConfig", config), store, clock)
+    sessions = {}
+    for address in (ALICE, BOB):
+        session = store.ensure_session(address.name, ids.session(0), ids.branch(0), 0)
+        lease = store.acquire_lease(session.session_id, "host_1", clock.now_ms(), 60_000)
+        watch._leases[address] = lease
+        sessions[address] = session.session_id
+    watch.loop_watch = cast("Any", SimpleNamespace(check=lambda: Blockage(culprit, 11.0)))
+    with pytest.raises(Exited):
+        watch._enforce_limits([])
+    assert [address for address, session_id in sessions.items() if store.lease(session_id) is not None] == kept
+    assert last_culprit(words) == (str(culprit) if culprit is not None else None)
+    assert "blocked the event loop of a shared host" in (last_words(words) or "")
