@@ -45,6 +45,7 @@ __all__ = ["TICK_S", "Reconciler"]
 
 TICK_S: Final = 2.0
 """Longest interval between iterations: edited code and lost hosts are detected within it."""
+_OTHERS_FAULT: Final = "podium ended it, because another agent of its shared host blocked the event loop"
 _MOST_LOSSES: Final = 2
 """Hosts that may die under one wake request before it fails: warm hosts die unnoticed, user code may kill each."""
 
@@ -159,8 +160,9 @@ class Reconciler:
         """Handle the end or death of the host of agents: wake those that have pending messages again."""
         hosts, state = self._state.hosts, self._state
         addresses = [placement.address for placement in lost.agents]
-        for address in addresses:
-            hosts.note_death(address, lost.how)
+        for address in addresses:  # the words about a culprit name it, and others may be of other tenants
+            is_others = lost.culprit is not None and address != lost.culprit
+            hosts.note_death(address, _OTHERS_FAULT if is_others else lost.how)
         if lost.shared is not None and lost.culprit is not None:
             why = lost.how or "it blocked the event loop of a shared host"
             _log.warning("agent_quarantined", agent_id=str(lost.culprit), why=why)

@@ -16,7 +16,7 @@ from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.model import Code, Host, HostStatus, Placement
+from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement
 from coordinator.fleet.state import FleetState
 from coordinator.ray.host_pool import AgentsLost
 from coordinator.ray.reconciler import Reconciler
@@ -174,6 +174,20 @@ async def test_an_inbox_that_cannot_be_read_when_a_host_ends_is_read_later(
     fleet.clock.advance(15)
     await fleet.loop._retry_wakes()
     assert fleet.wanted == [ALICE]
+
+
+async def test_who_blocked_a_shared_host_is_told_to_nobody_else(fleet: Fleet) -> None:
+    for address in (ALICE, BOB):
+        fleet.admit(address)
+    epochs = {address: fleet.lease(address, "host_1").epoch for address in (ALICE, BOB)}
+    placements = [Placement("host_1", address, epoch=epoch) for address, epoch in epochs.items()]
+    loaded = Loaded(fleet.code, (fleet.code.file,), fleet.state.codes.stamp_of(fleet.code), "shared")
+    how = f"podium ended it, because {ALICE} blocked the event loop of a shared host for 10 s"
+    await fleet.loop.agents_lost(AgentsLost(placements, how, loaded, ALICE))
+    assert fleet.state.hosts.death_of(ALICE) == fleet.state.quarantine.reason(ALICE) == how
+    assert "alice" not in str(fleet.state.hosts.death_of(BOB))
+    assert "another agent of its shared host" in str(fleet.state.hosts.death_of(BOB))
+    assert fleet.wanted == [ALICE, BOB]
 
 
 @pytest.mark.parametrize(
