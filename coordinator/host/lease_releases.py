@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ class LeaseReleases:
         self._store = store
         self._waiting: list[tuple[SessionId, int]] = []
         self._writing = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(1, "lease-releases")
+        """Apart from the threads of ``asyncio.to_thread``, which agents use and may block."""
 
     async def release(self, lease: Lease) -> None:
         """Release a lease, durably.
@@ -37,4 +40,4 @@ class LeaseReleases:
             if entry not in self._waiting:  # written together with another one
                 return
             batch, self._waiting = self._waiting, []
-            await asyncio.to_thread(self._store.release_leases, batch)
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._store.release_leases, batch)

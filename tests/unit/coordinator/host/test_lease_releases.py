@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
 
     from chronicle.ids import SessionId
     from chronicle.journal.records import Lease
+
+DEADLINE_S = 60
 
 
 class Store(MemoryJournalStore):
@@ -47,6 +51,24 @@ async def test_those_that_come_meanwhile_are_written_together() -> None:
     assert [store.lease(lease.session_id) for lease in leases] == [None] * 50
     assert len(store.batches) <= 2
     assert sum(store.batches) == 50
+
+
+async def test_agents_that_block_all_threads_of_theirs_do_not_keep_others_awake() -> None:
+    store = Store()
+    (lease,) = leases_of(store, 1)
+    loop, go_on = asyncio.get_running_loop(), threading.Event()
+    with ThreadPoolExecutor(1) as of_agents:
+        loop.set_default_executor(of_agents)
+        blocked = asyncio.create_task(asyncio.to_thread(go_on.wait))
+        try:
+            async with asyncio.timeout(DEADLINE_S):
+                await LeaseReleases(store).release(lease)
+            assert not blocked.done()
+        finally:
+            go_on.set()
+        await blocked
+    loop.set_default_executor(ThreadPoolExecutor())
+    assert store.lease(lease.session_id) is None
 
 
 async def test_one_that_fails_is_told() -> None:
