@@ -68,7 +68,11 @@ def test_space_that_another_process_gave_up_is_used(journal: Path, monkeypatch: 
         assert tries == 2
 
 
-@pytest.mark.parametrize("write", [lambda store: store.renew_leases([], 1, 1), lambda store: store.release_leases([])])
+@pytest.mark.parametrize(
+    "write",
+    [lambda store: store.renew_leases([], 1, 1), lambda store: store.release_leases([])],
+    ids=["renew", "release"],
+)
 def test_leases_are_renewed_and_released_on_a_full_disk(
     journal: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[SqliteJournalStore], object]
 ) -> None:

@@ -15,6 +15,7 @@ from coordinator.host import agent_host
 from coordinator.host.agent_host import AgentHost
 from coordinator.host.host_config import HostConfig
 from coordinator.host.loop_watch import LoopWatch
+from coordinator.host.process_marks import Mark
 from podium.address import Address
 from podium.agent import BaseAgent
 from podium.agent.models.delta_state import DeltaState
@@ -141,7 +142,7 @@ async def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenera
     def nothing(*_: Any) -> None:
         pass
 
-    monkeypatch.setattr(agent_host.Mark, "put_on", nothing)
+    monkeypatch.setattr(Mark, "put_on", nothing)
     monkeypatch.setattr(agent_host, "set_workspace_variable", nothing)
     monkeypatch.setattr(agent_host, "log_to", nothing)
     Thinker.owners.clear()

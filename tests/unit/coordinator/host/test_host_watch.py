@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,7 +11,6 @@ import pytest
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
-from coordinator.host import host_watch
 from coordinator.host.host_watch import HostWatch
 from coordinator.host.loop_watch import Blockage
 from coordinator.host.process_exit import last_culprit, last_words
@@ -35,7 +35,7 @@ def test_attempts_are_not_counted_of_others_than_the_culprit_if_that_is_known(
     def leave(_: int) -> None:
         raise Exited
 
-    monkeypatch.setattr(host_watch.os, "_exit", leave)
+    monkeypatch.setattr(os, "_exit", leave)
     store, clock, ids = MemoryJournalStore(), ManualClock(), IdSource()
     words = tmp_path / "words"
     config = SimpleNamespace(host_id="host_1", lease_ttl_s=60.0, block_limit_s=10.0, last_words=str(words))

@@ -16,6 +16,8 @@ from podium.turn.ports import WorkspaceRequest
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from coordinator.host.process_marks import Mark
+
 ALICE = Address("gathering", "alice")
 
 
@@ -47,9 +49,9 @@ def mounting(directory: Path, host_id: str) -> Mounting:
 def test_the_host_that_an_agent_has_left_is_not_ended_by_its_next_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, evicted: bool
 ) -> None:
-    ended: list[path_locks.Mark] = []
+    ended: list[Mark] = []
 
-    def end_marked(mark: path_locks.Mark) -> int:
+    def end_marked(mark: Mark) -> int:
         ended.append(mark)
         return 1
 
