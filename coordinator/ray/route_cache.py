@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from coordinator.host.delivery import DeliveryChannel
 from podium.errors import AgentAsleep
@@ -21,17 +21,22 @@ if TYPE_CHECKING:
 
 __all__ = ["RouteCache"]
 
+_MOST_IDLE: Final = 10_000
+"""Agents without a delivery whose routes are kept; a route that is missing costs a call of the coordinator."""
+
 
 class RouteCache:
     """The latest used route to each agent, and the delivery channel to each host, which its agents share.
 
-    A route is removed when the connection of its host ends. So an agent that sleeps takes no memory.
+    A route is removed when the connection of its host ends. So an agent that sleeps takes no memory. The connection of
+    a shared host outlives its agents' sleep: of those without a delivery the routes of the latest are kept.
 
     Args:
         sockets: directory of the hosts' sockets.
+        most_idle: limit of these.
     """
 
-    def __init__(self, sockets: Path) -> None:
+    def __init__(self, sockets: Path, most_idle: int = _MOST_IDLE) -> None:
         self._sockets = sockets
         self._routes: dict[Address, Route] = {}
         self._newest: dict[Address, Route] = {}
@@ -42,6 +47,9 @@ class RouteCache:
         self._agents: dict[str, set[Address]] = {}
         """The agents for which the channel of a host is used, by host."""
         self._uses: Counter[Address] = Counter()
+        self._most_idle = most_idle
+        self._idle: dict[Address, None] = {}
+        """The agents that are known and not in use, the latest at the end."""
 
     def __len__(self) -> int:
         """Return the number of agents with a route or a channel."""
@@ -59,6 +67,7 @@ class RouteCache:
     def in_use(self, address: Address) -> Iterator[None]:
         """Keep what is known of an agent while the context lasts; after it, only with a connection."""
         self._uses[address] += 1
+        self._idle.pop(address, None)
         try:
             yield
         finally:
@@ -120,11 +129,21 @@ class RouteCache:
         del self._uses[address]
         newest = self._newest.get(address)
         channel = self._channels.get(newest.host_id) if newest is not None else None
+        self._idle.pop(address, None)
         if newest is None or channel is None or not channel.connected or address in self._stale:
-            self._routes.pop(address, None)
-            self._newest.pop(address, None)
-            self._stale.discard(address)
-            if newest is not None:
-                self._leave(address, newest.host_id)
-                if newest.host_id not in self._agents and (channel is None or not channel.connected):
-                    self._channels.pop(newest.host_id, None)
+            self._forget(address)
+            return
+        self._idle[address] = None
+        if len(self._idle) > self._most_idle:
+            self._forget(next(iter(self._idle)))
+
+    def _forget(self, address: Address) -> None:
+        self._idle.pop(address, None)
+        self._routes.pop(address, None)
+        self._stale.discard(address)
+        newest = self._newest.pop(address, None)
+        if newest is not None:
+            self._leave(address, newest.host_id)
+            channel = self._channels.get(newest.host_id)
+            if newest.host_id not in self._agents and (channel is None or not channel.connected):
+                self._channels.pop(newest.host_id, None)

@@ -129,3 +129,18 @@ async def test_the_agents_of_a_host_share_its_connection(tmp_path: Path) -> None
         await until(lambda: not shared.connected)
         assert len(cache) == 1
     await until(lambda: len(cache) == 0)
+
+
+async def test_of_agents_of_a_shared_host_that_may_sleep_the_latest_are_kept(tmp_path: Path) -> None:
+    cache = RouteCache(tmp_path, most_idle=3)
+    agents = [Address("greeter", str(number)) for number in range(10)]
+    async with Host(tmp_path, "host_many") as many:
+        with cache.in_use(agents[0]):
+            for address in agents:
+                await deliver(cache, address, many.route)
+            assert [address for address in agents if cache.get(address) is not None] == [agents[0], *agents[7:]]
+            assert cache.channel(agents[0], many.route).connected
+        assert [address for address in agents if cache.get(address) is not None] == [agents[0], *agents[8:]]
+        await deliver(cache, agents[3], many.route)
+        assert len(cache) == 3
+    await until(lambda: len(cache) == 0)
