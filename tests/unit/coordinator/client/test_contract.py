@@ -404,6 +404,7 @@ def test_results_have_the_keys_of_the_wire() -> None:
         "LastError": "LastErrorObject",
         "Why": "WhyObject",
         "Node": "NodeObject",
+        "Reminder": "ReminderObject",
     }
     for name in results.__all__:
         kind: Any = getattr(results, name)
