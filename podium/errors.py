@@ -35,8 +35,9 @@
     ├── EventNotFound           the agent has no event of that id
     └── UnknownFile             an agent has no file at a path, at a moment
 
-State errors (:mod:`podium.state.errors`) and Chronicle's errors have trees of their own. Each message tells in a line
-or two what is wrong, where, and how to fix it. Exit codes and statuses are assigned at the edges, not here.
+State errors (:mod:`podium.state.errors`), the error of models (:mod:`podium.models.errors`) and Chronicle's errors have
+trees of their own. Each message tells in a line or two what is wrong, where, and how to fix it. Exit codes and statuses
+are assigned at the edges, not here.
 """
 
 from __future__ import annotations

@@ -31,6 +31,8 @@ _SAMPLES: dict[str, Any] = {
     "BranchId | None": "br_1",
     "EventId | None": "evt_1",
     "int | None": 4,
+    "float | None": 2.5,
+    "ModelErrorKind": "rate_limited",
     "tuple[str, ...]": ("hello/a", "hello/b"),
     "tuple[BranchId, ...]": ("br_1", "br_2"),
     "Token": "field",
