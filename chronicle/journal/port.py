@@ -371,8 +371,8 @@ class JournalStore(Protocol):
         """Return reminders of all sessions that are due at or before ``now_ms``, longest due first."""
         ...
 
-    def next_reminder_ms(self) -> int | None:
-        """Return the time at which the first reminder of all sessions is due; ``None`` if there is none."""
+    def next_reminder_ms(self, after_ms: int = -1) -> int | None:
+        """Return the first time after ``after_ms`` at which a reminder of any session is due; ``None`` without one."""
         ...
 
     def cancel_reminder(self, session_id: SessionId, name: str) -> bool:

@@ -2,7 +2,7 @@
 
 A reminder fires in one transaction of the journal, which admits its message and moves the reminder to its next time.
 So it fires once for each time, whoever sends it and whatever dies meanwhile, and the message is handled as any other.
-Times that passed while nothing ran come as one message.
+Times that passed while nothing ran, or while the message of an earlier time was pending, come as one message.
 
 If many are due at once, after an outage or on the hour, each gets a random moment in a span that grows with their
 number, so that neither the journal nor the wakes are flooded.
@@ -12,14 +12,18 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import random
-from typing import TYPE_CHECKING, Final
+from dataclasses import replace
+from enum import Enum
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
 
 from chronicle.canonical import encode
-from chronicle.errors import ChronicleError, InvalidInput
-from chronicle.journal.records import NewMessage
+from chronicle.errors import ChronicleError, InvalidInput, NotFound
+from chronicle.journal.records import MessageStatus, NewMessage
+from podium.address import Address
 from podium.messages.headers import Headers, ReminderHeader
 from podium.reminders.plans import Plan
 
@@ -27,13 +31,15 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from chronicle.clock import Clock
-    from chronicle.ids import IdSource, SessionId
+    from chronicle.ids import IdSource, MessageId, SessionId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Reminder
-    from podium.address import Address
     from podium.blocking import BlockingRunner
 
-__all__ = ["ReminderTask", "Spread", "fire_reminder"]
+__all__ = ["NotFired", "ReminderTask", "Spread", "fire_reminder"]
+
+Key: TypeAlias = "tuple[SessionId, str, int]"
+"""Session, name and due time of a reminder."""
 
 _FEW: Final = 50
 """Reminders that fire at once without a delay."""
@@ -41,7 +47,7 @@ _EACH_MS: Final = 20
 """Span for each further one: a fire and a wake take some milliseconds each."""
 _LONGEST_SPAN_MS: Final = 300_000
 _MOST_DUE: Final = 20_000
-"""Due reminders that are looked at; later ones wait until some of these have fired."""
+"""Due reminders that are looked at, besides those that are held; later ones wait until some of these have fired."""
 _SOONEST_S: Final = 0.005
 _LOOK_EVERY_S: Final = 2.0
 """Longest interval of looks: a notice may be lost with its process, and the machine's clock may be set."""
@@ -49,21 +55,43 @@ _LOOK_EVERY_S: Final = 2.0
 _log = structlog.stdlib.get_logger("podium.reminders")
 
 
-def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms: int) -> Address | None:
+class NotFired(Enum):
+    """Why a reminder sent nothing."""
+
+    GONE = "gone"
+    """It was fired, replaced or cancelled meanwhile."""
+    WAITS = "waits"
+    """It is a repeated one, and the message of an earlier time is still pending."""
+
+
+def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms: int) -> Address | NotFired:
     """Send the message of a due reminder to its agent, and move the reminder to its next time. Durable on return.
 
+    A repeated reminder whose last message is pending stays as it is, so that an agent which cannot run, or is slower
+    than its reminder, has one message of it. The times that pass meanwhile are missed ones of the next message.
+
     Returns:
-        the agent, which may have to be woken; ``None`` if the reminder was fired, replaced or cancelled meanwhile.
+        the agent, which may have to be woken; otherwise why nothing was sent.
 
     Raises:
         InvalidInput: the reminder cannot be read; it stays as it is.
     """
     plan = Plan.from_body(reminder.body)
+    if plan.sent is not None and _is_pending(store, plan.sent):
+        return NotFired.WAITS
     following = plan.rule.next(reminder.due_ms, now_ms)
     headers = Headers(reminder=ReminderHeader(reminder.name, reminder.due_ms, following.missed))
     message = NewMessage(ids.message(now_ms), encode(plan.message), now_ms, headers=headers.to_json())
-    receipt = store.fire_reminder(reminder.session_id, reminder.name, reminder.due_ms, message, following.due_ms)
-    return plan.address if receipt is not None else None
+    body = replace(plan, sent=message.message_id).to_body() if following.due_ms is not None else None
+    receipt = store.fire_reminder(reminder.session_id, reminder.name, reminder.due_ms, message, following.due_ms, body)
+    return plan.address if receipt is not None else NotFired.GONE
+
+
+def _is_pending(store: JournalStore, message_id: MessageId) -> bool:
+    try:
+        return store.message(message_id).status is MessageStatus.PENDING
+    except NotFound:  # its record was pruned
+        return False
 
 
 class Spread:
@@ -75,8 +103,8 @@ class Spread:
 
     def __init__(self, generator: random.Random) -> None:
         self._generator = generator
-        self._moments: dict[tuple[SessionId, str, int], int] = {}
-        """When each due reminder fires: by session, name and due time."""
+        self._moments: dict[Key, int] = {}
+        """When each due reminder fires."""
 
     def ready(self, due: Sequence[Reminder], now_ms: int) -> list[Reminder]:
         """Return those of the due reminders that fire now.
@@ -96,8 +124,8 @@ class Spread:
         """Return the first moment of a reminder that does not fire yet; ``None`` without one."""
         return min(self._moments.values(), default=None)
 
-    def fired(self, reminder: Reminder) -> None:
-        """Forget a reminder that fired."""
+    def forget(self, reminder: Reminder) -> None:
+        """Forget a reminder that fired, or was tried."""
         self._moments.pop(_key(reminder), None)
 
 
@@ -124,9 +152,13 @@ class ReminderTask:
         self._clock = clock
         self._arrived = arrived
         self._run_blocking = run_blocking
-        self._spread = Spread(generator or random.Random())
+        generator = generator or random.Random()
+        self._spread = Spread(generator)
+        self._again = Spread(generator)
+        """Those that were held before: a spread of their own, so that many of them delay no other."""
+        self._held: dict[Key, float] = {}
+        """When each reminder that is due, and did not fire, may be tried again, in epoch milliseconds."""
         self._changed = asyncio.Event()
-        self._unreadable: set[tuple[SessionId, str, int]] = set()
 
     def notice(self) -> None:
         """Look at once: a commit may have set a reminder that is due soon."""
@@ -151,35 +183,51 @@ class ReminderTask:
     async def fire_due(self) -> float:
         """Fire what is due now, and return the seconds until the next look.
 
+        A reminder that fails, or waits, is tried again after two seconds; others do not wait for it.
+
         Raises:
             ChronicleError: the journal cannot be read.
         """
         store, now_ms = self._store, self._clock.now_ms()
-        due = await self._run_blocking(store.due_reminders, now_ms, _MOST_DUE)
-        readable = [reminder for reminder in due if _key(reminder) not in self._unreadable]
-        failed = [reminder for reminder in self._spread.ready(readable, now_ms) if not await self._fire(reminder)]
-        if failed or self._unreadable:
-            return _LOOK_EVERY_S
-        delayed_ms = self._spread.next_ms()
-        next_ms = delayed_ms if delayed_ms is not None else await self._run_blocking(store.next_reminder_ms)
-        if next_ms is None:
-            return _LOOK_EVERY_S
+        due = {_key(each): each for each in await self._run_blocking(store.due_reminders, now_ms, self._most())}
+        self._held = {key: moment_ms for key, moment_ms in self._held.items() if key in due}
+        first = [reminder for key, reminder in due.items() if key not in self._held]
+        again = [due[key] for key, moment_ms in self._held.items() if moment_ms <= now_ms]
+        for reminder in (*self._spread.ready(first, now_ms), *self._again.ready(again, now_ms)):
+            await self._fire(reminder)
+        moments_ms = (
+            self._spread.next_ms(),
+            self._again.next_ms(),
+            min((moment_ms for moment_ms in self._held.values() if moment_ms > now_ms), default=None),
+            await self._run_blocking(store.next_reminder_ms, now_ms),
+        )
+        next_ms = min((moment_ms for moment_ms in moments_ms if moment_ms is not None), default=math.inf)
         return min(max((next_ms - self._clock.now_ms()) / 1000, _SOONEST_S), _LOOK_EVERY_S)
 
-    async def _fire(self, reminder: Reminder) -> bool:
-        """Fire a reminder; return whether it was fired, by this task or another."""
+    def _most(self) -> int:
+        """Return how many due reminders to read: those that are held are among the first, and take nobody's place."""
+        return _MOST_DUE + len(self._held)
+
+    async def _fire(self, reminder: Reminder) -> None:
+        """Fire a reminder; hold it if that fails, or if the message of an earlier time is pending."""
+        key, hold_ms = _key(reminder), self._clock.now_ms() + round(_LOOK_EVERY_S * 1000)
         try:
-            address = await self._run_blocking(fire_reminder, self._store, self._ids, reminder, self._clock.now_ms())
+            result = await self._run_blocking(fire_reminder, self._store, self._ids, reminder, self._clock.now_ms())
         except ChronicleError as error:
             _log.warning("reminder_not_fired", name=reminder.name, session_id=reminder.session_id, error=str(error))
-            if isinstance(error, InvalidInput):
-                self._unreadable.add(_key(reminder))  # until the next start: another version may read it
-            return False
-        self._spread.fired(reminder)
-        if address is not None:
-            await self._arrived(address)
-        return True
+            # One that cannot be read is held until the next start: another version may read it.
+            self._held[key] = math.inf if isinstance(error, InvalidInput) else hold_ms
+            result = NotFired.WAITS
+        else:
+            if result is NotFired.WAITS:
+                self._held[key] = hold_ms
+            else:
+                self._held.pop(key, None)
+        self._spread.forget(reminder)
+        self._again.forget(reminder)
+        if isinstance(result, Address):
+            await self._arrived(result)
 
 
-def _key(reminder: Reminder) -> tuple[SessionId, str, int]:
+def _key(reminder: Reminder) -> Key:
     return reminder.session_id, reminder.name, reminder.due_ms

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from chronicle.canonical import decode, encode
 from chronicle.errors import InvalidInput
+from chronicle.ids import MessageId
 from podium.address import Address
 from podium.agent.reminder import ScheduledReminder
 from podium.errors import InvalidAddress
@@ -32,6 +33,8 @@ class Plan:
     """The agent that set it, and gets the message."""
     rule: Rule
     message: JsonObject
+    sent: MessageId | None = None
+    """The message of its last time, if it is a repeated one that has fired."""
 
     @classmethod
     def from_body(cls, body: bytes) -> Plan:
@@ -41,12 +44,14 @@ class Plan:
             InvalidInput: a newer version wrote it, or its time zone is not known here.
         """
         match decode(body):
-            case {"agent": str(agent), "rule": dict(rule), "message": dict(message)}:
+            case {"agent": str(agent), "rule": dict(rule), "message": dict(message), **others}:
                 try:
                     address = Address.parse(agent)
                 except InvalidAddress as error:
                     raise InvalidInput(f"the reminder is of an agent with another kind of address: {error}") from error
-                return cls(address, rule_from_json(cast("JsonObject", rule)), cast("JsonObject", message))
+                sent = others.get("sent")
+                last = MessageId(sent) if isinstance(sent, str) else None
+                return cls(address, rule_from_json(cast("JsonObject", rule)), cast("JsonObject", message), last)
             case _:
                 raise InvalidInput("the reminder is of a form that this version does not know")
 
@@ -56,7 +61,8 @@ class Plan:
         Raises:
             InvalidInput: the message is not JSON.
         """
-        return encode({"agent": str(self.address), "rule": self.rule.to_json(), "message": self.message})
+        sent: JsonObject = {} if self.sent is None else {"sent": self.sent}
+        return encode({"agent": str(self.address), "rule": self.rule.to_json(), "message": self.message, **sent})
 
 
 def scheduled(stored: Reminder | SetReminder) -> ScheduledReminder:

@@ -274,11 +274,12 @@ class AgentHarness:
         self._set_variable()
         if self._activation is not None and seconds >= self._class.idle_timeout_s and await self._activation.idle():
             await self.sleep()
-        while due := self.store.due_reminders(self.clock.now_ms(), 1000):
-            for reminder in due:
-                fire_reminder(self.store, self._ids, reminder, self.clock.now_ms())
+        progress = True
+        while progress and (due := self.store.due_reminders(self.clock.now_ms(), 1000)):
+            fired = [fire_reminder(self.store, self._ids, reminder, self.clock.now_ms()) for reminder in due]
+            progress = any(isinstance(result, Address) for result in fired)
             if any(reminder.session_id == self._session_id for reminder in due):
-                await self.receive()
+                progress |= await self.receive() > 0
         return self._activation is not None
 
     def reminders(self) -> Sequence[ScheduledReminder]:

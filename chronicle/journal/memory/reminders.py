@@ -35,10 +35,11 @@ class Reminders(Inboxes):
             due = [reminder for reminder in self._all_reminders() if reminder.due_ms <= now_ms]
         return sorted(due, key=lambda each: each.due_ms)[:limit]
 
-    def next_reminder_ms(self) -> int | None:
-        """Return the time at which the first reminder of all sessions is due; ``None`` if there is none."""
+    def next_reminder_ms(self, after_ms: int = -1) -> int | None:
+        """Return the first time after ``after_ms`` at which a reminder of any session is due; ``None`` without one."""
         with self._open():
-            return min((reminder.due_ms for reminder in self._all_reminders()), default=None)
+            times = (reminder.due_ms for reminder in self._all_reminders())
+            return min((due_ms for due_ms in times if due_ms > after_ms), default=None)
 
     def cancel_reminder(self, session_id: SessionId, name: str) -> bool:
         """Drop a reminder outside of a commit; return whether there was one."""

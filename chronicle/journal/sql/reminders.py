@@ -58,9 +58,9 @@ def due(db: Connection, now_ms: int, limit: int) -> Sequence[Reminder]:
     return [Reminder(*row) for row in rows]
 
 
-def next_ms(db: Connection) -> int | None:
-    """Return the time at which the first reminder is due."""
-    (first,) = db.execute("SELECT min(due_ms) FROM reminder").fetchone()
+def next_ms(db: Connection, after_ms: int) -> int | None:
+    """Return the first time after ``after_ms`` at which a reminder is due."""
+    (first,) = db.execute("SELECT min(due_ms) FROM reminder WHERE due_ms > ?", (after_ms,)).fetchone()
     return int(first) if first is not None else None
 
 

@@ -412,10 +412,10 @@ class SqlJournalStore:
         with self._db.reading() as db:
             return reminders.due(db, now_ms, limit)
 
-    def next_reminder_ms(self) -> int | None:
-        """Return the time at which the first reminder of all sessions is due; ``None`` if there is none."""
+    def next_reminder_ms(self, after_ms: int = -1) -> int | None:
+        """Return the first time after ``after_ms`` at which a reminder of any session is due; ``None`` without one."""
         with self._db.reading() as db:
-            return reminders.next_ms(db)
+            return reminders.next_ms(db, after_ms)
 
     def cancel_reminder(self, session_id: SessionId, name: str) -> bool:
         """Drop a reminder outside of a commit, durably; return whether there was one."""

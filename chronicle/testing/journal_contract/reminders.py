@@ -69,6 +69,7 @@ class ReminderContract(Contract):
         other.write(reminders=(SetReminder("middle", 20, b""),))
         seen = self.other_handle(store)
         assert seen.next_reminder_ms() == 10
+        assert [seen.next_reminder_ms(after_ms) for after_ms in (9, 10, 19, 20, 30)] == [10, 20, 20, 30, None]
         assert [each.name for each in seen.due_reminders(30, 10)] == ["early", "middle", "late"]
         assert [each.name for each in seen.due_reminders(30, 2)] == ["early", "middle"]
         assert [each.name for each in seen.due_reminders(29, 10)] == ["early", "middle"]

@@ -198,6 +198,22 @@ async def test_agents_of_one_store_are_reminded_each() -> None:
         assert other.state["heard"] == ["other"]
 
 
+async def test_an_agent_that_does_not_run_gets_one_message_and_the_missed_times() -> None:
+    store, clock = MemoryJournalStore(), ManualClock(to_ms(NOON))
+    async with (
+        AgentHarness(Diary, "a", store=store, clock=clock) as one,
+        AgentHarness(Secretary, "b", store=store, clock=clock) as other,
+    ):
+        await remind(other, "hourly", every=3600)
+        session_id = store.session(str(other.address)).session_id
+        for _ in range(4):
+            await one.advance(3600)
+            assert len(store.pending(session_id)) == 1
+        await other.advance(0)
+        assert other.state["heard"] == ["hourly 01. 13:00 0 {}", "hourly 01. 14:00 2 {}"]
+        assert other.reminders()[0].due == NOON + timedelta(hours=5)
+
+
 @pytest.mark.parametrize(
     ("rule", "message"),
     [

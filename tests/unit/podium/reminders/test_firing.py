@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from chronicle.clock import ManualClock
 from chronicle.errors import InvalidInput, Unavailable
-from chronicle.ids import IdSource
+from chronicle.ids import IdSource, MessageId
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.records import Reminder, SetReminder
+from chronicle.journal.records import Outcome, Reminder, SetReminder, Settlement
 from chronicle.testing.journal_contract import Writer
 from podium.address import Address
 from podium.messages.headers import Headers, ReminderHeader
-from podium.reminders.firing import ReminderTask, Spread, fire_reminder
+from podium.reminders.firing import NotFired, ReminderTask, Spread, fire_reminder
 from podium.reminders.plans import Plan
 from podium.reminders.schedule import At, Cron, Every
 from tests.waiting import until
@@ -64,9 +65,31 @@ def test_firing_sends_the_message_with_its_header(store: Store) -> None:
     assert (message.body, message.sender, message.idempotency_key) == (b'{"text":"tea"}', None, None)
     assert Headers.from_json(message.headers).reminder == ReminderHeader("tea", NOW_MS, 2)
     (moved,) = store.reminders(reminder.session_id)
-    assert (moved.due_ms, moved.body) == (NOW_MS + 180_000, reminder.body)
-    assert fire_reminder(store, IDS, reminder, NOW_MS + 150_000) is None
+    assert moved.due_ms == NOW_MS + 180_000
+    assert Plan.from_body(moved.body) == replace(Plan.from_body(reminder.body), sent=message.message_id)
+    assert fire_reminder(store, IDS, reminder, NOW_MS + 150_000) is NotFired.GONE
     assert len(store.pending(reminder.session_id)) == 1
+
+
+def test_a_repeated_one_waits_while_its_last_message_is_pending(store: Store) -> None:
+    reminder = set_reminder(store, rule=Every(60_000))
+    fire_reminder(store, IDS, reminder, NOW_MS)
+    (moved,) = store.reminders(reminder.session_id)
+    for later_ms in (60_000, 180_000):
+        assert fire_reminder(store, IDS, moved, NOW_MS + later_ms) is NotFired.WAITS
+    assert list(store.reminders(reminder.session_id)) == [moved]
+    (first,) = store.pending(reminder.session_id)
+    Writer.on(store).write(settled=(Settlement(first.message_id, Outcome.PARKED),))
+    assert fire_reminder(store, IDS, moved, NOW_MS + 180_000) == ALICE
+    (second,) = store.pending(reminder.session_id)
+    assert Headers.from_json(second.headers).reminder == ReminderHeader("tea", NOW_MS + 60_000, 2)
+
+
+def test_one_whose_last_message_is_not_known_any_more_fires(store: Store) -> None:
+    body = Plan(ALICE, Every(60_000), {}, MessageId("msg_pruned")).to_body()
+    Writer.on(store).write(reminders=(SetReminder("tea", NOW_MS, body),))
+    (reminder,) = store.due_reminders(NOW_MS, 1)
+    assert fire_reminder(store, IDS, reminder, NOW_MS) == ALICE
 
 
 def test_agents_of_tenants_are_reminded(store: Store) -> None:
@@ -129,7 +152,7 @@ def test_what_fired_or_went_is_forgotten() -> None:
     first_ms = spread.next_ms()
     assert first_ms is not None
     for reminder in many[1:]:
-        spread.fired(reminder)
+        spread.forget(reminder)
     assert spread.next_ms() is not None
     assert spread.ready([], NOW_MS) == []
     assert spread.next_ms() is None
@@ -167,6 +190,7 @@ async def test_a_fire_that_failed_comes_again(store: Store) -> None:
     store.refusals = 1
     assert await bell.task.fire_due() == 2.0
     assert bell.told == []
+    bell.clock.advance(2)
     await bell.task.fire_due()
     assert bell.told == [ALICE]
     assert len(store.pending(reminder.session_id)) == 1
@@ -178,11 +202,57 @@ async def test_one_that_cannot_be_read_does_not_stop_the_others(store: Store) ->
     broken = (SetReminder("broken", NOW_MS - 1, b"{}"), SetReminder("nobody's", NOW_MS - 1, nobodys))
     Writer.on(store).write(reminders=broken)
     set_reminder(store)
-    assert await bell.task.fire_due() == 2.0
+    set_reminder(store, "soon", due_ms=NOW_MS + 500)
+    assert await bell.task.fire_due() == 0.5
     assert bell.told == [ALICE]
     set_reminder(store, "again")
+    assert await bell.task.fire_due() == 0.5
+    assert bell.told == [ALICE, ALICE]
+
+
+async def test_one_that_fails_delays_no_other(store: Store) -> None:
+    bell = Bell(store)
+    set_reminder(store, "fails")
+    set_reminder(store, "soon", due_ms=NOW_MS + 300)
+    store.refusals = 1
+    assert await bell.task.fire_due() == 0.3
+    bell.clock.advance(0.3)
+    assert await bell.task.fire_due() == 1.7
+    assert bell.told == [ALICE]
+    bell.clock.advance(1.7)
     assert await bell.task.fire_due() == 2.0
     assert bell.told == [ALICE, ALICE]
+    assert not store.next_reminder_ms()
+
+
+async def test_many_that_wait_delay_no_other(store: Store) -> None:
+    for number in range(300):
+        set_reminder(store, rule=Every(1000), agent=Address("hello", f"a{number}"))
+    bell = Bell(store)
+    while len(bell.told) < 300:
+        bell.clock.advance(await bell.task.fire_due())
+    for seconds in range(20):  # nobody handles the messages: all of them wait, and are looked at again
+        set_reminder(store, f"at {seconds}", due_ms=bell.clock.now_ms())
+        assert 0 < await bell.task.fire_due() <= 2.0
+        assert bell.told[300:] == [ALICE] * (seconds + 1)
+        bell.clock.advance(1)
+    assert store.backlog().pending == 320
+
+
+async def test_one_that_waited_fires_when_its_message_was_handled(store: Store) -> None:
+    reminder = set_reminder(store, rule=Every(1000))
+    bell = Bell(store)
+    await bell.task.fire_due()
+    bell.clock.advance(10.5)
+    await bell.task.fire_due()
+    (first,) = store.pending(reminder.session_id)
+    Writer.on(store).write(settled=(Settlement(first.message_id, Outcome.CONSUMED),))
+    assert bell.told == [ALICE]
+    bell.clock.advance(2)
+    await bell.task.fire_due()
+    assert bell.told == [ALICE, ALICE]
+    (second,) = store.pending(reminder.session_id)
+    assert Headers.from_json(second.headers).reminder == ReminderHeader("tea", NOW_MS + 1000, 11)
 
 
 async def test_repeated_reminders_after_an_outage_come_once_each(store: Store) -> None:
