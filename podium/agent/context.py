@@ -253,7 +253,8 @@ class AgentContext(Generic[S]):
 
         Args:
             name: of the reminder; unique in the agent.
-            at: a time in the future; text is ISO 8601.
+            at: a time after the admission of the message that is handled, so that a late or repeated attempt can set
+                the same one; if it has passed meanwhile, it is due at once. Text is ISO 8601.
             every: an interval of a second or more, as a number of seconds or a ``timedelta``, from now on.
             cron: a cron line of five fields, such as ``"0 9 * * MON-FRI"``.
             message: a JSON object for the agent; empty by default.
@@ -269,8 +270,18 @@ class AgentContext(Generic[S]):
         """
         from podium.reminders.setting import new_reminder  # noqa: PLC0415  the library of cron lines
 
-        now_ms = self._scope.now_ms()
-        change, due = new_reminder(self._address, now_ms, name, message or {}, at=at, every=every, cron=cron, tz=tz)
+        scope = self._scope
+        change, due = new_reminder(
+            self._address,
+            scope.now_ms(),
+            scope.since_ms(),
+            name,
+            message or {},
+            at=at,
+            every=every,
+            cron=cron,
+            tz=tz,
+        )
         self._scope.change_reminder(change)
         return due
 

@@ -107,14 +107,16 @@ def new_rule(
     every: timedelta | float | None = None,
     cron: str | None = None,
     tz: str | None = None,
+    since_ms: int | None = None,
 ) -> tuple[Rule, int]:
     """Return a rule, and when it is due first, as epoch milliseconds.
 
     Args:
-        at: a time in the future; text is ISO 8601.
+        at: a time in the future, or after ``since_ms``; text is ISO 8601.
         every: an interval, in seconds if it is a number; the first time is one interval from now.
         cron: a cron line.
         tz: the name of the time zone of ``cron``, by default UTC, or of an ``at`` that has none.
+        since_ms: the time before which ``at`` is in the past; by default now.
 
     Raises:
         InvalidInput: not exactly one of ``at``, ``every`` and ``cron`` is given, or one of the values cannot be used.
@@ -126,7 +128,7 @@ def new_rule(
     if tz is not None:
         _zone(tz)
     if at is not None:
-        return At(), _time_of(at, tz, now_ms)
+        return At(), _time_of(at, tz, now_ms, now_ms if since_ms is None else min(now_ms, since_ms))
     if every is not None:
         if tz is not None:
             raise InvalidInput("an interval has no time zone: leave out tz=, or give cron= instead of every=")
@@ -160,7 +162,7 @@ def rule_from_json(value: JsonObject) -> Rule:
             raise InvalidInput("the reminder has a rule that this version does not know")
 
 
-def _time_of(at: Json | datetime, tz: str | None, now_ms: int) -> int:
+def _time_of(at: Json | datetime, tz: str | None, now_ms: int, since_ms: int) -> int:
     time: object = at
     if isinstance(at, str):
         try:
@@ -179,7 +181,7 @@ def _time_of(at: Json | datetime, tz: str | None, now_ms: int) -> int:
         due_ms = to_ms(time)
     except OverflowError as error:
         raise InvalidInput(f"at={time.isoformat()} cannot be used: it is at the end of all time") from error
-    if due_ms <= now_ms:
+    if due_ms <= since_ms:
         raise InvalidInput(f"at={time.isoformat()} is in the past; it is {from_ms(now_ms).isoformat()} now")
     return due_ms
 

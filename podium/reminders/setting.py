@@ -24,6 +24,7 @@ _LONGEST_NAME: Final = 200
 def new_reminder(
     address: Address,
     now_ms: int,
+    since_ms: int,
     name: str,
     message: JsonObject,
     *,
@@ -34,13 +35,16 @@ def new_reminder(
 ) -> tuple[SetReminder, datetime]:
     """Return the change that sets a reminder, and when it is due first.
 
+    Args:
+        since_ms: the time before which ``at`` is in the past.
+
     Raises:
         InvalidInput: an argument cannot be used.
     """
     check_reminder_name(name)
     if not isinstance(message, dict):
         raise InvalidInput(f"the message of a reminder is a dict, not {type(message).__name__}")
-    rule, due_ms = new_rule(now_ms, at, every, cron, tz)
+    rule, due_ms = new_rule(now_ms, at, every, cron, tz, since_ms)
     return SetReminder(name, due_ms, Plan(address, rule, message).to_body()), from_ms(due_ms)
 
 

@@ -325,6 +325,11 @@ class TurnScope:
         """Return the time, in epoch milliseconds."""
         return self._clock.now_ms()
 
+    def since_ms(self) -> int:
+        """Return when the message being handled was admitted, or the time if that is earlier, or without a message."""
+        now_ms = self.now_ms()
+        return min(now_ms, self._message.admitted_ms) if self._message is not None else now_ms
+
     def change_reminder(self, change: SetReminder | DropReminder) -> None:
         """Add a change of a reminder to the turn; it replaces an earlier one of the same name.
 

@@ -235,6 +235,30 @@ async def test_what_cannot_be_set_is_said_and_nothing_is_lost(
     assert [reminder.name for reminder in agent.reminders()] == ["kept"]
 
 
+async def test_a_late_attempt_sets_a_time_that_has_passed_meanwhile() -> None:
+    class Slow(Diary):
+        """Its first attempt takes until after the time of the reminder, and fails."""
+
+        agent_type = "diary"
+
+        async def on_message(self, ctx: AgentContext[Diary.State], message: dict[str, Any]) -> None:
+            await super().on_message(ctx, message)
+            if "minutes" in message and not tried:
+                tried.append(ctx.turn)
+                clock.advance(message["minutes"] * 60)
+                raise ValueError("the first attempt fails")
+
+    tried: list[int] = []
+    clock = ManualClock(to_ms(NOON))
+    async with AgentHarness(Slow, clock=clock) as agent:
+        tea = {"name": "tea", "at": "2026-06-01T12:30+00:00", "message": {"text": "tea"}}
+        exchange = await agent.send({"remind": tea, "minutes": 45})
+        assert (exchange.error, exchange.data) == (None, "2026-06-01T12:30:00+00:00")
+        assert (await agent.send({"remind": tea})).error is not None  # this one was admitted after it
+        await agent.advance(0)
+        assert agent.state["heard"] == ["tea"]
+
+
 async def test_a_time_is_given_back_in_utc(agent: AgentHarness) -> None:
     first = datetime.fromisoformat(await remind(agent, "tea", at="2026-06-01T15:00", tz="Europe/Berlin"))
     assert first == from_ms(to_ms(NOON) + 3_600_000)
