@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextvars import copy_context
 from typing import TYPE_CHECKING, ParamSpec, Protocol, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Executor
 
-__all__ = ["BlockingRunner", "at_once"]
+__all__ = ["BlockingRunner", "at_once", "in_threads"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -30,3 +33,16 @@ async def at_once(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     The hop costs 60 to 100 µs, a read of a local SQLite database 20. The event loop is blocked during the call.
     """
     return call(*args, **kwargs)
+
+
+def in_threads(threads: Executor) -> BlockingRunner:
+    """Return a `BlockingRunner` with threads of its own: those of ``asyncio.to_thread`` are agents', who may block them.
+
+    A call has a copy of the caller's context.
+    """
+
+    async def run(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        in_context = copy_context().run
+        return await asyncio.get_running_loop().run_in_executor(threads, lambda: in_context(call, *args, **kwargs))
+
+    return run

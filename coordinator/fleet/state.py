@@ -50,6 +50,8 @@ class FleetState:
         self.totals = Totals()
         """What was measured."""
         self.requests = WakeRequests(self.changed.set, clock, self.totals.recorder)
+        self.waking: set[Address] = set()
+        """The agents that a host is to activate, until it is known what became of that: no other host takes them."""
         self.holds = SleepHolds(clock)
         self.retries = WakeRetries(clock)
         self.quarantine = quarantine if quarantine is not None else Quarantine()
@@ -66,7 +68,7 @@ class FleetState:
         wanted = tuple(
             (address, code)
             for address, code in self.requests
-            if self.hosts.placement(address) is None and address not in self.holds
+            if self.hosts.placement(address) is None and address not in self.waking and address not in self.holds
         )
         return Observed(
             hosts=tuple(self.hosts),

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Final, cast
 
 import structlog
 
@@ -38,6 +39,7 @@ from coordinator.host.rehearsal import rehearse
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.logs import log_to
 from podium.agent.loader import load_agent_class
+from podium.blocking import in_threads
 from podium.errors import AgentAsleep
 from podium.messages.asking import StoreAsker
 from podium.settings import set_workspace_variable
@@ -60,6 +62,10 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
 
 __all__ = ["AgentHost"]
+
+_ASKING_THREADS: Final = 4
+"""Threads that send the questions of all agents, and look for the answers: each call takes some microseconds to
+milliseconds. Agents may block those of ``asyncio.to_thread``."""
 
 _log = structlog.stdlib.get_logger("coordinator.host")
 
@@ -91,7 +97,8 @@ class AgentHost:
         self._ids = IdSource()
         self._store = SqliteJournalStore(Path(config.journal), watched=True)
         self._blobs = PackBlobStore(config.blobs_url)
-        self._asker = StoreAsker(self._store, self._blobs, self._ids, asyncio.to_thread, wake)
+        asking = in_threads(ThreadPoolExecutor(_ASKING_THREADS, "asking"))
+        self._asker = StoreAsker(self._store, self._blobs, self._ids, asking, wake)
         self._watch = HostWatch(config, self._store, self._clock)
         self._releases = LeaseReleases(self._store)
         self._class: type[BaseAgent] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 from chronicle.errors import Unavailable
 
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Iteration, TreeRef, Workspace
 
 __all__ = ["LazyWorkspace"]
+
+_OPEN_NOTHING: Final = frozenset({"begin_turn", "seal", "adopt", "rollback", "close"})
 
 
 class LazyWorkspace:
@@ -41,6 +43,13 @@ class LazyWorkspace:
     def is_open(self) -> bool:
         """Whether its files have been used."""
         return self._opened is not None
+
+    def is_instant(self, method: str) -> bool:
+        """Whether a method of that name does nothing that blocks now: it is unopened, and the method does not open it.
+
+        While another thread opens it nothing is instant: `close` waits for that.
+        """
+        return self._opened is None and method in _OPEN_NOTHING and not self._lock.locked()
 
     @property
     def root(self) -> Path:

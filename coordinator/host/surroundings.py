@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -26,8 +25,8 @@ from coordinator.host.lazy_workspace import LazyWorkspace
 from coordinator.host.mounting import Mounting
 from coordinator.logs import log_to
 from podium.agent.base import workspace_quota_of
-from podium.blocking import at_once
-from podium.settings import forbid_workspace_variable, set_workspace_variable
+from podium.blocking import at_once, in_threads
+from podium.settings import NO_WORKSPACE_VARIABLE, forbid_workspace_variable, set_workspace_variable
 from podium.turn.ports import Environment, WorkspaceRequest
 
 if TYPE_CHECKING:
@@ -58,10 +57,6 @@ use and may block."""
 _AGENTS_THREADS: Final = 64
 """Threads for the ``asyncio.to_thread`` of all agents of a shared host; Python's default is for a program of one."""
 _NS_PER_MS: Final = 1_000_000
-_NO_VARIABLE: Final = (
-    "AGENT_WORKSPACE is not set in shared isolation, where agents of several workspaces share a process: use "
-    "ctx.workspace in a hook, or set isolation = 'process'"
-)
 
 _log = structlog.stdlib.get_logger("coordinator.host")
 
@@ -181,7 +176,7 @@ class ManyAgents:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_AGENTS_THREADS, "agents"))
         self._first_tree: TreeRef | None = None
         """The base of workspaces of new agents."""
-        forbid_workspace_variable(_NO_VARIABLE)
+        forbid_workspace_variable(f"AGENT_WORKSPACE {NO_WORKSPACE_VARIABLE}")
         log_to(Path(parts.config.logs) / f"shared-{agent_type}.log")
 
     def enter(self, address: Address, config: JsonObject, *, unclean: bool) -> Environment:
@@ -191,13 +186,13 @@ class ManyAgents:
         async def open_workspace(request: WorkspaceRequest) -> Opened:
             return await self._opened(request, unclean=unclean)
 
+        in_thread = in_threads(self._threads)
+
         async def run_blocking(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
             lazy = getattr(call, "__self__", None)
-            if isinstance(lazy, LazyWorkspace) and not lazy.is_open:  # it does nothing that blocks
+            if isinstance(lazy, LazyWorkspace) and lazy.is_instant(getattr(call, "__name__", "")):
                 return call(*args, **kwargs)
-            in_thread = copy_context().run
-            loop = asyncio.get_running_loop()
-            return await loop.run_in_executor(self._threads, lambda: in_thread(call, *args, **kwargs))
+            return await in_thread(call, *args, **kwargs)
 
         return self._parts.environment(self._committer, open_workspace, config, run_blocking)
 

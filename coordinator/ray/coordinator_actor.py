@@ -66,6 +66,7 @@ class CoordinatorActor:
             self._tasks,
             self._state.changed.set,
             lambda lost: self._reconciler.agents_lost(lost),  # noqa: PLW0108  assigned below
+            lambda lost: self._reconciler.settle(lost),  # noqa: PLW0108  likewise
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids, self._pool)
         self._reconciler = Reconciler(config, self._state, self._pool, self._withdrawals, self._tasks)

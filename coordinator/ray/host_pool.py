@@ -64,7 +64,7 @@ class AgentsLost:
     how: str | None
     """How the host ended by itself, or why the activation failed; ``None`` if neither, or if it is not known."""
     shared: Loaded | None = None
-    """The code of a shared host that has ended."""
+    """The code of a shared host that has ended; `HostPool` has had what is known of it settled."""
     culprit: Address | None = None
     """The agent of a shared host whose code made the host end itself."""
 
@@ -81,6 +81,8 @@ class HostPool:
         changed: called when a host is removed.
         lost: awaited after the removal of a host that ended or died, with what is known of it, and after an agent has
             left a shared host.
+        settle: awaited when the process of a shared host with agents has ended, before the host is removed, and so
+            before another host may take its agents.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class HostPool:
         tasks: BackgroundTasks,
         changed: Callable[[], None],
         lost: Callable[[AgentsLost], Coroutine[Any, Any, None]],
+        settle: Callable[[AgentsLost], Coroutine[Any, Any, None]],
     ) -> None:
         self._table = table
         self._node_manager = node_manager
@@ -100,6 +103,7 @@ class HostPool:
         self._tasks = tasks
         self._changed = changed
         self._lost = lost
+        self._settle = settle
         self._watches: dict[str, asyncio.Task[None]] = {}
         """The tasks that end with the removal of a host."""
         self._leaving: dict[Address, asyncio.Event] = {}
@@ -209,6 +213,13 @@ class HostPool:
                 _log.info("host_ended_by_itself", host_id=host_id, how=how)
         except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
+        host, agents = self._table.get(host_id), self._table.agents_of(host_id)
+        if host is not None and host.isolation == "shared" and host.loaded is not None and agents:
+            culprit = await self._culprit(host_id)
+            try:
+                await self._settle(AgentsLost(agents, self._ends.get(host_id), host.loaded, culprit))
+            except Exception as error:  # noqa: BLE001  likewise
+                _log.warning("end_not_settled", host_id=host_id, error=str(error))
 
     def take_end(self, host_id: str) -> str | None:
         """Remove and return the description of how a host ended by itself; ``None`` if it did not, or if not known."""
@@ -300,13 +311,16 @@ class HostPool:
         if not self._table.is_shared(host_id):
             await self.end(host_id, died=died)
             return
-        if died:
+        if died:  # the agent goes with the host, when it is known who has ended that
             self._table.ending(host_id)
-        elif (handle := find_actor(host_id)) is not None:
+            if host_id in self._watches:
+                await asyncio.wait({self._watches[host_id]})
+            if host_id in self._table:
+                await self._clean_up(host_id, died=True)
+            return
+        if (handle := find_actor(host_id)) is not None:
             handle.stop.remote(address, 0.0)  # its activation may only have taken too long, and go on
         self._leave(host_id, address)
-        if died and host_id in self._watches:
-            await asyncio.wait({self._watches[host_id]})
 
     def _has(self, host_id: str, address: Address) -> bool:
         placement = self._table.placement(address)
@@ -388,8 +402,7 @@ class HostPool:
         agents = await self.end(host_id, died=died)
         if agents is not None:  # else another call has cleaned up
             shared = host.loaded if host is not None and host.isolation == "shared" else None
-            culprit = await self._culprit(host_id) if shared is not None else None
-            await self._lost(AgentsLost(agents, self.take_end(host_id), shared, culprit))
+            await self._lost(AgentsLost(agents, self.take_end(host_id), shared))
 
     async def _culprit(self, host_id: str) -> Address | None:
         try:

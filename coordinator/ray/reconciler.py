@@ -158,15 +158,10 @@ class Reconciler:
 
     async def agents_lost(self, lost: AgentsLost) -> None:
         """Handle the end or death of the host of agents: wake those that have pending messages again."""
-        hosts, state = self._state.hosts, self._state
-        addresses = [placement.address for placement in lost.agents]
-        for address in addresses:  # the words about a culprit name it, and others may be of other tenants
-            is_others = lost.culprit is not None and address != lost.culprit
-            hosts.note_death(address, _OTHERS_FAULT if is_others else lost.how)
-        if lost.shared is not None and lost.culprit is not None:
-            why = lost.how or "it blocked the event loop of a shared host"
-            _log.warning("agent_quarantined", agent_id=str(lost.culprit), why=why)
-            await asyncio.to_thread(state.quarantine.add, lost.culprit, lost.shared, why)
+        state, addresses = self._state, [placement.address for placement in lost.agents]
+        if lost.shared is None:
+            for address in addresses:
+                state.hosts.note_death(address, lost.how)
         try:
             pending = await state.pending_among(addresses)
         except ChronicleError as error:
@@ -174,20 +169,41 @@ class Reconciler:
             for address in addresses:
                 self._state.retries.failed(address, error)
             return
-        if lost.shared is not None:
-            await self._spare(lost, set(pending))
         for address in pending if not self._stopping else ():
             await self._request(address)
         for address in addresses:
             await self._withdrawals.forget_settled(address)
 
-    async def _spare(self, lost: AgentsLost, pending: AbstractSet[Address]) -> None:
+    async def settle(self, lost: AgentsLost) -> None:
+        """Note what is known of the end of a shared host, before another host may take its agents.
+
+        That is how it ended, who blocked it, and who has attempted nothing.
+        """
+        hosts, state = self._state.hosts, self._state
+        for placement in lost.agents:  # the words about a culprit name it, and others may be of other tenants
+            is_others = lost.culprit is not None and placement.address != lost.culprit
+            hosts.note_death(placement.address, _OTHERS_FAULT if is_others else lost.how)
+        if lost.shared is not None and lost.culprit is not None:
+            why = lost.how or "it blocked the event loop of a shared host"
+            _log.warning("agent_quarantined", agent_id=str(lost.culprit), why=why)
+            await asyncio.to_thread(state.quarantine.add, lost.culprit, lost.shared, why)
+        await self._spare(lost)
+
+    async def _spare(self, lost: AgentsLost) -> None:
         """Release the leases of agents on a shared host that died which are known to have attempted nothing.
 
         These are all but the culprit if there is one, and else those without a message. The others may have ended the
-        host: the next activation of each counts an attempt.
+        host: the next activation of each counts an attempt. Those that were being activated are spared by their wakes,
+        which end when the host has been removed.
         """
         store = self._state.store
+        pending: AbstractSet[Address] = frozenset()
+        if lost.culprit is None:
+            try:
+                pending = set(await self._state.pending_among([placement.address for placement in lost.agents]))
+            except ChronicleError as error:
+                _log.warning("inbox_not_read", error=str(error))
+                return
         spared = [
             (placement.address, placement.epoch)
             for placement in lost.agents
@@ -222,6 +238,7 @@ class Reconciler:
                 self._tasks.spawn(self._start_host(host_id, code, stamp, isolation), f"start-{host_id}")
             case Assign(host_id, address):
                 hosts.assign(host_id, address)
+                self._state.waking.add(address)
                 self._tasks.spawn(self._wake(host_id, address, self._state.requests[address]), f"wake-{address}")
             case Retire(host_id):
                 hosts.remove(host_id)  # at once, lest the next plan gives it to an agent
@@ -255,6 +272,9 @@ class Reconciler:
         try:
             await self._activate(host_id, address, request)
         finally:
+            self._state.waking.discard(address)
+            if self._state.requests.get(address) is not None:  # it is to be tried again
+                self._state.changed.set()
             asyncio.get_running_loop().call_later(self._lull.wake_ended(), self._state.changed.set)
 
     async def _activate(self, host_id: str, address: Address, request: WakeRequest) -> None:
@@ -281,9 +301,10 @@ class Reconciler:
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
             died = isinstance(error, ray.exceptions.RayActorError | HostDied)
             await self._pool.withdraw(host_id, address, died=died)
-            # Nothing was tried under the lease, unless the next activation counts the try. A shared host that ended
-            # itself released the leases of agents that are not to blame.
-            if lease is not None and not unclean and not (died and is_shared):
+            # Nothing was tried under the lease, unless the next activation counts the try: that of an earlier one, or
+            # of the agent that blocked its shared host.
+            blamed = died and is_shared and self._state.quarantine.reason(address) is not None
+            if lease is not None and not unclean and not blamed:
                 await self._release(lease.session_id, lease.epoch)
             await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
             return

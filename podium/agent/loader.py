@@ -21,6 +21,7 @@ from podium.agent.base import BaseAgent, Isolation, agent_type_of
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent
 from podium.history.retention import Retention
+from podium.settings import NO_WORKSPACE_VARIABLE, WorkspaceReads
 from podium.state import StateError, to_json
 
 if TYPE_CHECKING:
@@ -115,6 +116,16 @@ def load_agent_class(path: Path, class_name: str) -> type[BaseAgent]:
         AgentClassNotFound: it has no such class; the message lists its agent classes.
         NotAnAgent: the class is not a usable agent; the message tells what is missing.
     """
+    with WorkspaceReads() as reads:
+        found = _checked_class(path, class_name)
+    if found.isolation == "shared" and reads.place is not None:
+        raise NotAnAgent(
+            f"class {class_name} in {path}: {reads.place} reads AGENT_WORKSPACE, which {NO_WORKSPACE_VARIABLE}"
+        )
+    return found
+
+
+def _checked_class(path: Path, class_name: str) -> type[BaseAgent]:
     module = load_module(path)
     found = getattr(module, class_name, None)
     if not inspect.isclass(found):

@@ -10,13 +10,13 @@ import ray
 
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import Ended, Host, HostStatus, Placement
+from coordinator.fleet.model import Code, Ended, Host, HostStatus, Loaded, Placement
 from coordinator.ray import host_pool
 from coordinator.ray.host_pool import AgentsLost, HostPool
 from podium.address import Address
 
 DEADLINE_S = 30
-ALICE = Address("greeter", "alice")
+ALICE, BOB = Address("greeter", "alice"), Address("greeter", "bob")
 HOW = "killed by SIGSEGV (signal 11)"
 
 
@@ -45,13 +45,19 @@ class Fleet:
         self.lost: list[tuple[Address, str | None]] = []
         self.removed_at_change: list[bool] = []
         monkeypatch.setattr(host_pool, "find_actor", lambda _: self.node)
-        self.pool = HostPool(self.table, "node", 60.0, 60.0, BackgroundTasks(), self._changed, self._lost)
+        self.settled: list[tuple[AgentsLost, bool]] = []
+        self.pool = HostPool(
+            self.table, "node", 60.0, 60.0, BackgroundTasks(), self._changed, self._lost, self._settle
+        )
         self.pool.find_node()
         self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED))
         self.table.place(Placement("host_1", ALICE, epoch=1))
 
     def _changed(self) -> None:
         self.removed_at_change.append("host_1" not in self.table)
+
+    async def _settle(self, lost: AgentsLost) -> None:
+        self.settled.append((lost, all(self.table.placement(each.address) == each for each in lost.agents)))
 
     async def _lost(self, lost: AgentsLost) -> None:
         self.lost.extend((placement.address, lost.how) for placement in lost.agents)
@@ -157,9 +163,43 @@ async def test_an_activation_that_took_too_long_is_given_up_in_its_shared_host(m
     stop = staticmethod(lambda address, grace_s: stopped.append((address, grace_s)))
     fleet.node.stop = type("Method", (), {"remote": stop})  # type: ignore[attr-defined]
     fleet.table.add(Host("host_2", None, "", HostStatus.WARM, isolation="shared"))
-    bob = Address("greeter", "bob")
-    fleet.table.assign("host_2", bob)
-    await fleet.pool.withdraw("host_2", bob, died=False)
-    assert stopped == [(bob, 0.0)]
-    assert fleet.table.placement(bob) is None
+    fleet.table.assign("host_2", BOB)
+    await fleet.pool.withdraw("host_2", BOB, died=False)
+    assert stopped == [(BOB, 0.0)]
+    assert fleet.table.placement(BOB) is None
     assert "host_2" in fleet.table
+
+
+class Shared(Fleet):
+    """A pool with a shared host that has an agent, and activates another one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, culprit: Address | None) -> None:
+        super().__init__(monkeypatch)
+
+        async def named(_: str) -> str | None:
+            return str(culprit) if culprit is not None else None
+
+        self.node.culprit = type("Method", (), {"remote": staticmethod(named)})  # type: ignore[attr-defined]
+        self.loaded = Loaded(Code("greeter.py", "Greeter", "greeter"), ("greeter.py",), "1", "shared")
+        self.table.remove("host_1")
+        self.table.add(Host("host_1", None, "", HostStatus.WARM, self.loaded, "shared"))
+        self.table.place(Placement("host_1", ALICE, epoch=1))
+        self.table.assign("host_1", BOB)
+
+
+@pytest.mark.parametrize("culprit", [ALICE, None])
+async def test_what_is_known_of_a_dead_shared_host_is_settled_before_another_takes_its_agents(
+    monkeypatch: pytest.MonkeyPatch, culprit: Address | None
+) -> None:
+    fleet = Shared(monkeypatch, culprit)
+    agents = list(fleet.table.agents_of("host_1"))
+    async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
+        _ = tasks.create_task(fleet.pool.withdraw("host_1", BOB, died=True))
+        while not fleet.node.calls:
+            await asyncio.sleep(0)
+        assert fleet.table.placement(BOB) is not None, "it is on the host until that is settled"
+        assert fleet.table["host_1"].status is HostStatus.ENDING
+        fleet.node.ended.set()
+    assert fleet.settled == [(AgentsLost(agents, HOW, fleet.loaded, culprit), True)]
+    assert fleet.lost == [(ALICE, HOW), (BOB, HOW)]
+    assert "host_1" not in fleet.table

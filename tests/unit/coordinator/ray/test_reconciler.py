@@ -64,6 +64,9 @@ class Pool:
     def take_end(self, _: str) -> None:
         return None
 
+    async def answer_of(self, _: str, answer: Any) -> Any:
+        return await answer
+
     async def start(self, host_id: str, _: Code, __: str | None) -> Any:
         raise self.failure
 
@@ -88,6 +91,7 @@ class Fleet:
             BackgroundTasks(),
         )
         self.state.codes.register(self.code)
+        self.loaded = Loaded(self.code, (self.code.file,), self.state.codes.stamp_of(self.code), "shared")
 
     def admit(self, address: Address) -> None:
         ids = self.ids
@@ -181,13 +185,56 @@ async def test_who_blocked_a_shared_host_is_told_to_nobody_else(fleet: Fleet) ->
         fleet.admit(address)
     epochs = {address: fleet.lease(address, "host_1").epoch for address in (ALICE, BOB)}
     placements = [Placement("host_1", address, epoch=epoch) for address, epoch in epochs.items()]
-    loaded = Loaded(fleet.code, (fleet.code.file,), fleet.state.codes.stamp_of(fleet.code), "shared")
     how = f"podium ended it, because {ALICE} blocked the event loop of a shared host for 10 s"
-    await fleet.loop.agents_lost(AgentsLost(placements, how, loaded, ALICE))
+    await fleet.loop.settle(AgentsLost(placements, how, fleet.loaded, ALICE))
+    await fleet.loop.agents_lost(AgentsLost(placements, how, fleet.loaded))
     assert fleet.state.hosts.death_of(ALICE) == fleet.state.quarantine.reason(ALICE) == how
     assert "alice" not in str(fleet.state.hosts.death_of(BOB))
     assert "another agent of its shared host" in str(fleet.state.hosts.death_of(BOB))
     assert fleet.wanted == [ALICE, BOB]
+
+
+async def test_who_attempted_nothing_is_spared_if_a_shared_host_dies_and_nobody_knows_why(fleet: Fleet) -> None:
+    fleet.admit(ALICE)
+    fleet.store.ensure_session(BOB.name, fleet.ids.session(0), fleet.ids.branch(0), 0, BOB.tenant)
+    leases = {address: fleet.lease(address, "host_1") for address in (ALICE, BOB)}
+    placements = [Placement("host_1", address, epoch=lease.epoch) for address, lease in leases.items()]
+    await fleet.loop.settle(AgentsLost(placements, "killed by SIGSEGV (signal 11)", fleet.loaded))
+    assert fleet.store.lease(leases[ALICE].session_id) == leases[ALICE]
+    assert fleet.store.lease(leases[BOB].session_id) is None
+    assert fleet.state.hosts.death_of(ALICE) == fleet.state.hosts.death_of(BOB) == "killed by SIGSEGV (signal 11)"
+
+
+@pytest.mark.parametrize("blames", [ALICE, BOB, None])
+async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempted_nothing_unless_it_is_blamed(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, blames: Address | None
+) -> None:
+    """Only what is named as the blocker counts an attempt."""
+    fleet.admit(ALICE)
+    fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, fleet.loaded, "shared"))
+    fleet.state.hosts.assign("host_1", ALICE)
+    request = fleet.state.requests.add(ALICE, fleet.code)
+    wanted_meanwhile = []
+
+    async def withdraw(host_id: str, address: Address, *, died: bool) -> None:
+        assert (address, died) == (ALICE, True)
+        placements = list(fleet.state.hosts.agents_of(host_id))
+        await fleet.loop.settle(AgentsLost(placements, "it blocked", fleet.loaded, blames))
+        fleet.state.hosts.remove(host_id)
+        wanted_meanwhile.extend(fleet.state.observe().wanted)
+
+    async def dies(*_: Any) -> int:
+        raise HostDied("it died")
+
+    monkeypatch.setattr(fleet.pool, "withdraw", withdraw)
+    handle = SimpleNamespace(activate=SimpleNamespace(remote=dies))
+    monkeypatch.setattr(fleet.pool, "handle", lambda _: handle)
+    fleet.state.waking.add(ALICE)
+    await fleet.loop._wake("host_1", ALICE, request)
+    lease = fleet.store.lease(fleet.store.session(ALICE.name).session_id)
+    assert (lease is not None) == (blames == ALICE)
+    assert wanted_meanwhile == [], "no other host takes it before its lease is settled"
+    assert [address for address, _ in fleet.state.observe().wanted] == [ALICE]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -252,3 +253,46 @@ def test_a_module_that_is_not_there(project: Path, module: str) -> None:
 def test_a_module_that_is_a_package_is_its_init(project: Path) -> None:
     path, _ = parse_spec("shop_of_tests.agents:Agent")
     assert path == project / "shop_of_tests" / "agents" / "__init__.py"
+
+
+@pytest.mark.parametrize(
+    ("line", "where"),
+    [
+        ("PLACE = os.environ['AGENT_WORKSPACE']", "line 3"),
+        ("PLACE = os.environ.get('AGENT_WORKSPACE')", "line 3"),
+        ("PLACE = os.getenv('AGENT_WORKSPACE', '/tmp')", "line 3"),
+        ("HAS = 'AGENT_WORKSPACE' in os.environ", "line 3"),
+        ("COPY = dict(os.environ)", None),
+        ("COPY = os.environ.copy() | {**os.environ}", None),
+        ("ALL = list(os.environ.items())", None),
+        ("ALL = [os.environ.get('HOME'), *os.environ]; COPY = dict(os.environ)", None),
+        ("COPY = dict(os.environ); PLACE = os.environ['AGENT_WORKSPACE']", "line 3"),
+    ],
+)
+def test_a_shared_class_does_not_read_the_variable_at_its_import(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, where: str | None
+) -> None:
+    monkeypatch.setenv("AGENT_WORKSPACE", "/somewhere")
+    environ = type(os.environ)
+    for isolation in ("shared", "process"):
+        file = tmp_path / f"{isolation}_agent.py"
+        head = HEAD.replace("class Good(BaseAgent):", f"class Good(BaseAgent):\n    isolation = '{isolation}'")
+        file.write_text(f"\nimport os\n{line}\n" + head)
+        if where is None or isolation == "process":
+            load_agent_class(file, "Good")
+        else:
+            with pytest.raises(NotAnAgent, match=rf"shared_agent.py, {where} reads AGENT_WORKSPACE, .* ctx.workspace"):
+                load_agent_class(file, "Good")
+        assert type(os.environ) is environ
+    assert os.environ["AGENT_WORKSPACE"] == "/somewhere"
+
+
+def test_a_shared_class_does_not_read_the_variable_as_it_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AGENT_WORKSPACE", "/somewhere")
+    file = tmp_path / "made.py"
+    made = "    isolation = 'shared'\n    def __init__(self):\n        self.place = os.environ['AGENT_WORKSPACE']\n"
+    file.write_text("import os\n" + HEAD + "class Agent(Good):\n" + made)
+    with pytest.raises(NotAnAgent, match=r"made.py, line \d+ reads AGENT_WORKSPACE, .* isolation = 'process'"):
+        load_agent_class(file, "Agent")
