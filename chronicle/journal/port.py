@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Receipt,
         Reminder,
         Session,
+        SessionSummary,
         Snapshot,
         StepWrite,
         StoredStep,
@@ -88,6 +89,12 @@ class JournalStore(Protocol):
             after: only sessions with a later name.
             limit: the most sessions; a page of a long list costs no more than its sessions.
         """
+        ...
+
+    def summaries(
+        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> Sequence[SessionSummary]:
+        """Return the sessions that `sessions` returns, in its order, each with what a list shows: one query for all."""
         ...
 
     def branch(self, branch_id: BranchId) -> Branch:

@@ -33,6 +33,7 @@ __all__ = [
     "Receipt",
     "Reminder",
     "Session",
+    "SessionSummary",
     "SetReminder",
     "Settlement",
     "Snapshot",
@@ -390,3 +391,20 @@ class Backlog:
     """Messages that were committed and not yet delivered."""
     oldest_outbox_ms: int | None
     """When the oldest of them was committed; ``None`` without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSummary:
+    """A session as a list shows it."""
+
+    session: Session
+    head: Head
+    """Of its main branch."""
+    last_ms: int | None
+    """The time of the head's event; ``None`` without one."""
+    lease: Lease | None
+    """As last acquired, expired or not; ``None`` if released or never acquired."""
+    pending: int
+    """Pending messages."""
+    parked: int
+    """Parked messages."""

@@ -34,14 +34,18 @@ __all__ = [
     "write_event",
 ]
 
+_MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 _CONTROLS_LEFT_OUT: Final = "(control characters were left out; redirect the output to get the bytes as they are)"
 
 
 def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
-    """Write agents as a table: ``agent, status, turn, version, last_activity, pending, parked``."""
+    """Write agents as a table.
+
+    Each is ``agent, status, turn, version, last_activity, pending, parked, isolation, memory``.
+    """
     table(
-        ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED"),
+        ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED", "ISOLATION", "MEMORY"),
         [
             (
                 agent["agent"],
@@ -51,10 +55,16 @@ def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
                 f"{iso(agent['last_activity'])} ({ago(now_ms - agent['last_activity'])})",
                 str(agent["pending"]),
                 str(agent["parked"]),
+                agent["isolation"] or "",
+                _size(agent["memory"]) if agent["memory"] is not None else "",
             )
             for agent in agents
         ],
     )
+
+
+def _size(count: int) -> str:
+    return f"{count / _MIB:.1f} MiB" if count >= _MIB else f"{count / 1024:.0f} KiB"
 
 
 def show_why(why: Mapping[str, Any], now_ms: int) -> None:

@@ -65,6 +65,10 @@ class Agent(Result):
     """The number of its events, inherited ones included."""
     status: str
     """``awake`` or ``asleep``."""
+    isolation: str | None = None
+    """``process`` or ``shared``; ``None`` while it sleeps."""
+    memory: int | None = None
+    """Memory of its process, bytes, in a shared process its share; ``None`` while it sleeps, or if it is not known."""
     pending: int
     """Messages that wait, the one being handled included."""
     parked: int

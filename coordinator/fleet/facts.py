@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, TypedDict
 from coordinator.fleet.model import HostStatus
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wake_retries import RetryFacts
@@ -15,11 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AgentFacts",
+    "AwakeFacts",
     "HostFacts",
     "NodeFacts",
     "NodeState",
     "QueueFacts",
     "agent_facts",
+    "awake_facts",
     "node_facts",
     "unreachable_node",
 ]
@@ -68,6 +72,15 @@ class AgentFacts(TypedDict):
     """How its last host died, until another one has activated it."""
 
 
+class AwakeFacts(TypedDict):
+    """An agent that is awake, as lists show it."""
+
+    isolation: str
+    """``process`` or ``shared``."""
+    memory: int | None
+    """Memory of its process that no other process shares, bytes; in a shared process, divided by its agents."""
+
+
 class NodeState(TypedDict):
     """A node, as its manager sees it."""
 
@@ -113,6 +126,25 @@ def agent_facts(state: FleetState, address: Address) -> AgentFacts:
         "quarantine": _quarantine(state, address),
         "death": state.hosts.death_of(address),
     }
+
+
+def awake_facts(hosts: HostTable, memory: Mapping[str, int], agents: Iterable[Address]) -> dict[str, AwakeFacts]:
+    """Return those of agents that have a host, by address.
+
+    Args:
+        memory: of hosts' processes, bytes, as far as it is known.
+    """
+    found: dict[str, AwakeFacts] = {}
+    for address in agents:
+        placement = hosts.placement(address)
+        if placement is not None:
+            host = hosts[placement.host_id]
+            bytes_used = memory.get(host.host_id)
+            found[str(address)] = {
+                "isolation": host.isolation or "process",
+                "memory": bytes_used // max(host.agents, 1) if bytes_used is not None else None,
+            }
+    return found
 
 
 def node_facts(node: NodeState, hosts: HostTable) -> NodeFacts:

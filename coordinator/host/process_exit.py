@@ -59,6 +59,7 @@ class WatchedProcess:
 
     def __init__(self, pid: int) -> None:
         self._fd = os.pidfd_open(pid)
+        self.pid = pid
 
     def fileno(self) -> int:
         """Return the pidfd, which is readable once the process has ended."""
@@ -208,6 +209,15 @@ def available_bytes() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
+def own_bytes(pid: int) -> int | None:
+    """Return the resident memory of a process that is no file's and not shared, bytes; ``None`` if it has ended."""
+    try:
+        _, resident, shared, *_ = Path(f"/proc/{pid}/statm").read_text(encoding="ascii").split()
+    except (OSError, ValueError):
+        return None
+    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
 
 
 def _oom_kills() -> int:

@@ -49,6 +49,8 @@ __all__ = ["HomeAgents"]
 _ITEMS: Final = 100
 """Items of a page, unless the caller says how many."""
 _UPLOAD_BYTES: Final = 1024 * 1024 * 1024
+_AWAKE_S: Final = 5.0
+"""Timeout for what a list of agents shows of those that are awake, which it does without otherwise."""
 _METRICS_S: Final = 8.0
 """Timeout of metrics: Prometheus gives a scrape ten seconds."""
 
@@ -112,9 +114,11 @@ class HomeAgents:
     ) -> objects.AgentPage:
         """Return a page of a tenant's agents, by address; see `listing.agent_page`."""
         now_ms = self._clock.now_ms()
-        return await self._stores.read(
+        page = await self._stores.read(
             lambda store, _: listing.agent_page(store, tenant, agent_type, limit, cursor, now_ms)
         )
+        await self._add_awake(page["items"], tenant)
+        return page
 
     async def agent(self, address: Address) -> objects.AgentObject:
         """Return one agent.
@@ -123,7 +127,18 @@ class HomeAgents:
             UnknownAgent: there is none.
         """
         now_ms = self._clock.now_ms()
-        return await self._stores.read(lambda store, _: listing.agent_object(store, address, now_ms))
+        agent = await self._stores.read(lambda store, _: listing.agent_object(store, address, now_ms))
+        await self._add_awake([agent], address.tenant)
+        return agent
+
+    async def _add_awake(self, agents: Sequence[objects.AgentObject], tenant: str) -> None:
+        """Add what the service knows of the agents that are awake, if it runs and answers."""
+        awake = [str(Address.parse(agent["agent"], tenant)) for agent in agents if agent["status"] == "awake"]
+        if awake:
+            with suppress(ServiceError, ServiceRefused, TimeoutError):
+                async with asyncio.timeout(_AWAKE_S):
+                    facts = await (await self._link.client()).awake(awake)
+                listing.add_awake(agents, facts, lambda name: str(Address.parse(name, tenant)))
 
     async def delete(self, address: Address, *, detach: bool = False) -> objects.Deleted:
         """Delete a sleeping agent permanently; see `branches.delete`."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Collection
+    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
     from chronicle.workspace.content.content import Content
-    from coordinator.fleet.facts import AgentFacts, NodeFacts
+    from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.telemetry.recorder import Series, Value
     from podium.events import Part
     from podium.turn.busy import BusyPolicy
@@ -81,6 +81,10 @@ class Fleet(Protocol):
 
     async def facts(self, agent: str) -> AgentFacts:
         """Return what the fleet knows of an agent, beside the journal."""
+        ...
+
+    async def awake(self, agents: Sequence[str]) -> Mapping[str, AwakeFacts]:
+        """Return those of agents that have a host, by address."""
         ...
 
     async def nodes(self) -> list[NodeFacts]:

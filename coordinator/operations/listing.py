@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.journal.records import MessageStatus
 from coordinator.operations.cursors import cursor_after, place_after
 from podium.address import Address
 from podium.agent_record import find_session, is_agent
+from podium.errors import UnknownAgent
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Session
+    from chronicle.journal.records import SessionSummary
+    from coordinator.fleet.facts import AwakeFacts
     from coordinator.operations.objects import AgentObject, AgentPage
 
-__all__ = ["agent_object", "agent_of_session", "agent_page"]
+__all__ = ["add_awake", "agent_object", "agent_of_summary", "agent_page"]
 
 
 def agent_page(
@@ -33,17 +36,17 @@ def agent_page(
     of = [tenant, agent_type]
     after = place_after(cursor, "agents", of, "")
     prefix = f"{agent_type}/" if agent_type is not None else ""
-    page: list[Session] = []
+    page: list[SessionSummary] = []
     while len(page) <= limit:
-        found = store.sessions(prefix, tenant, after=after, limit=limit + 1)
-        page += [session for session in found if is_agent(session)]
+        found = store.summaries(prefix, tenant, after=after, limit=limit + 1)
+        page += [summary for summary in found if is_agent(summary.session)]
         if len(found) <= limit:
             break
-        after = found[-1].name
+        after = found[-1].session.name
     more, page = len(page) > limit, page[:limit]
     return {
-        "items": [agent_of_session(store, session, now_ms) for session in page],
-        "next_cursor": cursor_after("agents", of, page[-1].name) if more else None,
+        "items": [agent_of_summary(summary, now_ms) for summary in page],
+        "next_cursor": cursor_after("agents", of, page[-1].session.name) if more else None,
     }
 
 
@@ -53,14 +56,16 @@ def agent_object(store: JournalStore, address: Address, now_ms: int) -> AgentObj
     Raises:
         UnknownAgent: there is none.
     """
-    return agent_of_session(store, find_session(store, address), now_ms)
+    session = find_session(store, address)
+    found = store.summaries(session.name, session.namespace, limit=1)  # the name itself is the first of that prefix
+    if not found or found[0].session != session:  # it was deleted meanwhile
+        raise UnknownAgent(f"no agent {address}")
+    return agent_of_summary(found[0], now_ms)
 
 
-def agent_of_session(store: JournalStore, session: Session, now_ms: int) -> AgentObject:
-    """Return the agent whose session it is."""
-    head = store.head(session.main_branch_id)
-    last = store.find_event(head.event_id) if head.event_id else None
-    lease = store.lease(session.session_id)
+def agent_of_summary(summary: SessionSummary, now_ms: int) -> AgentObject:
+    """Return the agent whose session it is; what its host knows is left out."""
+    session, head, lease = summary.session, summary.head, summary.lease
     address = Address.of(session)
     return {
         "agent": address.name,
@@ -69,8 +74,23 @@ def agent_of_session(store: JournalStore, session: Session, now_ms: int) -> Agen
         "turn": head.turn,
         "version": head.seq,
         "status": "awake" if lease is not None and lease.expires_ms > now_ms else "asleep",
-        "pending": len(store.messages(session.session_id, MessageStatus.PENDING)),
-        "parked": len(store.messages(session.session_id, MessageStatus.PARKED)),
+        "isolation": None,
+        "memory": None,
+        "pending": summary.pending,
+        "parked": summary.parked,
         "created_at": session.created_ms,
-        "updated_at": last.ts if last else session.created_ms,
+        "updated_at": summary.last_ms if summary.last_ms is not None else session.created_ms,
     }
+
+
+def add_awake(agents: Sequence[AgentObject], awake: Mapping[str, AwakeFacts], label: Callable[[str], str]) -> None:
+    """Add what the service knows of agents that are awake.
+
+    Args:
+        awake: by address.
+        label: returns the address of an agent of the list.
+    """
+    for agent in agents:
+        facts = awake.get(label(agent["agent"]))
+        if facts is not None:
+            agent["isolation"], agent["memory"] = facts["isolation"], facts["memory"]

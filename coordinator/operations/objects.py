@@ -75,6 +75,10 @@ class AgentObject(TypedDict):
     version: int
     """The number of its events, inherited ones included."""
     status: Literal["awake", "asleep"]
+    isolation: Literal["process", "shared"] | None
+    """Whether it has a process of its own; null while it sleeps."""
+    memory: int | None
+    """Memory of its process, bytes, in a shared process its share; null while it sleeps, or if that is not known."""
     pending: int
     """Messages that wait, the one being handled included."""
     parked: int

@@ -17,7 +17,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.facts import agent_facts
+from coordinator.fleet.facts import agent_facts, awake_facts
 from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.model import Code
 from coordinator.fleet.quarantine import Quarantine
@@ -28,8 +28,10 @@ from coordinator.ray.reconciler import TICK_S, Reconciler
 from coordinator.registry.known_agents import kept_known_agents
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.ids import MessageId
-    from coordinator.fleet.facts import AgentFacts, NodeFacts
+    from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.fleet.model import Route
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.registry.known_agents import KnownAgents
@@ -283,6 +285,13 @@ class CoordinatorActor:
         if host is not None and host["activated"]:
             host["message_id"], host["left_s"] = await self._pool.doing(address)
         return facts
+
+    async def awake(self, agents: Sequence[Address]) -> dict[str, AwakeFacts]:
+        """Return those of agents that have a host, by address, with the memory that they take."""
+        await self._begin()
+        hosts = self._state.hosts
+        found = {placement.host_id for address in agents if (placement := hosts.placement(address)) is not None}
+        return awake_facts(hosts, await self._pool.memory(found), agents)
 
     async def nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts."""

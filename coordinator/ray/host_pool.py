@@ -22,7 +22,7 @@ from podium.address import Address
 from podium.errors import AgentAsleep
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 
     from chronicle.ids import MessageId
     from coordinator.fleet.background_tasks import BackgroundTasks
@@ -138,6 +138,18 @@ class HostPool:
         except (TimeoutError, ray.exceptions.RayError) as error:
             node = unreachable_node(self._node_manager, str(cause_of(error)) or "its manager does not answer")
         return node_facts(node, self._table)
+
+    async def memory(self, host_ids: Collection[str]) -> dict[str, int]:
+        """Return the memory of hosts' processes, bytes, as far as the node knows it."""
+        if not host_ids:
+            return {}
+        try:
+            async with asyncio.timeout(_ANSWER_S):
+                found: dict[str, int] = await self._node.memory.remote(list(host_ids))
+        except (TimeoutError, ray.exceptions.RayError) as error:
+            _log.warning("memory_not_known", error=str(cause_of(error)))
+            return {}
+        return found
 
     # -- start and end --------------------------------------------------------------------------------------------
 

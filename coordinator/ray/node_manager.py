@@ -33,6 +33,7 @@ from coordinator.host.process_exit import (
     describe_end,
     last_culprit,
     last_words,
+    own_bytes,
 )
 from coordinator.host.process_marks import Mark, end_marked
 from coordinator.host.workspace_paths import WorkspacePaths
@@ -155,6 +156,12 @@ class NodeManagerActor:
             "memory_available": available_bytes(),
             "mounts": await asyncio.to_thread(self._count_mounts),
         }
+
+    async def memory(self, host_ids: Sequence[str]) -> dict[str, int]:
+        """Return the memory of hosts' processes, bytes; hosts that have ended are left out."""
+        watched = [(host_id, self._processes[host_id]) for host_id in host_ids if host_id in self._processes]
+        found = {host_id: own_bytes(process.pid) for host_id, process in watched}
+        return {host_id: size for host_id, size in found.items() if size is not None}
 
     async def start_host(self, host_id: str, code: Code, isolation: Isolation | None = None) -> Loaded:
         """Start a host of a given name and have it import an agent's code. Takes a second or more.

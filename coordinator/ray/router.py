@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from coordinator.client_messages import Admitted
-    from coordinator.fleet.facts import AgentFacts, NodeFacts
+    from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.fleet.model import Code, Route
     from coordinator.home import Home
     from coordinator.registry.known_agents import KnownAgents
@@ -303,6 +303,12 @@ class Router:
         async with self._in_time():
             facts: AgentFacts = await self._coordinator.facts.remote(address)
         return facts
+
+    async def awake(self, agents: Sequence[Address]) -> dict[str, AwakeFacts]:
+        """Return those of agents that have a host, by address."""
+        async with self._in_time():
+            awake: dict[str, AwakeFacts] = await self._coordinator.awake.remote(list(agents))
+        return awake
 
     async def nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts."""

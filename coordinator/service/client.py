@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.workspace.content.content import Content
-    from coordinator.fleet.facts import AgentFacts, NodeFacts
+    from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.registry.registry import Registry
     from coordinator.telemetry.recorder import Series, Value
     from podium.events import Part
@@ -276,6 +276,11 @@ class ServiceClient:
         """Return what the fleet knows of an agent, beside the journal."""
         facts: AgentFacts = (await self._ask({"op": "facts", "agent": agent}))["facts"]
         return facts
+
+    async def awake(self, agents: Sequence[str]) -> dict[str, AwakeFacts]:
+        """Return those of agents that have a host, by address."""
+        awake: dict[str, AwakeFacts] = (await self._ask({"op": "awake", "agents": list(agents)}))["agents"]
+        return awake
 
     async def nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts."""

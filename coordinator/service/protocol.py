@@ -66,6 +66,9 @@ that agents inherit (`coordinator.process_environment`);
     inbox;
 ``facts {"agent"}``
     answers ``{"facts"}``, what the fleet knows of an agent (`coordinator.fleet.facts.AgentFacts`);
+``awake {"agents"}``
+    of a list of addresses, answers ``{"agents"}``: those that have a host, by address, each a
+    `coordinator.fleet.facts.AwakeFacts`;
 ``nodes {}``
     answers ``{"nodes"}``, a list of `coordinator.fleet.facts.NodeFacts`;
 ``ps {}``; ``ping {}``, a liveness probe.

@@ -19,7 +19,16 @@ from podium.turn.busy import BusyPolicy
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SentMessage", "address_in", "content_in", "message_in", "parse_request", "switch_in", "timeout_in"]
+__all__ = [
+    "SentMessage",
+    "address_in",
+    "addresses_in",
+    "content_in",
+    "message_in",
+    "parse_request",
+    "switch_in",
+    "timeout_in",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,19 @@ def address_in(request: Mapping[str, Any]) -> Address:
         InvalidAddress: it is not an address.
     """
     return Address.parse(str(request.get("agent")))
+
+
+def addresses_in(request: Mapping[str, Any]) -> list[Address]:
+    """Return the addresses in a request's ``agents``.
+
+    Raises:
+        InvalidInput: it is not a list.
+        InvalidAddress: it has something else than addresses.
+    """
+    agents = request.get("agents")
+    if not isinstance(agents, list):
+        raise InvalidInput("'agents' must be a list of addresses")
+    return [Address.parse(str(agent)) for agent in agents]
 
 
 def message_in(request: Mapping[str, Any]) -> SentMessage:

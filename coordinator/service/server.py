@@ -207,6 +207,8 @@ class ServiceServer:
                 return {"hosts": await self._router.running()}
             case "nodes":
                 return {"nodes": await self._router.nodes()}
+            case "awake":
+                return {"agents": await self._router.awake(addresses_in(request))}
             case "facts":
                 return {"facts": await self._router.facts(address_in(request))}
             case "position":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -16,7 +17,9 @@ from chronicle.journal.records import (
     BranchChange,
     CatalogueEntry,
     Head,
+    MessageStatus,
     Session,
+    SessionSummary,
     Tombstone,
 )
 
@@ -62,6 +65,21 @@ class Sessions(Tables):
             found = [self._sessions[self._names[names]].record for names in sorted(self._names)]
         named = (session for session in found if session.name.startswith(prefix) and session.name > after)
         return [session for session in named if namespace in (None, session.namespace)][:limit]
+
+    def summaries(
+        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> Sequence[SessionSummary]:
+        """Return the sessions that `sessions` returns, each with what a list shows."""
+        with self._open():
+            return [self._summary(session) for session in self.sessions(prefix, namespace, after=after, limit=limit)]
+
+    def _summary(self, session: Session) -> SessionSummary:
+        table, head = self._sessions[session.session_id], self._branch(session.main_branch_id).record.head
+        events = (event for branch in self._branches.values() for event in branch.events)
+        last_ms = next((event.ts for event in events if event.event_id == head.event_id), None)
+        counts = Counter(message.status for message in table.inbox.values())
+        pending, parked = counts[MessageStatus.PENDING], counts[MessageStatus.PARKED]
+        return SessionSummary(session, head, last_ms, table.lease, pending, parked)
 
     def branch(self, branch_id: BranchId) -> Branch:
         """Return a branch with its current head."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import ChronicleError, Conflict, NotFound
 from chronicle.journal.chain import check_base, empty_head
 from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Session, StepWrite
-from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, writes
+from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, summaries, writes
 from chronicle.journal.sql.audit import SqlAudit, read_catalogue
 from chronicle.journal.sql.rows import (
     BRANCH_COLUMNS,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
         OutboxMessage,
         Receipt,
         Reminder,
+        SessionSummary,
         Snapshot,
         StoredStep,
         Tombstone,
@@ -108,18 +109,17 @@ class SqlJournalStore:
         self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
     ) -> Sequence[Session]:
         """Return the sessions whose name starts with ``prefix``, by name, then namespace."""
-        query = f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND name > ? AND substr(name, 1, ?) = ?"
-        values: list[object] = [max(prefix, after), after, len(prefix), prefix]
-        if namespace is not None:
-            query += " AND namespace = ?"
-            values.append(namespace)
-        query += " ORDER BY name, namespace"
-        if limit is not None:
-            query += " LIMIT ?"
-            values.append(limit)
+        query, values = summaries.named(SESSION_COLUMNS, prefix, namespace, after, limit)
         with self._db.reading() as db:
             rows = db.execute(query, values).fetchall()
         return [session_from(row) for row in rows]
+
+    def summaries(
+        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+    ) -> Sequence[SessionSummary]:
+        """Return the sessions that `sessions` returns, each with what a list shows."""
+        with self._db.reading() as db:
+            return summaries.summaries(db, prefix, namespace, after, limit)
 
     def branch(self, branch_id: BranchId) -> Branch:
         """Return a branch with its current head."""

@@ -11,7 +11,7 @@ import pytest
 from chronicle.errors import BranchVersionConflict, ChronicleError, Conflict, NotFound, StaleEpoch, Unavailable
 from chronicle.ids import BranchId, EventId, MessageId, SessionId
 from chronicle.journal.chain import empty_head
-from chronicle.journal.records import MessageStatus, NewMessage, Snapshot
+from chronicle.journal.records import MessageStatus, NewMessage, Outcome, SessionSummary, Settlement, Snapshot
 from chronicle.journal.verify import Anchor, verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
@@ -67,6 +67,38 @@ class SessionContract(Contract):
                 assert len(page) <= 2
                 pages, after = [*pages, *page], page[-1]
             assert pages == of_prefix
+
+    def test_summaries_have_what_lists_show(self, store: JournalStore) -> None:
+        writer, other, theirs = Writer.on(store, "a/1"), Writer.on(store, "a/2"), Writer.on(store, "a/1", "acme")
+        empty = Writer.on(store, "b/1")
+        writer.turns(2)
+        lease = store.acquire_lease(other.session.session_id, "host", NOW_MS, 1000)
+        other.epoch = lease.epoch
+        other.turns(1)
+        released = store.acquire_lease(theirs.session.session_id, "host", NOW_MS, 1000)
+        store.release_lease(theirs.session.session_id, released.epoch)
+        settled = [writer.admit() for _ in range(4)]
+        outcomes = (Outcome.PARKED, Outcome.CONSUMED, Outcome.CANCELLED, Outcome.FAILED)
+        writer.write(settled=tuple(map(Settlement, settled, outcomes)))
+        for _ in range(2):
+            writer.admit()
+        theirs.admit()
+        fork = store.fork_session(writer.head.branch_id, 2, "c/1", IDS.session(NOW_MS), IDS.branch(NOW_MS), NOW_MS)
+        seen = self.other_handle(store)
+        expected = [
+            SessionSummary(writer.session, writer.head, NOW_MS + 3, None, 3, 1),
+            SessionSummary(theirs.session, theirs.head, None, None, 1, 0),
+            SessionSummary(other.session, other.head, NOW_MS + 1, lease, 0, 0),
+            SessionSummary(empty.session, empty.head, None, None, 0, 0),
+            SessionSummary(fork, store.head(fork.main_branch_id), NOW_MS + 1, None, 0, 0),
+        ]
+        by_name = sorted(expected, key=lambda each: (each.session.name, each.session.namespace))
+        assert list(seen.summaries()) == by_name
+        assert list(seen.summaries("a/")) == [each for each in by_name if each.session.name.startswith("a/")]
+        assert list(seen.summaries("a/", "acme")) == [expected[1]]
+        assert list(seen.summaries(after="a/1", limit=2)) == [expected[2], expected[3]]
+        assert list(seen.summaries("a/", "default", limit=1)) == [expected[0]]
+        assert not seen.summaries("z")
 
     def test_what_is_not_there(self, store: JournalStore) -> None:
         for ask in (

@@ -59,6 +59,8 @@ def ps(gateway: Gateway, *, json: bool) -> None:
                 "last_activity": agent.updated_at,
                 "pending": agent.pending,
                 "parked": agent.parked,
+                "isolation": agent.isolation,
+                "memory": agent.memory,
             }
             async for agent in podium.agents()
         ]

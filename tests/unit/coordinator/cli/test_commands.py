@@ -70,6 +70,8 @@ def test_ps(made: HomeMaker, podium: Podium) -> None:
                 "last_activity": made.clock.now_ms(),
                 "pending": 0,
                 "parked": 1,
+                "isolation": None,
+                "memory": None,
             },
             {
                 "agent": "counter/b",
@@ -79,6 +81,8 @@ def test_ps(made: HomeMaker, podium: Podium) -> None:
                 "last_activity": made.clock.now_ms(),
                 "pending": 0,
                 "parked": 0,
+                "isolation": None,
+                "memory": None,
             },
             {
                 "agent": "counter/c",
@@ -88,11 +92,14 @@ def test_ps(made: HomeMaker, podium: Podium) -> None:
                 "last_activity": made.clock.now_ms(),
                 "pending": 1,
                 "parked": 0,
+                "isolation": None,
+                "memory": None,
             },
         ],
     }
     lines = podium("ps").splitlines()
-    assert lines[0].split() == ["AGENT", "STATUS", "TURN", "VERSION", "LAST", "ACTIVITY", "PENDING", "PARKED"]
+    headings = "AGENT STATUS TURN VERSION LAST ACTIVITY PENDING PARKED ISOLATION MEMORY"
+    assert lines[0].split() == headings.split()
     assert lines[1].startswith("counter/a  asleep")
     assert "no service is running" in podium.err
 
@@ -101,6 +108,19 @@ def test_an_agent_is_awake_while_its_lease_is_in_force(made: HomeMaker, podium: 
     session = made.store.session("counter/b")
     made.store.acquire_lease(session.session_id, "host_2", SystemClock().now_ms(), ttl_ms=600_000)
     assert [agent["status"] for agent in podium.json("ps")["agents"]] == ["asleep", "awake"]
+
+
+def test_ps_shows_the_processes_of_those_that_are_awake(capsys: pytest.CaptureFixture[str]) -> None:
+    row = {"agent": "counter/a", "status": "awake", "turn": 3, "version": 11, "last_activity": 0, "pending": 0, "parked": 1}
+    rows = [
+        {**row, "isolation": "shared", "memory": 81_920},
+        {**row, "isolation": "process", "memory": 66_060_288},
+        {**row, "status": "asleep", "isolation": None, "memory": None},
+    ]
+    show_agents(rows, 0)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[-3:] for line in lines[1:3]] == [["shared", "80", "KiB"], ["process", "63.0", "MiB"]]
+    assert lines[3].split()[-1] == "1"
 
 
 def test_ps_of_an_empty_home(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,14 +41,14 @@ from podium.turn.upload import FileChanged, change_file
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Iterator, Sequence
     from pathlib import Path
 
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.content.content import Content
     from coordinator.access.key_store import KeyStore
-    from coordinator.fleet.facts import AgentFacts, NodeFacts
+    from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.telemetry.recorder import Series, Value
     from podium.events import Part
     from podium.turn.stream import Frame
@@ -177,6 +177,11 @@ class HarnessFleet:
             "quarantine": None,
             "death": None,
         }
+
+    async def awake(self, agents: Sequence[str]) -> dict[str, AwakeFacts]:
+        if self.silence is not None:
+            raise self.silence
+        return {agent: {"isolation": "process", "memory": 1024} for agent in agents if agent in self._harnesses}
 
     async def nodes(self) -> list[NodeFacts]:
         node = unreachable_node("local", "its manager does not answer")

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.clock import ManualClock
-from coordinator.host.process_exit import OomKills, WatchedProcess, describe_end, last_words, leave_last_words
+from coordinator.host.process_exit import (
+    OomKills,
+    WatchedProcess,
+    describe_end,
+    last_words,
+    leave_last_words,
+    own_bytes,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -141,3 +148,17 @@ def test_os_exit_says_who_called_it(tmp_path: Path) -> None:
     assert "in careless" in ended.stderr
     assert ended.stderr.count("was called") == 1, "a forked child ends with it in order"
     assert last_words(words) == "exit status 3, os._exit was called"
+
+
+def test_the_memory_of_a_process_is_what_it_has_for_itself() -> None:
+    script = "import sys; kept = b'x' * (64 << 20); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        found = own_bytes(process.pid)
+        assert found is not None
+        assert 64 << 20 < found < 128 << 20
+        process.communicate("")
+    assert own_bytes(process.pid) is None

@@ -39,11 +39,24 @@ async def test_agents_are_listed_by_address_a_page_at_a_time(home: ServedHome) -
         "turn": 1,
         "pending": 0,
         "parked": 0,
+        "isolation": "process",
+        "memory": 1024,
     }
+    assert (first["items"][1]["isolation"], first["items"][1]["memory"]) == (None, None)
     rest = await home.get("/agents", limit=2, cursor=first["next_cursor"])
     assert [item["agent"] for item in rest["items"]] == ["notes/carol"]
     assert rest["next_cursor"] is None
     assert (await home.get("/agents", type="other")) == {"items": [], "next_cursor": None}
+
+
+@pytest.mark.parametrize("silence", [ServiceError("no service"), ServiceRefused("InvalidInput", "an older one")])
+async def test_agents_are_listed_without_a_service(home: ServedHome, silence: Exception) -> None:
+    await home.send("notes/a", "hi")
+    home.fleet.silence = silence
+    (agent,) = (await home.get("/agents"))["items"]
+    assert (agent["status"], agent["turn"], agent["isolation"], agent["memory"]) == ("awake", 1, None, None)
+    assert await home.get("/agents/notes/a") == agent
+    assert (await home.error("GET", "/v1/agents/notes/nobody", 404))["type"]
 
 
 async def test_a_cursor_serves_its_own_list_only(home: ServedHome) -> None:
