@@ -36,7 +36,7 @@ async def at_once(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
 
 
 def in_threads(threads: Executor) -> BlockingRunner:
-    """Return a `BlockingRunner` with threads of its own: those of ``asyncio.to_thread`` are agents', who may block them.
+    """Return a `BlockingRunner` with threads of its own: agents may block those of ``asyncio.to_thread``.
 
     A call has a copy of the caller's context.
     """

@@ -87,7 +87,7 @@ class _NotingEnviron(type(os.environ)):  # type: ignore[misc]  # likewise
 
 
 class WorkspaceReads:
-    """Notes, as a context manager, where code reads the variable: ``os.environ[...]``, ``os.environ.get``, ``os.getenv``.
+    """Notes, as a context manager, where code reads the variable.
 
     A copy of the whole environment, as for a program that is started, is no read.
     """

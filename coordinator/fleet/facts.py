@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wake_retries import RetryFacts
     from podium.address import Address
+    from podium.agent.base import Isolation
 
 __all__ = [
     "AgentFacts",
@@ -75,8 +76,7 @@ class AgentFacts(TypedDict):
 class AwakeFacts(TypedDict):
     """An agent that is awake, as lists show it."""
 
-    isolation: str
-    """``process`` or ``shared``."""
+    isolation: Isolation
     memory: int | None
     """Memory of its process that no other process shares, bytes; in a shared process, divided by its agents."""
 

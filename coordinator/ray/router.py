@@ -36,7 +36,7 @@ from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 
     from chronicle.ids import MessageId
     from coordinator.client_messages import Admitted

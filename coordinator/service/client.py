@@ -20,7 +20,7 @@ from podium.turn.busy import BusyPolicy
 from podium.turn.stream import Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Collection
+    from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 
     from chronicle.canonical import JsonObject
     from chronicle.workspace.content.content import Content

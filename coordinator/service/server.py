@@ -25,7 +25,15 @@ from coordinator.service.agent_types import AgentTypes
 from coordinator.service.deliveries import Deliveries
 from coordinator.service.metrics import ServiceMetrics
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
-from coordinator.service.requests import address_in, content_in, message_in, parse_request, switch_in, timeout_in
+from coordinator.service.requests import (
+    address_in,
+    addresses_in,
+    content_in,
+    message_in,
+    parse_request,
+    switch_in,
+    timeout_in,
+)
 from coordinator.service.service_tracing import ServiceTracing
 from coordinator.telemetry.snapshots import to_wire
 from podium.agent_record import find_session

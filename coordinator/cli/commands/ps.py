@@ -54,8 +54,8 @@ def ps(
 ) -> None:
     """List the agents of a home.
 
-    For each: awake or asleep, its turn and version, its last activity, and how many messages wait or are parked. For those
-    that are awake, also the isolation and memory of their processes.
+    For each: awake or asleep, its turn and version, its last activity, and how many messages wait or are parked. For
+    those that are awake also the isolation and memory of their processes.
     """
     if url:
         from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home

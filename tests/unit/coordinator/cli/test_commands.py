@@ -20,6 +20,7 @@ from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees.nodes.node import encode_node
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
+from coordinator.cli.views import show_agents
 from podium import events
 from podium.agent import AgentContext, BaseAgent
 from podium.testing import AgentHarness
@@ -111,7 +112,15 @@ def test_an_agent_is_awake_while_its_lease_is_in_force(made: HomeMaker, podium: 
 
 
 def test_ps_shows_the_processes_of_those_that_are_awake(capsys: pytest.CaptureFixture[str]) -> None:
-    row = {"agent": "counter/a", "status": "awake", "turn": 3, "version": 11, "last_activity": 0, "pending": 0, "parked": 1}
+    row = {
+        "agent": "counter/a",
+        "status": "awake",
+        "turn": 3,
+        "version": 11,
+        "last_activity": 0,
+        "pending": 0,
+        "parked": 1,
+    }
     rows = [
         {**row, "isolation": "shared", "memory": 81_920},
         {**row, "isolation": "process", "memory": 66_060_288},

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
 from chronicle.errors import Unavailable
 from chronicle.journal.committer import DirectCommitter
+from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
 from coordinator.host import agent_host
@@ -180,3 +183,17 @@ async def test_an_activation_that_is_given_up_ends_when_it_has_started(shared: S
     assert not shared.host._watch._leases, "its lease is renewed no more"
     await shared.activate()
     assert shared.host.runs(ALICE)
+
+
+async def test_agents_that_block_their_threads_do_not_keep_others_from_asking(shared: Shared) -> None:
+    """``asyncio.to_thread`` is the agents': their calls may block all of its threads."""
+    loop, may_go_on = asyncio.get_running_loop(), threading.Event()
+    loop.set_default_executor(ThreadPoolExecutor(1))
+    blocked = loop.run_in_executor(None, may_go_on.wait, 60)
+    store, ids = shared.host._store, shared.host._ids
+    asking = asyncio.create_task(shared.host._asker.ask(ALICE, NewMessage(ids.message(0), b"{}", 0, "key")))
+    await until(lambda: [store.pending(session.session_id) for session in store.sessions(ALICE.name)] not in ([], [[]]))
+    assert not blocked.done()
+    asking.cancel()
+    may_go_on.set()
+    assert await blocked

@@ -11,6 +11,7 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
+from chronicle.errors import ChronicleError
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir.workspace import open_dir_workspace
@@ -90,7 +91,7 @@ class Host:
         self._store = store
         self._around = ManyAgents(parts, BaseAgent, "hello")
         self.run: BlockingRunner = self._around.enter(ALICE, {}, unclean=False).run_blocking
-        self.first, self.other = put_first_tree(blobs, 1), put_first_tree(blobs, 2)
+        self.first = put_first_tree(blobs, 1)
         self.workspace = Noting(self.first, tmp_path, blobs)
 
     def close(self) -> None:
@@ -132,27 +133,26 @@ async def test_what_does_not_open_an_unopened_workspace_runs_on_the_loop(host: H
 @pytest.mark.parametrize("call", ["move_to", "history", "at"])
 async def test_what_opens_it_runs_in_a_thread(host: Host, call: str) -> None:
     workspace, run = host.workspace, host.run
-    if call == "move_to":
-        await run(workspace.move_to, host.other)
-    elif call == "history":
-        await run(workspace.history, "a")
-    else:
-        with pytest.raises(Exception, match="a"):
-            await run(workspace.at, "a", 1)
+    with pytest.raises(ChronicleError):  # there is no such tree or file
+        match call:
+            case "move_to":
+                await run(workspace.move_to, TreeRef(host.first.oplog_id, host.first.tree_id))
+            case "history":
+                await run(workspace.history, "a")
+            case _:
+                await run(workspace.at, "a", 1)
     assert workspace.is_open
     assert workspace.threads["open"].name.startswith("workspace")
 
 
 async def test_calls_of_an_opened_one_run_in_threads(host: Host) -> None:
-    await host.run(host.workspace.history, "a")
+    await host.run(lambda: host.workspace.root)
     await use_without_files(host)
     for call in INSTANT:
         assert host.workspace.threads[call].name.startswith("workspace"), call
 
 
-async def test_its_end_waits_in_a_thread_while_another_opens_it(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_its_end_waits_in_a_thread_while_another_opens_it(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
     opening, may_open = threading.Event(), threading.Event()
     open_it = host.workspace._open_it
 
@@ -162,7 +162,7 @@ async def test_its_end_waits_in_a_thread_while_another_opens_it(
         return open_it(base, turn)
 
     monkeypatch.setattr(host.workspace, "_open_it", slowly)
-    using = asyncio.create_task(asyncio.to_thread(host.workspace.history, "a"))
+    using = asyncio.create_task(asyncio.to_thread(lambda: host.workspace.root))
     assert await asyncio.to_thread(opening.wait, 60)
     closing = asyncio.create_task(host.run(host.workspace.close))
     may_open.set()

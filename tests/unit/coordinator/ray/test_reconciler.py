@@ -214,7 +214,7 @@ async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempt
     fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, fleet.loaded, "shared"))
     fleet.state.hosts.assign("host_1", ALICE)
     request = fleet.state.requests.add(ALICE, fleet.code)
-    wanted_meanwhile = []
+    wanted_meanwhile: list[Any] = []
 
     async def withdraw(host_id: str, address: Address, *, died: bool) -> None:
         assert (address, died) == (ALICE, True)
