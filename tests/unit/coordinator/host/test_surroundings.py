@@ -28,7 +28,7 @@ from podium.blocking import at_once
 from podium.messages.asking import StoreAsker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
 
     from chronicle.workspace.port import Workspace
@@ -130,19 +130,19 @@ async def test_what_does_not_open_an_unopened_workspace_runs_on_the_loop(host: H
     assert not host.workspace.is_open
 
 
-@pytest.mark.parametrize("call", ["move_to", "history", "at"])
+CALLS: Final[dict[str, Callable[[Host], Awaitable[object]]]] = {
+    "move_to": lambda host: host.run(host.workspace.move_to, TreeRef(host.first.oplog_id, host.first.tree_id)),
+    "history": lambda host: host.run(host.workspace.history, "a"),
+    "at": lambda host: host.run(host.workspace.at, "a", 1),
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
 async def test_what_opens_it_runs_in_a_thread(host: Host, call: str) -> None:
-    workspace, run = host.workspace, host.run
     with pytest.raises(ChronicleError):  # there is no such tree or file
-        match call:
-            case "move_to":
-                await run(workspace.move_to, TreeRef(host.first.oplog_id, host.first.tree_id))
-            case "history":
-                await run(workspace.history, "a")
-            case _:
-                await run(workspace.at, "a", 1)
-    assert workspace.is_open
-    assert workspace.threads["open"].name.startswith("workspace")
+        await CALLS[call](host)
+    assert host.workspace.is_open
+    assert host.workspace.threads["open"].name.startswith("workspace")
 
 
 async def test_calls_of_an_opened_one_run_in_threads(host: Host) -> None:
