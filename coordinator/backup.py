@@ -123,4 +123,8 @@ def _verify(copy: Home, size_bytes: int, on_progress: Callable[[str], None]) -> 
             if check.problem is not None:
                 raise Corrupt(f"the backup {copy.path} is damaged, as the home may be: {check.name}: {check.problem}")
             events, blob_count = events + check.events, blob_count + check.blobs
+        if (objects := verifier.check_objects()) is not None:
+            if objects.problem is not None:
+                raise Corrupt(f"the backup {copy.path} is damaged, as the home may be: {objects.problem}")
+            blob_count += objects.blobs
     return Backup(len(sessions), events, blob_count, size_bytes)

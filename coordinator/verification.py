@@ -1,16 +1,18 @@
 """Verification of stored agents, from their events down to the last byte of their files.
 
 For each session it checks the journal (:mod:`chronicle.journal.verify`), every blob reachable from the trees, histories
-and artifacts of its turns, failed attempts included, and that snapshots give the same state as the events.
+and artifacts of its turns, failed attempts included, and that snapshots give the same state as the events. The objects
+beside the events, such as artifacts of clients, are checked down to their blobs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.canonical import encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+from chronicle.journal.objects import object_body
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
 from chronicle.workspace.check.verify import TreeChecker
@@ -26,7 +28,10 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Session
 
-__all__ = ["SessionCheck", "Verifier"]
+__all__ = ["OBJECTS", "SessionCheck", "Verifier"]
+
+OBJECTS: Final = "objects"
+"""The name of the check of the objects beside the events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,26 @@ class Verifier:
             return SessionCheck(label(session), report.events, blobs, None)
         self._trees = TreeChecker(self._blobs)
         return SessionCheck(label(session), report.events, blobs, str(cause), cause)
+
+    def check_objects(self) -> SessionCheck | None:
+        """Check the objects of all sessions and tenants; return ``None`` if there are none. Damage is not raised.
+
+        Raises:
+            Unavailable: a store could not be read.
+        """
+        there, read, problem, cause = False, 0, None, None
+        for each in self._store.all_objects():
+            there = True
+            try:
+                object_body(each, self._blobs)
+                read += each.body_ref is not None
+                if each.content is not None:
+                    self._blobs.get(each.content)
+                    read += 1
+            except (Corrupt, NotFound) as error:
+                problem, cause = f"{each.kind} {each.object_id} of {each.namespace}: {error}", error
+                break
+        return SessionCheck(OBJECTS, 0, read, problem, cause) if there else None
 
     def _check_branch(self, session: Session, branch_id: BranchId) -> None:
         replay = retry_if_folded(self._store, branch_id, lambda: self._replayed(branch_id))

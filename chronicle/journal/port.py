@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from chronicle.journal.object_port import ObjectRecords
 from chronicle.journal.records import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
@@ -52,8 +53,8 @@ if TYPE_CHECKING:
 __all__ = ["JournalStore"]
 
 
-class JournalStore(Protocol):
-    """Durable sessions, branches of events, inboxes, outboxes, steps, reminders, leases and snapshots."""
+class JournalStore(ObjectRecords, Protocol):
+    """Durable sessions, branches of events, inboxes, outboxes, steps, reminders, leases, snapshots and objects."""
 
     # -- sessions and branches ------------------------------------------------------------------------------------
 
@@ -187,7 +188,7 @@ class JournalStore(Protocol):
         ...
 
     def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
-        """Delete a session: its branches, events, snapshots, inbox, steps and reminders.
+        """Delete a session: its branches, events, snapshots, inbox, steps, reminders and objects.
 
         Their bytes are removed from the store. Messages that it sent stay in the outbox. Its name is free afterwards.
 

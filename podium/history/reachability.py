@@ -28,9 +28,9 @@ __all__ = ["digest_of_roots", "reachable_blobs"]
 def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[TreeRef]) -> set[BlobId]:
     """Return the ids of all reachable blobs.
 
-    They are payloads out of line, the contents of artifacts, and the blobs of the trees of all turns of all branches,
-    including the trees of failed attempts and the whole history of every path; and the trees and results of the steps
-    of messages that are not settled.
+    They are payloads out of line, the contents of artifacts, the blobs of objects beside the events, and the blobs of
+    the trees of all turns of all branches, including the trees of failed attempts and the whole history of every path;
+    and the trees and results of the steps of messages that are not settled.
 
     Args:
         layers: the base trees of the layers of all nodes.
@@ -47,6 +47,10 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
         reach.add(tree)
         for part in parts:
             reach.add_blob(part)
+    for each in store.all_objects():
+        for blob in (each.body_ref, each.content):
+            if blob is not None:
+                reach.add_blob(blob)
     for event in _events(store):
         _add(reach, event, blobs)
     return reach.ids()
@@ -68,6 +72,8 @@ def digest_of_roots(store: JournalStore, layers: Iterable[TreeRef]) -> str:
         digest.update(ref.encode())
     for body in _steps(store):
         digest.update(b"step " + blake3(body).digest())
+    for each in store.all_objects():
+        digest.update(f"object {each.body_ref} {each.content}\n".encode())
     for event in _events(store):
         digest.update(f"{event.hash} {event.erased}\n".encode())
     return digest.hexdigest()

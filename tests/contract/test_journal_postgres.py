@@ -19,6 +19,7 @@ from chronicle.journal.records import OutboxMessage, SetReminder, StoredStep
 from chronicle.journal.sql import commits
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import JournalStoreContract, Writer
+from chronicle.testing.journal_contract.objects import new_artifact
 from chronicle.testing.journal_contract.writer import IDS
 from tests.contract.postgres_server import find_binaries, running_server
 
@@ -113,7 +114,11 @@ def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -
         PostgresJournalStore(server, schema=schema)
 
 
-TO_FORMAT_2 = """
+TO_FORMAT_3 = """
+DROP TABLE object;
+UPDATE format SET version = 3;
+"""
+TO_FORMAT_2 = f"""{TO_FORMAT_3}
 DROP TABLE step, reminder;
 DROP INDEX inbox_parked;
 ALTER TABLE inbox DROP COLUMN headers;
@@ -168,6 +173,20 @@ def test_a_journal_without_steps_is_migrated_when_it_is_opened(
         again.put_step(writer.session.session_id, StoredStep(message_id, 1, "step", b"{}"), None)
         replace(writer, store=again).write(reminders=(SetReminder("daily", 1, b"{}"),))
         assert len(again.steps(message_id)) == len(again.reminders(writer.session.session_id)) == 1
+
+
+def test_a_journal_without_objects_is_migrated_when_it_is_opened(
+    store: PostgresJournalStore, server: str, schema: str
+) -> None:
+    writer = Writer.on(store)
+    events = writer.turns(2)
+    store.close()
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f'SET search_path TO "{schema}"')
+        db.execute(TO_FORMAT_3)
+    with closing(PostgresJournalStore(server, schema=schema)) as again:
+        assert list(again.events(writer.head.branch_id)) == events
+        assert again.put_object(new_artifact()) == next(again.all_objects())
 
 
 def test_a_migration_that_fails_changes_nothing(

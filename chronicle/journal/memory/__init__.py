@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from chronicle.journal.memory.events import Events
 from chronicle.journal.memory.leases import Leases
+from chronicle.journal.memory.objects import Objects
 from chronicle.journal.memory.reminders import Reminders
 from chronicle.journal.memory.sessions import Sessions
 from chronicle.journal.memory.snapshots import Snapshots
@@ -14,7 +15,7 @@ from chronicle.journal.memory.snapshots import Snapshots
 __all__ = ["MemoryJournalStore"]
 
 
-class MemoryJournalStore(Sessions, Events, Reminders, Leases, Snapshots):
+class MemoryJournalStore(Sessions, Events, Reminders, Leases, Snapshots, Objects):
     """A :class:`~chronicle.journal.port.JournalStore` with the lifetime of the object."""
 
     def close(self) -> None:

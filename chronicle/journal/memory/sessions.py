@@ -197,6 +197,7 @@ class Sessions(Tables):
                 del self._branches[branch.record.branch_id]
             for message in session.inbox.values():
                 del self._messages[message.message_id]
+            self._objects = {name: each for name, each in self._objects.items() if each.session_id != session_id}
             del self._sessions[session_id]
             name, namespace = session.record.name, session.record.namespace
             del self._names[name, namespace]

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
+    from chronicle.journal.objects import StoredObject
     from chronicle.journal.records import Event, OutboxMessage
 
 __all__ = ["BranchTable", "SessionTable", "Tables"]
@@ -84,6 +85,8 @@ class Tables:
         self._messages: dict[MessageId, tuple[SessionId, int]] = {}
         self._outbox: dict[MessageId, OutboxMessage] = {}
         self._tombstones: list[Tombstone] = []
+        self._objects: dict[tuple[str, str, str], StoredObject] = {}
+        """By namespace, kind and id."""
 
     @contextmanager
     def _open(self) -> Iterator[None]:

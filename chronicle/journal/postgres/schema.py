@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["VERSION", "prepare"]
 
-VERSION: Final = 3
+VERSION: Final = 4
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
 
@@ -40,6 +40,27 @@ CREATE TABLE reminder (
 );
 CREATE INDEX reminder_by_due ON reminder (due_ms);
 CREATE INDEX inbox_parked ON inbox (session) WHERE status = 3;
+"""
+_NEW_IN_4: Final = """
+CREATE TABLE object (
+    id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    namespace      TEXT COLLATE "C" NOT NULL,
+    kind           TEXT COLLATE "C" NOT NULL,
+    object_id      TEXT COLLATE "C" NOT NULL,
+    session_id     TEXT COLLATE "C",
+    created_ms     BIGINT NOT NULL,
+    expires_ms     BIGINT,
+    repetition_key TEXT COLLATE "C",
+    request_sha256 BYTEA,
+    content        TEXT,
+    size_bytes     BIGINT NOT NULL,
+    body_ref       TEXT,
+    body_sha256    BYTEA NOT NULL,
+    body           BYTEA,
+    UNIQUE (namespace, kind, object_id)
+);
+CREATE UNIQUE INDEX object_by_key ON object (namespace, repetition_key) WHERE repetition_key IS NOT NULL;
+CREATE INDEX object_of_session ON object (session_id) WHERE session_id IS NOT NULL;
 """
 _TABLES: Final = f"""
 CREATE TABLE format (version INTEGER NOT NULL);
@@ -142,7 +163,7 @@ CREATE TABLE tombstone (
     catalogue_hash BYTEA NOT NULL,
     namespace      TEXT COLLATE "C" NOT NULL DEFAULT 'default'
 );
-{_NEW_IN_3}"""
+{_NEW_IN_3}{_NEW_IN_4}"""
 
 _MIGRATIONS: Final[Mapping[int, str]] = {
     1: """
@@ -155,6 +176,7 @@ ALTER TABLE tombstone ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'de
 ALTER TABLE inbox ADD COLUMN headers BYTEA;
 ALTER TABLE outbox ADD COLUMN headers BYTEA;
 {_NEW_IN_3}""",
+    3: _NEW_IN_4,
 }
 """By older version: the statements that migrate to the next one. Each adds tables, and columns with constant defaults,
 which rewrites no rows. Processes of the older version that are connected go on with the defaults, but cannot open anew.

@@ -287,6 +287,7 @@ def delete_session(db: Connection, session_id: SessionId, now_ms: int) -> Tombst
         db.execute(f"DELETE FROM {table} WHERE id BETWEEN ? AND ?", (row_id(key, 0), row_id(key, MAX_NUMBER)))
     db.execute("DELETE FROM step WHERE message BETWEEN ? AND ?", (row_id(key, 0), row_id(key, MAX_NUMBER)))
     db.execute("DELETE FROM reminder WHERE session = ?", (key,))
+    db.execute("DELETE FROM object WHERE session_id = ?", (session_id,))
     db.execute("DELETE FROM session WHERE key = ?", (key,))
     db.execute(
         f"INSERT INTO tombstone ({TOMBSTONE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?)",

@@ -15,6 +15,7 @@ from chronicle.journal.chain import check_base, empty_head
 from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Session, StepWrite
 from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, summaries, writes
 from chronicle.journal.sql.audit import SqlAudit, read_catalogue
+from chronicle.journal.sql.objects import SqlObjects
 from chronicle.journal.sql.rows import (
     BRANCH_COLUMNS,
     OUTBOX_COLUMNS,
@@ -62,7 +63,7 @@ _BATCH: Final = 256
 """Events per query. Between two pages no read transaction is open, so a slow consumer does not block checkpoints."""
 
 
-class SqlJournalStore:
+class SqlJournalStore(SqlObjects):
     """A :class:`~chronicle.journal.port.JournalStore` over a SQL database; the port documents the methods.
 
     Args:
@@ -70,7 +71,7 @@ class SqlJournalStore:
     """
 
     def __init__(self, database: Database) -> None:
-        self._db = database
+        super().__init__(database)
         self._keys: dict[BranchId, tuple[int, int, SessionId]] = {}
         """By branch id: the branch's key, and its session's key and id."""
 

@@ -1,8 +1,8 @@
 """Journals of older formats: their tables, migrating them, and reading them as they are.
 
 Format 1 had no namespaces of session names: all names belong to the default one. Format 2 had neither headers of
-messages, nor steps, nor reminders. A journal that is opened for reading only stays as it is: temporary views, which
-hide the tables of the same names, add what it lacks.
+messages, nor steps, nor reminders. Format 3 had no objects. A journal that is opened for reading only stays as it is:
+temporary views, which hide the tables of the same names, add what it lacks.
 """
 
 from __future__ import annotations
@@ -81,10 +81,14 @@ CREATE TABLE outbox (
 );
 """,
     },
+    3: {},
 }
 """By version: the declarations of the tables that the next version declares in another way, by name."""
 
-ADDED: Final[Mapping[int, tuple[str, ...]]] = {2: ("inbox_parked", "step", "reminder", "reminder_by_due")}
+ADDED: Final[Mapping[int, tuple[str, ...]]] = {
+    2: ("inbox_parked", "step", "reminder", "reminder_by_due"),
+    3: ("object", "object_by_key", "object_of_session"),
+}
 """By version: the tables and indexes that it lacks and the next version has, in the order of creation."""
 
 _VIEWS: Final[Mapping[int, Mapping[str, str]]] = {
@@ -98,6 +102,13 @@ _VIEWS: Final[Mapping[int, Mapping[str, str]]] = {
         "outbox": "SELECT *, NULL AS headers FROM main.outbox",
         "step": "SELECT 0 AS message, 1 AS number, '' AS key, x'' AS body WHERE 0",
         "reminder": "SELECT 1 AS id, 0 AS session, '' AS name, 0 AS due_ms, x'' AS body WHERE 0",
+    },
+    3: {
+        "object": (
+            "SELECT 0 AS id, '' AS namespace, '' AS kind, '' AS object_id, NULL AS session_id, 0 AS created_ms, "
+            "NULL AS expires_ms, NULL AS repetition_key, NULL AS request_sha256, NULL AS content, 0 AS size_bytes, "
+            "NULL AS body_ref, x'' AS body_sha256, NULL AS body WHERE 0"
+        ),
     },
 }
 """By version: what stands for the tables of the newest format."""

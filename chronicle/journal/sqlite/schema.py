@@ -27,7 +27,7 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "make_tables", "prepare", 
 
 APPLICATION_ID: Final = 0x4348_4A4C
 """``CHJL`` in the file's header: distinguishes a journal from other SQLite databases."""
-VERSION: Final = 3
+VERSION: Final = 4
 
 _NAME: Final = re.compile(r"CREATE (?:TABLE|VIEW|INDEX|UNIQUE INDEX) (\w+)")
 _TABLES: Final = """
@@ -147,6 +147,25 @@ CREATE TABLE tombstone (
     catalogue_hash BLOB NOT NULL,
     namespace      TEXT NOT NULL DEFAULT 'default'
 );
+CREATE TABLE object (
+    id             INTEGER PRIMARY KEY,
+    namespace      TEXT NOT NULL,
+    kind           TEXT NOT NULL,
+    object_id      TEXT NOT NULL,
+    session_id     TEXT,                               -- it is deleted with this session
+    created_ms     INTEGER NOT NULL,
+    expires_ms     INTEGER,
+    repetition_key TEXT,
+    request_sha256 BLOB,                               -- only with a key, to know a repeat
+    content        TEXT,                               -- a blob
+    size_bytes     INTEGER NOT NULL,                   -- of its blobs
+    body_ref       TEXT,                               -- a blob, if the body is not here
+    body_sha256    BLOB NOT NULL,
+    body           BLOB,
+    UNIQUE (namespace, kind, object_id)
+);
+CREATE UNIQUE INDEX object_by_key ON object (namespace, repetition_key) WHERE repetition_key IS NOT NULL;
+CREATE INDEX object_of_session ON object (session_id) WHERE session_id IS NOT NULL;
 CREATE VIEW events AS                                  -- for people with a SQLite shell
     SELECT branch.branch_id, event.id & 4294967295 AS seq, event.event_id, event.type, event.turn, event.ts,
            event.correlation_id, iif(event.causation_id = '', event.correlation_id, event.causation_id) AS causation_id,

@@ -51,6 +51,8 @@ _WRITES: Final = (
     "renew_leases",
     "release_leases",
     "put_snapshot",
+    "put_object",
+    "delete_object",
 )
 """Methods with one transaction each, so that a failure on a full disk can be retried."""
 

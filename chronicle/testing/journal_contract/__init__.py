@@ -20,6 +20,7 @@ from chronicle.testing.journal_contract.forks import ForkContract
 from chronicle.testing.journal_contract.inbox import InboxContract
 from chronicle.testing.journal_contract.leases import LeaseContract
 from chronicle.testing.journal_contract.namespaces import NamespaceContract
+from chronicle.testing.journal_contract.objects import ObjectContract
 from chronicle.testing.journal_contract.reminders import ReminderContract
 from chronicle.testing.journal_contract.sessions import SessionContract
 from chronicle.testing.journal_contract.snapshots import SnapshotContract
@@ -41,5 +42,6 @@ class JournalStoreContract(
     ForkContract,
     DroppingContract,
     SnapshotContract,
+    ObjectContract,
 ):
     """What every journal store promises."""

@@ -68,6 +68,10 @@ def verify(
             if not json:
                 progress.clear()
                 write_line(f"{one_line(check.name)}: {check.events} events, {check.blobs} blobs: {_result(check)}")
+        if agent is None and damage is None and (objects := verifier.check_objects()) is not None:
+            checks.append(objects)
+            if not json:
+                write_line(f"{objects.name}: {objects.blobs} blobs: {_result(objects)}")
     bad = sum(check.problem is not None for check in checks)
     events, blobs_read = sum(check.events for check in checks), sum(check.blobs for check in checks)
     if json:
