@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 __all__ = [
     "HOST_VARIABLE",
@@ -22,6 +22,7 @@ __all__ = [
     "set_host_variable",
     "traces_to",
     "variables",
+    "withhold",
 ]
 
 HOST_VARIABLE: Final = "PODIUM_HOST"
@@ -69,6 +70,12 @@ def traces_to() -> str | None:
         return None
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
+
+
+def withhold(names: Collection[str]) -> None:
+    """Remove variables from this process, for its future children."""
+    for name in names:
+        os.environ.pop(name, None)
 
 
 def variables() -> dict[str, str]:

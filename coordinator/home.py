@@ -10,6 +10,7 @@
                       last close, and journal.db-reserve, space reserved for a full disk
     blobs/            the blob store
     nodes/<node>/     data of one node: layers/, mounts/ (a symlink per host), places/ (lock files of workspace paths)
+    models.json       the profiles of models, without keys; models.db: the records of their calls (SQLite)
     logs/             logs of the service and its hosts
 
 Sockets live in a short directory under the system's temporary path (`Home.run_dir`), because a Unix socket's path
@@ -362,6 +363,11 @@ class Home:
     def socket_path(self) -> Path:
         """The service's socket."""
         return self.run_dir / "service.sock"
+
+    @property
+    def models_socket(self) -> Path:
+        """The socket of the model gateway; there while a service runs."""
+        return self.run_dir / "models.sock"
 
     # -- locks ----------------------------------------------------------------------------------------------------
 

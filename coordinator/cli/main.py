@@ -60,6 +60,7 @@ COMMANDS: Final[dict[str, str]] = {
 imported: all of them take 0.06 s."""
 GROUPS: Final[dict[str, str]] = {
     "keys": "keys.app",
+    "models": "models.app",
 }
 """The same of groups of commands."""
 

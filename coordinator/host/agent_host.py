@@ -29,6 +29,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.model import Ended, Loaded, ProjectView
 from coordinator.host.delivery import DeliveryServer
+from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry
 from coordinator.host.host_watch import HostWatch
 from coordinator.host.hosted_agent import HostedAgent
@@ -99,6 +100,7 @@ class AgentHost:
         self._blobs = PackBlobStore(config.blobs_url)
         asking = in_threads(ThreadPoolExecutor(_ASKING_THREADS, "asking"))
         self._asker = StoreAsker(self._store, self._blobs, self._ids, asking, wake)
+        self._models = HostModels(Path(config.models), self._ids, self._clock)
         self._watch = HostWatch(config, self._store, self._clock)
         self._releases = LeaseReleases(self._store)
         self._class: type[BaseAgent] | None = None
@@ -141,6 +143,7 @@ class AgentHost:
             self._on_sent,
             lambda: self.types_to_tell,
             self._asker,
+            self._models,
             self._telemetry,
         )
         if (isolation or agent_class.isolation) == "process":

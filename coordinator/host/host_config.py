@@ -40,3 +40,5 @@ class HostConfig:
     """Path of the Unix socket for deliveries; see `coordinator.host.delivery`."""
     report_interval_s: float
     """The shortest time between two reports of measurements; 0: nothing is measured."""
+    models: str = ""
+    """Path of the model gateway's socket; empty: none."""

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.blocking import BlockingRunner
     from podium.turn.ledger import Committer
-    from podium.turn.ports import Asker, WorkspaceOpener
+    from podium.turn.ports import Asker, Models, WorkspaceOpener
 
 __all__ = ["HostParts", "ManyAgents", "OneAgent", "Surroundings"]
 
@@ -73,6 +73,7 @@ class HostParts:
     on_sent: Callable[[], None]
     known_types: Callable[[], Collection[str] | None]
     asker: Asker
+    models: Models
     telemetry: HostTelemetry
 
     def environment(
@@ -98,6 +99,7 @@ class HostParts:
             config=config,
             known_types=self.known_types,
             asker=self.asker,
+            models=self.models,
             meter=self.telemetry.meter,
             tracer=self.telemetry.tracer,
         )

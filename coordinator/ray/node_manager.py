@@ -97,6 +97,8 @@ class NodeConfig:
     """As of `coordinator.host.host_config.HostConfig`."""
     owner_pid: int
     """The service's process: mounts end with it."""
+    models: str
+    """As of `coordinator.host.host_config.HostConfig`."""
 
 
 @ray.remote(max_restarts=-1, max_task_retries=-1)
@@ -208,6 +210,7 @@ class NodeManagerActor:
                 last_words=str(self._ends / host_id),
                 deliveries=str(self._deliveries / host_id),
                 report_interval_s=self._config.report_interval_s,
+                models=self._config.models,
             )
         )
         try:

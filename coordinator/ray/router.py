@@ -120,6 +120,7 @@ class Router:
                 report_interval_s=settings.metrics_interval_s,
                 block_limit_s=settings.block_limit_s,
                 owner_pid=os.getpid(),
+                models=str(home.models_socket),
             )
         )
         self._coordinator = CoordinatorActor.options(  # type: ignore[attr-defined]

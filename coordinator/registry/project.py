@@ -14,6 +14,9 @@
     [tenants.acme.quota]                            # what the tenant acme may have
     agents = 100
 
+    [models."code.fast"]                            # a model; see `coordinator.models.profiles`
+    provider = "openai"
+
 It is searched from the working directory upwards. Everything in it is checked when it is read, and an error names the
 file, the key and how to mend it. No code of agents is imported; `coordinator.registry.resolve` does that in processes
 of their own.
@@ -27,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.errors import InvalidInput, NotFound
+from coordinator.models.profiles import ModelsConfig, check_models
 from coordinator.registry.env_file import read_env_file
 from coordinator.registry.tenants import check_tenants
 
@@ -39,7 +43,7 @@ __all__ = ["PROJECT_FILE", "Project", "find_project", "home_of_project", "load_p
 
 PROJECT_FILE: Final = "podium.toml"
 _PYPROJECT: Final = "pyproject.toml"
-_KEYS: Final = ("agents", "config", "env_file", "settings", "tenants")
+_KEYS: Final = ("agents", "config", "env_file", "models", "settings", "tenants")
 _DEFAULT_HOME: Final = ".podium"
 
 
@@ -61,6 +65,7 @@ class Project:
     """``PODIUM_…`` variables, without that of the home."""
     quotas: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What tenants may have, by tenant: some of the keys of `coordinator.registry.tenants.QUOTAS`."""
+    models: ModelsConfig = field(default_factory=ModelsConfig)
     home: Path = Path(_DEFAULT_HOME)
     """Absolute; ``--home`` and ``PODIUM_HOME`` take precedence."""
 
@@ -162,6 +167,7 @@ class _Reader:
             environment,
             settings,
             self._quotas(table),
+            self._models(table),
             self._path.parent / home,
         )
 
@@ -238,6 +244,12 @@ class _Reader:
         if problem is not None:
             raise self._error(*problem)
         return quotas
+
+    def _models(self, table: dict[str, Any]) -> ModelsConfig:
+        models, problem = check_models(self._subtable(table, "models", "[models.NAME]"), self._path.parent)
+        if problem is not None:
+            raise self._error(*problem)
+        return models
 
     def _subtable(self, table: dict[str, Any], key: str, header: str) -> dict[str, Any]:
         found = table.get(key, {})

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from coordinator.models.config_file import read_config, store_config
 from coordinator.registry.project import load_project
 from coordinator.registry.resolve import resolve
 
@@ -40,7 +41,8 @@ class Reloaded:
     agents: Sequence[str]
     """The addresses of the awake agents that move to other code or another configuration after their running turns."""
     restart_for: Sequence[str]
-    """Names of variables of the project that the running service does not have: they need its restart."""
+    """Names of variables that need a restart of the service: it does not have them, or they are keys of models now, and
+    its agents' processes may have them."""
 
     def to_wire(self) -> dict[str, Any]:
         """Return it as a JSON object."""
@@ -65,18 +67,26 @@ async def register_project(service: Registrar, file: Path, *, follow_edits: bool
     return registry
 
 
-async def reload_project(service: Registrar, file: Path) -> Reloaded:
+async def reload_project(service: Registrar, file: Path, home: Path | None = None) -> Reloaded:
     """Read a project file again, and have its agents move to the current code and configuration.
 
     Awake agents whose code or configuration is another one end after their running turns, and their next messages are
     handled by new processes. Settings and environment of a running service do not change.
+
+    Args:
+        home: whose profiles of models become those of the project, too; ``None`` to leave them.
 
     Raises:
         NotFound, InvalidInput, AgentLoadError: as `load_project` and `resolve`; nothing was changed.
     """
     project, registry = await asyncio.to_thread(_read, file)
     moving = await service.register(registry, reload=True)
-    return Reloaded(registry, moving, _not_in(service.surroundings, project))
+    restart_for = _not_in(service.surroundings, project)
+    if home is not None:
+        known = read_config(home).key_variables
+        store_config(home, project.models)
+        restart_for += sorted(project.models.key_variables - known - set(restart_for))
+    return Reloaded(registry, moving, restart_for)
 
 
 def _read(file: Path) -> tuple[Project, Registry]:

@@ -37,7 +37,8 @@ def resolve(project: Project, inspect: Inspector | None = None) -> Registry:
         AgentLoadError: a class cannot be used; the subclass tells why, and the message names the entry of the file.
         InvalidInput: two classes have one type, or the file has a configuration for a type that no class has.
     """
-    inspect = inspect or (lambda spec, directory: inspect_agent(spec, directory, project.variables))
+    keys = project.models.key_variables  # no code of agents gets them
+    inspect = inspect or (lambda spec, directory: inspect_agent(spec, directory, project.variables, keys))
     with ThreadPoolExecutor(_MOST_INSPECTORS, "inspect") as threads:
         waiting = [threads.submit(inspect, spec, project.directory) for spec in project.agents]
     agents: dict[str, RegisteredAgent] = {}

@@ -15,6 +15,12 @@ __all__ = [
     "INBOX_MESSAGES",
     "INSTRUMENTS",
     "MESSAGES_ADMITTED",
+    "MODEL_CALLS",
+    "MODEL_CALLS_RUNNING",
+    "MODEL_COST",
+    "MODEL_DURATION",
+    "MODEL_TOKENS",
+    "MODEL_TTFT",
     "OUTBOX_LAG",
     "OUTBOX_MESSAGES",
     "PARKED_MESSAGES",
@@ -78,6 +84,35 @@ OUTBOX_MESSAGES: Final = Instrument(
 )
 OUTBOX_LAG: Final = Instrument("podium_outbox_lag_seconds", "gauge", "Age of the oldest of these messages.")
 
+_OF_CALL: Final = ("profile", "tenant")
+_CALL_S: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 600.0)
+MODEL_CALLS: Final = Instrument(
+    "podium_model_calls_total",
+    "counter",
+    "Calls of models that ended, by status (`completed`, `failed`, `cancelled`) and the kind of the error, if any.",
+    (*_OF_CALL, "status", "error"),
+)
+MODEL_TOKENS: Final = Instrument(
+    "podium_model_tokens_total",
+    "counter",
+    "Tokens that providers reported, by kind: `input` (with those from a cache), `output`, `cached`.",
+    (*_OF_CALL, "kind"),
+)
+MODEL_COST: Final = Instrument(
+    "podium_model_cost_total", "counter", "Cost of calls, in the unit of the profiles' prices.", _OF_CALL
+)
+MODEL_TTFT: Final = Instrument(
+    "podium_model_ttft_seconds",
+    "histogram",
+    "Time from the beginning of a call, waiting included, until its first token.",
+    ("profile",),
+    _CALL_S,
+)
+MODEL_DURATION: Final = Instrument(
+    "podium_model_duration_seconds", "histogram", "Time of a completed call.", ("profile",), _CALL_S
+)
+MODEL_CALLS_RUNNING: Final = Instrument("podium_model_calls_running", "gauge", "Calls of models that run or wait.")
+
 INSTRUMENTS: Final = (
     *TURN_INSTRUMENTS,
     WAKES,
@@ -93,6 +128,12 @@ INSTRUMENTS: Final = (
     PARKED_MESSAGES,
     OUTBOX_MESSAGES,
     OUTBOX_LAG,
+    MODEL_CALLS,
+    MODEL_TOKENS,
+    MODEL_COST,
+    MODEL_TTFT,
+    MODEL_DURATION,
+    MODEL_CALLS_RUNNING,
     SERVICE_UP,
     SERIES_DROPPED,
 )

@@ -32,8 +32,10 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration, Workspace
+    from podium.agent.llm import AgentModel
     from podium.agent.reminder import ScheduledReminder
     from podium.agent.retry import Retry
+    from podium.models.quality import QualityOfService
     from podium.turn.scope import TurnScope
 
 __all__ = ["AgentContext", "Reply"]
@@ -375,6 +377,23 @@ class AgentContext(Generic[S]):
             Exception: what the function raised; the step did not end, and runs again in a further attempt.
         """
         return await self._scope.step(name, fn, args, retry)
+
+    def llm(
+        self, profile: str, *, max_output_tokens: int | None = None, qos: QualityOfService | None = None
+    ) -> AgentModel:
+        """Return the model of a profile of the project (``[models.NAME]`` of ``podium.toml``).
+
+        Its ``stream`` asks it, and is a step: see `podium.agent.llm.AgentModel`. The call is made by the model gateway
+        of the home, which has the keys, and records it. Nothing is called before the first chunk is asked for.
+
+        Args:
+            profile: its name, such as ``code.fast``.
+            max_output_tokens: the most tokens of an answer; the profile's limit, if that is less.
+            qos: how soon the answer is needed, and whether a fallback may give it; see `podium.models.quality`.
+        """
+        from podium.agent.llm import AgentModel  # noqa: PLC0415  for agents that call models only
+
+        return AgentModel(self._scope, profile, max_output_tokens, qos)
 
     def idempotency_key(self, name: str) -> str:
         """Return an idempotency key for an external call: the same at each attempt of this message.

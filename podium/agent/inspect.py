@@ -20,7 +20,7 @@ from podium.errors import AgentFileBroken, AgentLoadError
 from podium.settings import environment_with_workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
     from pathlib import Path
 
 __all__ = ["AgentInfo", "inspect_agent"]
@@ -45,12 +45,18 @@ class AgentInfo:
     idle_timeout_s: float
 
 
-def inspect_agent(spec: str, directory: Path | None = None, variables: Mapping[str, str] | None = None) -> AgentInfo:
+def inspect_agent(
+    spec: str,
+    directory: Path | None = None,
+    variables: Mapping[str, str] | None = None,
+    without: Collection[str] = (),
+) -> AgentInfo:
     """Load the class that a spec names in a child process, and return its description.
 
     Args:
         directory: what the spec is relative to; the working directory by default.
         variables: environment variables of that process, unless they are set in this one.
+        without: variables that it does not get.
 
     Raises:
         AgentLoadError: it cannot be used; the subclass tells why.
@@ -58,7 +64,7 @@ def inspect_agent(spec: str, directory: Path | None = None, variables: Mapping[s
     """
     path, class_name = parse_spec(spec, directory)
     with tempfile.TemporaryFile() as file, tempfile.TemporaryDirectory(prefix="podium-inspect-") as scratch:
-        finished = _run(path, class_name, file.fileno(), scratch, variables or {})
+        finished = _run(path, class_name, file.fileno(), scratch, variables or {}, without)
         file.seek(0)
         answer = file.read()
     if not answer:
@@ -74,14 +80,15 @@ def inspect_agent(spec: str, directory: Path | None = None, variables: Mapping[s
 
 
 def _run(
-    path: Path, class_name: str, answer_fd: int, scratch: str, variables: Mapping[str, str]
+    path: Path, class_name: str, answer_fd: int, scratch: str, variables: Mapping[str, str], without: Collection[str]
 ) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "podium.agent.inspect", str(path), class_name, str(answer_fd)]
+    inherited = {**variables, **environment_with_workspace(scratch)}
     try:
         return subprocess.run(
             command,
             pass_fds=(answer_fd,),
-            env={**variables, **environment_with_workspace(scratch)},
+            env={name: value for name, value in inherited.items() if name not in without},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_TIMEOUT_S,

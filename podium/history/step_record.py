@@ -6,12 +6,12 @@ Results and patches over 64 KiB are blobs of their own, which the record referen
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, TypedDict, cast
+from typing import TYPE_CHECKING, Final, NotRequired, TypedDict, cast
 
 from blake3 import blake3
 
 from chronicle.blobs.ident import blob_id
-from chronicle.canonical import decode, encode
+from chronicle.canonical import Json, JsonObject, decode, encode
 from chronicle.errors import InvalidInput, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.journal.chain import MAX_INLINE
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.canonical import Json, JsonObject
     from chronicle.journal.records import StoredStep
     from podium.state import Patch
 
@@ -51,6 +50,12 @@ class FailedStep(TypedDict):
     type: str
     """The exception's class."""
     message: str
+    data: NotRequired[JsonObject]
+    """The JSON form of a `podium.models.ModelError`."""
+    parts: NotRequired[list[Json]]
+    """Of a step that streams: what the program got before the end."""
+    left: NotRequired[bool]
+    """Of a step that streams: whether the program left it before its end; then there was no exception."""
 
 
 @dataclass(frozen=True, slots=True)

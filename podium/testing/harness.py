@@ -42,6 +42,7 @@ from podium.reminders.firing import fire_reminder
 from podium.reminders.plans import scheduled
 from podium.settings import read_workspace_variable, set_workspace_variable
 from podium.state.plain_json import plain_json
+from podium.testing.models import ProvidedModels
 from podium.turn.activation import Activation, Step
 from podium.turn.busy import BusyPolicy
 from podium.turn.ports import Environment, WorkspaceRequest
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.reminder import ScheduledReminder
     from podium.artifacts.artifacts import Artifact
+    from podium.models.port import LLMProvider
     from podium.turn.stream import Frame, Subscription
     from podium.turn.telemetry import Meter, Tracer
 
@@ -122,6 +124,7 @@ class AgentHarness:
         config: its configuration, `AgentContext.config`; `configure` changes it.
         known_types: the agent types of its project, which `AgentContext.tell` accepts; any by default.
         tenant: the agent's.
+        models: what answers ``ctx.llm``: a provider for each profile, such as a `podium.models.scripted` one.
         meter: takes the measurements of its turns.
         tracer: opens their spans.
     """
@@ -139,6 +142,7 @@ class AgentHarness:
         config: Mapping[str, Json] | None = None,
         known_types: Collection[str] | None = None,
         tenant: str = DEFAULT_TENANT,
+        models: Mapping[str, LLMProvider] | None = None,
         meter: Meter = NO_METER,
         tracer: Tracer = NO_TRACER,
     ) -> None:
@@ -148,6 +152,8 @@ class AgentHarness:
         self._ids = ids or IdSource()
         self._config = _checked(config or {})
         self._known_types = known_types
+        self.models = ProvidedModels(models or {})
+        """What answers ``ctx.llm``; its ``calls`` are those that were made."""
         self._holder = self._ids.other("harness_", 0)
         self._directory: AbstractContextManager[str] = (
             nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory(prefix="podium-harness-")
@@ -389,6 +395,7 @@ class AgentHarness:
             config=self._config,
             known_types=lambda: self._known_types,
             asker=StoreAsker(self.store, self.blobs, self._ids, at_once, _nobody),
+            models=self.models,
             meter=self._meter,
             tracer=self._tracer,
         )

@@ -10,7 +10,7 @@ from podium.turn.snapshot_policy import MOST_TURNS
 from podium.turn.telemetry import NO_METER, NO_TRACER, Meter, Tracer
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
@@ -21,10 +21,12 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Opened, TreeRef
     from podium.address import Address
     from podium.blocking import BlockingRunner
+    from podium.models.port import LLMMessage, LLMStreamChunk
+    from podium.models.quality import QualityOfService
     from podium.turn.ledger import Committer
     from podium.turn.stream import Frame
 
-__all__ = ["Asker", "Environment", "WorkspaceOpener", "WorkspaceRequest"]
+__all__ = ["Asker", "Environment", "ModelCall", "Models", "WorkspaceOpener", "WorkspaceRequest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,35 @@ class Asker(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class ModelCall:
+    """A call of a model, on behalf of an agent's turn."""
+
+    address: Address
+    turn: int
+    profile: str
+    """The name of a profile of the project."""
+    messages: Sequence[LLMMessage]
+    tools: Sequence[JsonObject] | None
+    temperature: float | None
+    max_output_tokens: int | None
+    qos: QualityOfService
+    traceparent: str | None
+    """Of the turn."""
+
+
+class Models(Protocol):
+    """Makes calls of models."""
+
+    def stream(self, call: ModelCall) -> AsyncGenerator[LLMStreamChunk, None]:
+        """Make a call, and yield what the model says. Closing the iterator ends the call.
+
+        Raises:
+            ModelError: the call failed.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
 class Environment:
     """The ports of an activation."""
 
@@ -86,6 +117,8 @@ class Environment:
     """Returns the agent types that a turn may send messages to; ``None`` for any. Cheap; called for each message."""
     asker: Asker | None = None
     """Asks other agents; ``None`` where no service runs them."""
+    models: Models | None = None
+    """Calls models; ``None`` where nothing does."""
     meter: Meter = NO_METER
     """Takes the measurements of turns."""
     tracer: Tracer = NO_TRACER

@@ -281,7 +281,8 @@ class TurnRunner:
             self.telemetry,
         )
         await steps.check_fit()
-        scope.open_steps(steps, self._env.asker, self._env.clock.now_ms() + int(limit_s * 1000))
+        deadline_ms = self._env.clock.now_ms() + int(limit_s * 1000)
+        scope.open_steps(steps, self._address, self._env.asker, self._env.models, deadline_ms)
         return steps
 
     async def _steer_again(self, message_id: str) -> bool:

@@ -7,6 +7,7 @@ the same turn (`TurnScope.steered`).
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, BinaryIO, Final, cast
 
@@ -20,11 +21,12 @@ from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, U
 from podium.messages.headers import Headers
 from podium.state.plain_json import plain_json
 from podium.turn.commit import user_message
+from podium.turn.ports import ModelCall
 from podium.turn.questions import Question
 from podium.turn.steps.effects import current_step
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from chronicle.canonical import Json, JsonObject
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
     from podium.agent.retry import Retry
     from podium.artifacts.writing import ArtifactWriter
     from podium.blocking import BlockingRunner
-    from podium.turn.ports import Asker
+    from podium.models.port import LLMMessage, LLMStreamChunk
+    from podium.models.quality import QualityOfService
+    from podium.turn.ports import Asker, Models
     from podium.turn.steps.effects import RunningStep
     from podium.turn.steps.turn_steps import TurnSteps
     from podium.turn.stream import Frame
@@ -61,6 +65,9 @@ class _Collected:
     steps: TurnSteps | None = None
     """The turn's steps; ``None`` in a turn that handles no message."""
     asker: Asker | None = None
+    models: Models | None = None
+    address: Address | None = None
+    """The agent's, in a turn that handles a message."""
     deadline_ms: int = 0
     """The turn's, if it handles a message."""
     replies: list[Reply] = field(default_factory=list)
@@ -145,10 +152,14 @@ class TurnScope:
         scope.record_message(message, event_id)
         return scope
 
-    def open_steps(self, steps: TurnSteps, asker: Asker | None, deadline_ms: int) -> None:
-        """Set the steps of the turn, how it asks other agents, and its deadline."""
+    def open_steps(
+        self, steps: TurnSteps, address: Address, asker: Asker | None, models: Models | None, deadline_ms: int
+    ) -> None:
+        """Set the steps of the turn of an agent, how it asks other agents and models, and its deadline."""
         self._collected.steps = steps
+        self._collected.address = address
         self._collected.asker = asker
+        self._collected.models = models
         self._collected.deadline_ms = deadline_ms
 
     async def ask(self, sender: Address, receiver: Address, message: JsonObject, timeout_s: float | None) -> Json:
@@ -169,6 +180,40 @@ class TurnScope:
             return await question.answer(asker, clock, ids, step.key)
 
         return await self.step(f"ask {receiver.name}", answer, (receiver.name, message), None)
+
+    async def call_model(
+        self,
+        profile: str,
+        messages: Sequence[LLMMessage],
+        tools: Sequence[JsonObject] | None,
+        temperature: float | None,
+        max_output_tokens: int | None,
+        qos: QualityOfService | None,
+    ) -> AsyncGenerator[LLMStreamChunk, None]:
+        """Call a model as a step of the turn, and yield what it says; see `AgentContext.llm`."""
+        from podium.models.quality import QualityOfService  # noqa: PLC0415  for agents that call models only
+        from podium.turn.model_calls import call_model  # noqa: PLC0415
+
+        self._check_open()
+        collected = self._collected
+        if collected.steps is None or collected.address is None:
+            raise PodiumError("this hook handles no message, so it calls no model; call it in on_message")
+        if collected.models is None:
+            raise PodiumError("nothing calls models here; a test gives them: AgentHarness(..., models=...)")
+        call = ModelCall(
+            collected.address,
+            self.turn,
+            profile,
+            messages,
+            tools,
+            temperature,
+            max_output_tokens,
+            qos or QualityOfService(),
+            self.traceparent,
+        )
+        async with aclosing(call_model(collected.steps, collected.models, call, self._step_prefix)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     async def step(
         self, name: str, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None

@@ -144,6 +144,12 @@ class TurnTelemetry:
         self._meter.add(STEPS, (*self._labels, "ended"))
         self._meter.observe(STEP_DURATION, self._labels, self._clock.monotonic_s() - began_s)
 
+    def step_streamed(self, duration_s: float | None) -> None:
+        """Measure a step that streamed; its span is that of what it called. ``None``: it failed."""
+        self._meter.add(STEPS, (*self._labels, "failed" if duration_s is None else "ended"))
+        if duration_s is not None:
+            self._meter.observe(STEP_DURATION, self._labels, duration_s)
+
     @contextmanager
     def _part(self, name: str, histogram: Instrument) -> Iterator[None]:
         began_s = self._clock.monotonic_s()

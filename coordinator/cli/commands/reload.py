@@ -36,7 +36,7 @@ def reload(
     home, file = home_of(context, home, loaded, project), loaded.file
 
     async def ask(client: ServiceClient) -> Reloaded:
-        return await reload_project(client, file)
+        return await reload_project(client, file, home)
 
     done = call_service(home, "reading the agents' code", ask)
     if json:

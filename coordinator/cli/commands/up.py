@@ -165,6 +165,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
     from coordinator.gateway.process.listener import is_loopback, listen, url_of  # noqa: PLC0415
     from coordinator.gateway_record import gateway_lock  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
+    from coordinator.models.config_file import store_config  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings()
@@ -189,6 +190,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
             if json:
                 write_json({"url": url, "pid": os.getpid()})
 
+        store_config(home.path, project.models)
         store_quotas(home.path, home.id, {name: Quota(**limits) for name, limits in project.quotas.items()})
         gateway = Gateway(
             home=home,

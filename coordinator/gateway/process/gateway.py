@@ -92,7 +92,7 @@ class Gateway:
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._stop, stopping)
         async with (
-            _Classes(self.project_file, follow_edits=self.follow_edits) as classes,
+            _Classes(self.project_file, self.home.path, follow_edits=self.follow_edits) as classes,
             ServiceLink(self.home, start=True, registers=True, on_progress=self.on_progress) as link,
         ):
             if await self._start(link, classes, stopping):
@@ -178,11 +178,13 @@ class _Classes:
 
     Args:
         file: the project file.
+        home: the home's directory.
         follow_edits: see `ServiceClient.register`.
     """
 
-    def __init__(self, file: Path, *, follow_edits: bool) -> None:
+    def __init__(self, file: Path, home: Path, *, follow_edits: bool) -> None:
         self._file = file
+        self._home = home
         self._follow_edits = follow_edits
         self._first = self._read()
         self._last: Registry | None = None
@@ -224,7 +226,7 @@ class _Classes:
 
     async def reload(self, link: ServiceLink) -> Reloaded:
         """Read the project again for the service; raises as `reload_project`."""
-        done = await reload_project(await link.client(), self._file)
+        done = await reload_project(await link.client(), self._file, self._home)
         self._last = done.registry
         return done
 

@@ -2,7 +2,8 @@
 
 A program may catch the exception of a step and go on to another one. A further attempt has to take the same way, so the
 step is not run again there: an exception of the same class is raised, with the recorded text and without the
-attributes of the first one. A class that is not loaded any more is replaced by `StepFailed`.
+attributes of the first one; only a `ModelError` has them. A class that is not loaded any more is replaced by
+`StepFailed`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from podium.errors import StepFailed
+from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
     from podium.history.step_record import FailedStep
@@ -21,7 +23,7 @@ __all__ = ["failed_step", "raised_again"]
 
 def failed_step(key: str, args_hash: str, error: BaseException) -> FailedStep:
     """Return the record of a failure."""
-    return {
+    failed: FailedStep = {
         "key": key,
         "args_hash": args_hash,
         "cancelled": isinstance(error, asyncio.CancelledError),
@@ -29,10 +31,19 @@ def failed_step(key: str, args_hash: str, error: BaseException) -> FailedStep:
         "type": type(error).__qualname__,
         "message": str(error).encode("utf-8", "backslashreplace").decode()[:2000],
     }
+    if isinstance(error, ModelError):
+        from podium.models.codec import error_to_json  # noqa: PLC0415  for agents that call models only
+
+        failed["data"] = error_to_json(error)
+    return failed
 
 
 def raised_again(failed: FailedStep) -> BaseException:
     """Return the exception of a recorded failure."""
+    if "data" in failed:
+        from podium.models.codec import error_from_json  # noqa: PLC0415
+
+        return error_from_json(failed["data"])
     found: object = sys.modules.get(failed["module"])
     for name in failed["type"].split("."):
         found = getattr(found, name, None)

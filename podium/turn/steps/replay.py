@@ -9,9 +9,10 @@ not gets `ProgramChanged`.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from podium.errors import ProgramChanged
+from podium.turn.steps.failures import raised_again
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -104,10 +105,19 @@ class Replay:
         running = set(self._records[place].running)
         await self._until(lambda: self.place == place and running <= self._asked, key)
 
-    async def until_failed(self, key: str) -> None:
-        """Wait until a recorded failure may be raised."""
+    async def fail_again(self, key: str, failure: FailedStep) -> NoReturn:
+        """Wait until a recorded failure may be raised, and raise it; wait for ever for a recorded cancellation.
+
+        Raises:
+            ProgramChanged: the program had left the step, which streams, and now reads on in it.
+        """
         place, _ = self._failed[key]
         await self._until(lambda: self.place >= place, key)
+        if failure.get("left"):
+            raise _changed(f"the hook reads on in step {key!r}, which an earlier attempt had left")
+        while failure["cancelled"]:
+            await asyncio.Event().wait()  # until the program cancels it once more
+        raise raised_again(failure)
 
     async def until_over(self, key: str) -> None:
         """Wait until all recorded steps were returned."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.canonical import encode
@@ -24,12 +25,12 @@ from podium.history.step_record import StepRecord, args_hash, digest, read_recor
 from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
 from podium.state.plain_json import plain_json
 from podium.turn.steps.effects import RunningStep, current_step, inside, repeat_effects
-from podium.turn.steps.failures import failed_step, raised_again
+from podium.turn.steps.failures import failed_step
 from podium.turn.steps.fitting import check_fit
 from podium.turn.steps.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, MessageId
@@ -93,6 +94,8 @@ class TurnSteps:
         self._ending = asyncio.Lock()
         """Held while a step ends or is replayed."""
         self._running: list[RunningStep] = []
+        self._sources: set[AsyncGenerator[Json, None]] = set()
+        """What the steps that stream read."""
         self._failed: list[FailedStep] = []
         self._steered: list[str] = []
         self._steered_again: dict[str, bool] = {}
@@ -149,23 +152,86 @@ class TurnSteps:
             sink: the scope of the hook that asks.
             prefix: of its key; tells the steps of several hooks of the turn apart.
         """
-        self._check_open(name)
-        outer = current_step()
-        if outer is not None:
-            raise PodiumError(
-                f"step {name!r} is called inside of step {outer.key!r}; a step is a plain function: call its function "
-                "directly, or begin the step in the hook"
-            )
-        if not name:
-            raise InvalidInput("a step has no name; give a text that tells what it does")
-        self._occurrences[prefix + name] += 1
-        key = f"{prefix}{name}#{self._occurrences[prefix + name]}"
-        hashed = args_hash(plain_json(list(arguments)))
+        key, hashed = self._asked(name, arguments, prefix)
         try:
             return await self._run(key, name, hashed, function, arguments, retry, sink)
         except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
             self._misfit = self._misfit or misfit
             raise
+
+    async def stream(
+        self,
+        name: str,
+        source: Callable[[], AsyncGenerator[Json, None]],
+        arguments: Sequence[object],
+        is_last: Callable[[Json], bool],
+        prefix: str = "",
+    ) -> AsyncGenerator[Json, None]:
+        """Run a step whose result are the parts that a source yields, and yield each when it comes.
+
+        The step has ended when the last part is yielded. A further attempt yields the recorded parts, with state and
+        files put back before the last one: what the program does with the others, it does again. If the program leaves
+        the step before its end, the source is closed, and a further attempt yields what the program got.
+
+        Args:
+            source: begins what yields the parts.
+            arguments: JSON values; a further attempt must give the same.
+            is_last: whether a part is the last one of a source that ends as it should.
+
+        Raises:
+            ProgramChanged: as `run`.
+            Exception: what the source raised.
+        """
+        key, hashed = self._asked(name, arguments, prefix)
+        replay = self._replay
+        try:
+            if not replay.over:
+                await self._steer_again()
+            replay.asked(key)
+            failure, record = replay.failure(key, hashed), replay.record(key, hashed)
+            if record is not None:
+                recorded = cast("list[Json]", record.result)
+                last = recorded[-1:] if recorded and is_last(recorded[-1]) else []
+                for part in recorded[: len(recorded) - len(last)]:
+                    yield part
+                await replay.until_returned(key)
+                await self._restore(record)
+                if failure is None:
+                    self._telemetry.step_replayed()
+                    for part in last:
+                        yield part
+                    return
+            if failure is not None:
+                for part in [] if record is not None else failure.get("parts", []):
+                    yield part
+                await replay.fail_again(key, failure)
+            await replay.until_over(key)
+        except (ProgramChanged, StepsOutdated) as misfit:
+            self._misfit = self._misfit or misfit
+            raise
+        step = self._begin(key, name, hashed)
+        began_s = self._env.clock.monotonic_s()
+        parts: list[Json] = []
+        opened = source()
+        self._sources.add(opened)
+        try:
+            async for part in opened:
+                parts.append(part)
+                if not is_last(part):
+                    yield part
+            await self._end_stream(step, parts)
+        except BaseException as error:
+            failed = failed_step(key, hashed, error)
+            self._failed.append({**failed, "parts": parts, "left": isinstance(error, GeneratorExit)})
+            self._telemetry.step_streamed(None)
+            raise
+        finally:
+            self._running.remove(step)
+            self._sources.discard(opened)
+            await opened.aclose()
+        self._telemetry.step_streamed(self._env.clock.monotonic_s() - began_s)
+        if parts and is_last(parts[-1]):
+            yield parts[-1]
 
     async def finish(self) -> None:
         """Close the steps at the end of the hook.
@@ -182,8 +248,25 @@ class TurnSteps:
         """Refuse further steps, and wait for the one that is ending."""
         async with self._ending:
             self._over = True
+        for source in list(self._sources):
+            with suppress(RuntimeError):  # a task of the hook reads it still
+                await source.aclose()
 
     # -- a step ---------------------------------------------------------------------------------------------------
+
+    def _asked(self, name: str, arguments: Sequence[object], prefix: str) -> tuple[str, str]:
+        """Return the key of the step that the program asks for, and the hash of its arguments."""
+        self._check_open(name)
+        outer = current_step()
+        if outer is not None:
+            raise PodiumError(
+                f"step {name!r} is called inside of step {outer.key!r}; a step is a plain function: call its function "
+                "directly, or begin the step in the hook"
+            )
+        if not name:
+            raise InvalidInput("a step has no name; give a text that tells what it does")
+        self._occurrences[prefix + name] += 1
+        return f"{prefix}{name}#{self._occurrences[prefix + name]}", args_hash(plain_json(list(arguments)))
 
     async def _run(
         self,
@@ -204,10 +287,7 @@ class TurnSteps:
             await replay.until_returned(key)
             await self._restore(record)
         if failure is not None:  # one with a record was cancelled while it ended
-            await replay.until_failed(key)
-            while failure["cancelled"]:
-                await asyncio.Event().wait()  # until the program cancels it once more
-            raise raised_again(failure)
+            await replay.fail_again(key, failure)
         if record is not None:
             await repeat_effects(record.effects, sink, self._address)
             self._telemetry.step_replayed()
@@ -238,18 +318,29 @@ class TurnSteps:
         """Call the function, and make the step durable."""
         result = await self._call(step, function, arguments, retry)
         async with self._ending:  # held until here, so that the program goes on before the next step ends
-            if step.overlaps:
-                await _let_others_continue()
-            # Not cancelled half-way: what was drained and sealed for the record has to be recorded.
-            ending = asyncio.create_task(self._end(step, result), name=f"end of step {step.key}")
-            try:
-                await asyncio.shield(ending)
-            except asyncio.CancelledError:
-                await asyncio.wait([ending])
-                if not ending.cancelled():
-                    ending.exception()  # the cancellation is raised instead
-                raise
+            await self._end_durably(step, result)
         return result
+
+    async def _end_stream(self, step: RunningStep, parts: list[Json]) -> None:
+        """Make a step that streamed durable. What was changed meanwhile, the program changes again in a replay."""
+        async with self._ending:
+            self._drain()
+            step.before = len(self._unrecorded)
+            await self._end_durably(step, parts)
+
+    async def _end_durably(self, step: RunningStep, result: Json) -> None:
+        """Make a step durable. The lock is held."""
+        if step.overlaps:
+            await _let_others_continue()
+        # Not cancelled half-way: what was drained and sealed for the record has to be recorded.
+        ending = asyncio.create_task(self._end(step, result), name=f"end of step {step.key}")
+        try:
+            await asyncio.shield(ending)
+        except asyncio.CancelledError:
+            await asyncio.wait([ending])
+            if not ending.cancelled():
+                ending.exception()  # the cancellation is raised instead
+            raise
 
     async def _call(
         self, step: RunningStep, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None

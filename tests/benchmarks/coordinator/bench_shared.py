@@ -20,6 +20,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.records import NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.host.host_config import HostConfig
+from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry
 from coordinator.host.hosted_agent import HostedAgent
 from coordinator.host.surroundings import HostParts, ManyAgents
@@ -66,7 +67,10 @@ class Host:
         blobs = PackBlobStore(f"file://{directory / 'blobs'}")
         telemetry = HostTelemetry(config, _report)
         asker = StoreAsker(self._store, blobs, self._ids, asyncio.to_thread, _wake)
-        parts = HostParts(config, self._store, blobs, self._clock, self._ids, _nothing, _nothing, asker, telemetry)
+        models = HostModels(directory / "models.sock", self._ids, self._clock)
+        parts = HostParts(
+            config, self._store, blobs, self._clock, self._ids, _nothing, _nothing, asker, models, telemetry
+        )
         self._surroundings = ManyAgents(parts, Small, "small")
         self._agents: list[HostedAgent] = []
         self._tasks: list[asyncio.Task[Any]] = []

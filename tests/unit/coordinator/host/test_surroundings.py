@@ -19,6 +19,7 @@ from chronicle.workspace.history.first_tree import put_first_tree
 from chronicle.workspace.port import LayerSpec, TreeRef
 from coordinator.host import surroundings
 from coordinator.host.host_config import HostConfig
+from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry
 from coordinator.host.lazy_workspace import LazyWorkspace
 from coordinator.host.surroundings import HostParts, ManyAgents
@@ -87,7 +88,9 @@ class Host:
 
         asker = StoreAsker(store, blobs, ids, at_once, nothing)
         telemetry = HostTelemetry(config, nothing)
-        parts = HostParts(config, store, blobs, SystemClock(), ids, lambda: None, lambda: None, asker, telemetry)
+        clock = SystemClock()
+        models = HostModels(tmp_path / "models.sock", ids, clock)
+        parts = HostParts(config, store, blobs, clock, ids, lambda: None, lambda: None, asker, models, telemetry)
         self._store = store
         self._around = ManyAgents(parts, BaseAgent, "hello")
         self.run: BlockingRunner = self._around.enter(ALICE, {}, unclean=False).run_blocking

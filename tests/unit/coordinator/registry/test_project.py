@@ -104,7 +104,10 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
     [
         ("agents = [", "is not valid TOML"),
         (AGENTS + "[agents.bot.config]\nmodel = 1", "the configuration of agents belongs into [config.TYPE]"),
-        (AGENTS + "agent = 1", "agent: there is no such key; the keys are agents, config, env_file, settings, tenants"),
+        (
+            AGENTS + "agent = 1",
+            "agent: there is no such key; the keys are agents, config, env_file, models, settings, tenants",
+        ),
         ("", "agents: it is missing; name the agent classes"),
         ("agents = []", "agents: it is empty; name at least one agent class"),
         ('agents = "bot.py:Bot"', "agents: it is text; write a list"),

@@ -1,0 +1,74 @@
+"""What the calls of tenants may cost in a day, and what a call costs.
+
+A budget is checked when a call begins: those that run when it is used up go on, and are the most by which it is
+exceeded. Days begin at midnight, UTC.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from coordinator.models.profiles import Price
+
+__all__ = ["Spending", "cost_of", "day_of"]
+
+_DAY_MS: Final = 86_400_000
+_MILLION: Final = Decimal(1_000_000)
+
+
+class Spending:
+    """The cost of the calls of each tenant on the current day. It is not thread-safe.
+
+    Args:
+        stored: reads the cost of a tenant's recorded calls of a day; called once for a tenant and day.
+    """
+
+    def __init__(self, stored: Callable[[str, int], Decimal]) -> None:
+        self._stored = stored
+        self._day_ms = 0
+        self._spent: dict[str, Decimal] = {}
+
+    def of(self, tenant: str, now_ms: int) -> Decimal:
+        """Return what the calls of a tenant that ended cost, of the day of a time."""
+        day_ms = day_of(now_ms)
+        if day_ms != self._day_ms:
+            self._day_ms, self._spent = day_ms, {}
+        if tenant not in self._spent:
+            self._spent[tenant] = self._stored(tenant, day_ms)
+        return self._spent[tenant]
+
+    def add(self, tenant: str, started_ms: int, cost: str | None) -> None:
+        """Add the cost of a call that is recorded."""
+        if cost is not None and day_of(started_ms) == self._day_ms and tenant in self._spent:
+            self._spent[tenant] += Decimal(cost)
+
+
+def day_of(now_ms: int) -> int:
+    """Return the beginning of the day of a time."""
+    return now_ms - now_ms % _DAY_MS
+
+
+def cost_of(
+    price: Price | None, input_tokens: int | None, output_tokens: int | None, cached: int | None, written: int | None
+) -> str | None:
+    """Return what tokens cost, as a decimal number; ``None`` without a price, or if the tokens are not known.
+
+    Args:
+        input_tokens: with those that the cache had and those that were written to it.
+        cached: tokens that the cache had.
+        written: tokens that were written to the cache.
+    """
+    if price is None or (input_tokens is None and output_tokens is None):
+        return None
+    plain = max(0, (input_tokens or 0) - (cached or 0) - (written or 0))
+    total = (
+        plain * Decimal(price.input)
+        + (cached or 0) * Decimal(price.cached or price.input)
+        + (written or 0) * Decimal(price.cache_write or price.input)
+        + (output_tokens or 0) * Decimal(price.output)
+    ) / _MILLION
+    return format(total.normalize(), "f")

@@ -1,0 +1,109 @@
+"""The protocol of the model gateway's socket.
+
+Both sides send JSON objects, one per line (UTF-8, at most `MAX_LINE` bytes). A connection carries one request:
+
+``{"op": "call", "request": {...}}``
+    makes a call. The answer is a line ``{"chunk": {...}}`` for each chunk, and then ``{"record": {...}}``, the record
+    of the call; or ``{"error": {...}, "record": {...}}`` in its place, where the record is null if nothing was
+    recorded. Closing the connection ends the call.
+``{"op": "profiles"}``
+    answers ``{"profiles": {NAME: {"provider", "model", "fallbacks"}}}``.
+``{"op": "metrics"}``
+    answers ``{"metrics"}``, as `coordinator.telemetry.snapshots.to_wire` gives them.
+``{"op": "ping"}``
+    answers ``{"pid"}``.
+
+A line that is no request is answered with an error.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from chronicle.errors import InvalidInput
+from coordinator.models.calls import CallRecord, ModelRequest, QualityOfService
+from podium.models.codec import chunk_from_json, error_from_json, message_from_json, message_to_json
+from podium.models.errors import ModelError
+
+if TYPE_CHECKING:
+    from chronicle.canonical import JsonObject
+    from podium.models.port import LLMStreamChunk
+
+__all__ = ["MAX_LINE", "line_of", "object_of", "read_answer", "request_from_json", "request_to_json"]
+
+MAX_LINE: Final = 64 * 1024 * 1024
+"""Longest line that either side reads, bytes: images are in it."""
+
+
+def line_of(value: dict[str, Any]) -> bytes:
+    """Return a line."""
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def object_of(line: bytes) -> JsonObject:
+    """Return the object of a line.
+
+    Raises:
+        InvalidInput: it is none.
+    """
+    try:
+        value = json.loads(line.decode("utf-8", "surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"a line of the model gateway's socket is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise InvalidInput("a line of the model gateway's socket is not a JSON object")
+    return cast("JsonObject", value)
+
+
+def request_to_json(request: ModelRequest) -> dict[str, Any]:
+    """Return a request as a JSON object."""
+    return {
+        "call_id": request.call_id,
+        "tenant": request.tenant,
+        "profile": request.profile,
+        "messages": [message_to_json(message) for message in request.messages],
+        "tools": None if request.tools is None else list(request.tools),
+        "temperature": request.temperature,
+        "max_output_tokens": request.max_output_tokens,
+        "qos": asdict(request.qos),
+        "owner": request.owner,
+        "turn": request.turn,
+        "prompt_cache_key": request.prompt_cache_key,
+        "traceparent": request.traceparent,
+    }
+
+
+def request_from_json(value: object) -> ModelRequest:
+    """Return the request that `request_to_json` gave.
+
+    Raises:
+        InvalidInput: a part is missing or of a wrong type.
+    """
+    if not isinstance(value, dict):
+        raise InvalidInput("'request' must be an object")
+    try:
+        parts = {**value, "qos": QualityOfService(**value["qos"])}
+        parts["messages"] = tuple(message_from_json(message) for message in value["messages"])
+        return ModelRequest(**parts)
+    except (KeyError, TypeError) as error:
+        raise InvalidInput(f"'request' is not a call of a model: {error}") from error
+
+
+def read_answer(line: bytes) -> LLMStreamChunk | CallRecord:
+    """Return the chunk or the record of a line of an answer.
+
+    Raises:
+        ModelError: the line tells that the call failed, or is not one of an answer.
+    """
+    try:
+        value = object_of(line)
+        if "chunk" in value:
+            return chunk_from_json(value["chunk"])
+        if "error" in value:
+            raise error_from_json(value["error"])
+        return CallRecord.from_json(cast("JsonObject", value["record"]))
+    except (InvalidInput, KeyError, TypeError) as error:
+        raise ModelError(f"the model gateway's answer cannot be read: {error}", "protocol") from error

@@ -1,0 +1,72 @@
+"""`AgentModel`: a model, as an agent's code uses it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from podium.models.collecting import collect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable, Sequence
+
+    from chronicle.canonical import JsonObject
+    from podium.models.collecting import Answered
+    from podium.models.port import LLMMessage, LLMStreamChunk
+    from podium.models.quality import QualityOfService
+    from podium.turn.scope import TurnScope
+
+__all__ = ["AgentModel"]
+
+
+class AgentModel:
+    """The model of a profile, for one turn. It is a `podium.models.LLMProvider`; `AgentContext.llm` makes it."""
+
+    def __init__(
+        self, scope: TurnScope, profile: str, max_output_tokens: int | None, qos: QualityOfService | None
+    ) -> None:
+        self._scope = scope
+        self._profile = profile
+        self._max_output_tokens = max_output_tokens
+        self._qos = qos
+
+    def stream(
+        self,
+        messages: Sequence[LLMMessage],
+        *,
+        tools: Iterable[JsonObject] | None = None,
+        temperature: float | None = None,
+    ) -> AsyncGenerator[LLMStreamChunk, None]:
+        """Ask the model, and yield what it says as it says it; the last chunk is a `Finished`.
+
+        It is a step of the turn: when the last chunk is there, the answer is durable, and a further attempt of the
+        message gets the same chunks without a call. An agent that stops reading earlier closes the iterator, as with
+        ``contextlib.aclosing``: that ends the call.
+
+        Args:
+            messages: the conversation; the last one is answered.
+            tools: what the model may call; see `podium.models.LLMProvider.stream`.
+            temperature: of the sampling; by default the model's own.
+
+        Raises:
+            ModelError: the call failed, and its fallbacks too, as `ModelError.kind` says.
+            ProgramChanged: an earlier attempt of the message asked something else.
+            PodiumError: the hook handles no message, its turn is over, or this is called inside of a step.
+        """
+        return self._scope.call_model(
+            self._profile,
+            tuple(messages),
+            None if tools is None else tuple(tools),
+            temperature,
+            self._max_output_tokens,
+            self._qos,
+        )
+
+    async def answer(
+        self,
+        messages: Sequence[LLMMessage],
+        *,
+        tools: Iterable[JsonObject] | None = None,
+        temperature: float | None = None,
+    ) -> Answered:
+        """Ask the model, and return its whole answer; otherwise as `stream`."""
+        return await collect(self.stream(messages, tools=tools, temperature=temperature))
