@@ -42,7 +42,8 @@ check: setup
 	$(BIN)/python tools/import_circles.py
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python tools/links.py
-	$(BIN)/python tools/import_without.py podium.agent ray pyfuse3 sqlite3 psycopg httpx
+	$(BIN)/python tools/import_without.py podium.agent ray pyfuse3 sqlite3 psycopg httpx openai anthropic
+	$(BIN)/python tools/import_without.py podium.models.scripted ray httpx httpx2 openai anthropic
 
 format: setup
 	$(BIN)/ruff format .

@@ -1,0 +1,150 @@
+"""Messages as the body of a request to the Responses API. Pure.
+
+The conversation is sent whole and nothing is stored at the provider (``store: false``), so items of its own, such as
+encrypted reasoning, go back as they came, at their places.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from podium.models.caching import Markable, last_response_id
+from podium.models.openai_compat.chat_request import image_url
+from podium.models.port import ImageBlock, ProviderBlock, TextBlock
+from podium.models.tools import FunctionTool, read_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from chronicle.canonical import JsonObject
+    from podium.models.openai_compat.options import Options
+    from podium.models.port import ContentBlock, LLMMessage, ToolCall
+
+__all__ = ["responses_request"]
+
+_TTLS: Final = {"short": "30m", "long": "12h"}
+
+
+def responses_request(
+    options: Options, messages: Sequence[LLMMessage], tools: Iterable[JsonObject] | None, temperature: float | None
+) -> JsonObject:
+    """Return the body of a request.
+
+    Raises:
+        ModelError: ``bad_request``: a tool is none.
+    """
+    body: dict[str, Any] = {
+        "model": options.model,
+        "input": _Items(options.name).written(messages, with_breakpoints=options.has_breakpoints),
+        "stream": True,
+        "store": False,
+    }
+    if options.max_output_tokens is not None:
+        body["max_output_tokens"] = options.max_output_tokens
+    if temperature is not None:
+        body["temperature"] = temperature
+    if written := [_tool(tool) for tool in read_tools(tools)]:
+        body["tools"] = written
+    if options.has_breakpoints and (compared := last_response_id(messages, "resp_")) is not None:
+        body["prompt_cache_options"] = {"comparison_response_id": compared}
+    return body | options.cache_fields(messages) | dict(options.extra)
+
+
+def _tool(tool: FunctionTool | JsonObject) -> JsonObject:
+    if not isinstance(tool, FunctionTool):
+        return tool
+    written: JsonObject = {
+        "type": "function",
+        "name": tool.name,
+        "parameters": tool.parameters,
+        "strict": bool(tool.strict),  # by default it is on, and refuses most schemas
+    }
+    if tool.description is not None:
+        written["description"] = tool.description
+    return written
+
+
+class _Items:
+    """Writes the items of one request."""
+
+    def __init__(self, provider: str) -> None:
+        self._provider = provider
+        self._written: list[JsonObject] = []
+        self._markable = Markable()
+
+    def written(self, messages: Sequence[LLMMessage], *, with_breakpoints: bool) -> list[JsonObject]:
+        for index, message in enumerate(messages):
+            if message.role == "assistant":
+                self._add_answer(message)
+            elif message.role == "tool":
+                parts = self._parts(index, message.blocks)
+                item: dict[str, Any] = {
+                    "type": "function_call_output",
+                    "call_id": message.tool_call_id,
+                    "output": parts,
+                }
+                self._written.append(item)
+            else:
+                self._written.append({"role": message.role, "content": self._parts(index, message.blocks)})  # type: ignore[dict-item]
+        if with_breakpoints:
+            for part, hint in self._markable.marked(messages):
+                part["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": _TTLS[hint]}
+        for written in self._written:
+            for name in ("content", "output"):
+                if name in written:
+                    written[name] = _plain(written[name])
+        return self._written
+
+    def _parts(self, index: int, blocks: Iterable[ContentBlock]) -> list[JsonObject]:
+        parts: list[JsonObject] = []
+        for block in blocks:
+            match block:
+                case TextBlock():
+                    parts.append({"type": "input_text", "text": block.text})
+                case ImageBlock():
+                    parts.append({"type": "input_image", "detail": "auto", "image_url": image_url(block)})
+                case ProviderBlock():
+                    continue
+            self._markable.add(index, parts[-1])
+        return parts
+
+    def _add_answer(self, message: LLMMessage) -> None:
+        blocks, calls = message.blocks, list(message.tool_calls)
+        phase: Any = None
+        of_calls: dict[str, JsonObject] = {}
+        for place in range(len(blocks) + 1):
+            while calls and _place(calls[0], len(blocks)) <= place:
+                call = calls.pop(0)
+                self._written.append(_call(call) | of_calls.get(call.id, {}))
+            if place == len(blocks):
+                break
+            match blocks[place]:
+                case TextBlock(text) if text:
+                    self._written.append({"role": "assistant", "content": text} | ({"phase": phase} if phase else {}))
+                    phase = None
+                case ProviderBlock(provider, block) if provider == self._provider:
+                    if block.get("type") == "message":
+                        phase = block.get("phase")
+                    elif block.get("type") == "function_call":
+                        of_calls[str(block.get("call_id"))] = block
+                    else:
+                        self._written.append(block)
+
+
+def _call(call: ToolCall) -> JsonObject:
+    arguments = call.invalid_arguments
+    if arguments is None:
+        arguments = json.dumps(call.arguments, ensure_ascii=False)
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+
+
+def _plain(content: Any) -> Any:
+    """Return parts that are one text as the text."""
+    if isinstance(content, list) and all(part.keys() == {"type", "text"} for part in content):
+        return "".join(part["text"] for part in content)
+    return content
+
+
+def _place(call: ToolCall, blocks: int) -> int:
+    return blocks if call.after_blocks is None else min(call.after_blocks, blocks)
