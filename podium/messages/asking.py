@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from chronicle.errors import IdempotencyConflict, InboxFull, Unavailable
+from chronicle.errors import ChronicleError, IdempotencyConflict, InboxFull, Unavailable
 from chronicle.journal.records import MessageStatus
 from podium.address import label
+from podium.messages.ask_circles import find_circle
 from podium.turn.journal_frames import settled_frames
 
 if TYPE_CHECKING:
@@ -65,7 +66,9 @@ class StoreAsker:
         self._wake = wake
         self._inbox_limit = inbox_limit
 
-    async def ask(self, receiver: Address, question: NewMessage) -> tuple[str, Sequence[Frame]]:
+    async def ask(
+        self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
+    ) -> tuple[str, Sequence[Frame]]:
         """Admit a question, unless it was admitted before, and wait for its outcome; see `podium.turn.ports.Asker`."""
         session = await self._run_store(
             self._store.ensure_session,
@@ -79,9 +82,14 @@ class StoreAsker:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         woken_s = float("-inf")
+        circle: Sequence[str] | None = None
         while not message.status.is_settled:
             now_s = loop.time()
             if now_s - woken_s >= _WAKE_EVERY_S:
+                if woken_s >= began_s and circle is None:  # it takes long
+                    circle = await self._circle(asker, receiver, question.admitted_ms + round((now_s - began_s) * 1000))
+                    if circle is not None:
+                        noticed(circle)
                 woken_s = now_s
                 await self._wake(receiver)
             await asyncio.sleep(max(_FIRST_LOOK_S, min(_LONGEST_LOOK_S, (now_s - began_s) / 10)))
@@ -114,6 +122,16 @@ class StoreAsker:
                     return message
             number += 1
             question = replace(question, idempotency_key=f"{key}:{number}")
+
+    async def _circle(self, asker: Address, receiver: Address, now_ms: int) -> Sequence[str] | None:
+        try:
+            circle = await self._run_store(find_circle, self._store, asker.name, receiver.name, receiver.tenant, now_ms)
+        except ChronicleError as error:
+            _log.warning("store_unavailable", error=str(error))
+            return None
+        if circle is not None:
+            _log.warning("agents_wait_for_each_other", path=" -> ".join(circle))
+        return circle
 
     async def _look(self, message: InboxMessage) -> InboxMessage:
         try:

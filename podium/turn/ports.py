@@ -46,10 +46,14 @@ if TYPE_CHECKING:
 class Asker(Protocol):
     """Asks other agents."""
 
-    async def ask(self, receiver: Address, question: NewMessage) -> tuple[str, Sequence[Frame]]:
+    async def ask(
+        self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
+    ) -> tuple[str, Sequence[Frame]]:
         """Send a question at once, and wait until it is settled.
 
         Args:
+            noticed: called with a circle of agents that wait for each other, the receiver first and last, if the
+                receiver waits for the asker in another turn.
             question: under an idempotency key: one that was sent before is not sent again.
 
         Returns:

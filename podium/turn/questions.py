@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from chronicle.canonical import encode
 from chronicle.journal.records import NewMessage
 from podium.errors import AskCycle, AskFailed, AskTimeout
+from podium.messages.ask_circles import question_key
 from podium.messages.headers import AskHeader, Headers
 
 if TYPE_CHECKING:
@@ -79,18 +80,20 @@ class Question:
             ids.message(now_ms),
             encode(self._body),
             now_ms,
-            f"ask:{self._cause.message_id}:{step_key}",
+            question_key(self._cause.message_id, step_key),
             str(self._sender),
             headers=Headers(ask=replace(self._header, deadline_ms=deadline_ms), trace=self._trace).to_json(),
         )
         limit_s = max(0.0, (deadline_ms - now_ms) / 1000)
+        circle: list[str] = []
         try:
             async with asyncio.timeout(limit_s) as limit:
-                message_id, frames = await asker.ask(self._receiver, question)
+                message_id, frames = await asker.ask(self._sender, self._receiver, question, circle.extend)
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise AskTimeout(f"{self._receiver} did not answer within {limit_s:g} s") from None
+            why = f", as they waited for each other in turns of their own: {' -> '.join(circle)}" if circle else ""
+            raise AskTimeout(f"{self._receiver} did not answer within {limit_s:g} s{why}") from None
         return _answer(self._receiver, message_id, frames)
 
 

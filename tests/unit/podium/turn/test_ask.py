@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, ClassVar
 
 import pytest
@@ -13,6 +13,8 @@ from chronicle.journal.records import MessageStatus
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AskCycle, AskFailed, AskTimeout, UnknownAgentType
+from podium.messages import asking
+from podium.messages.ask_circles import find_circle
 from podium.messages.headers import Headers
 from podium.messages.inbox import list_inbox
 from podium.testing import AgentHarness
@@ -171,6 +173,98 @@ async def test_circles_are_refused_with_their_path() -> None:
         assert isinstance(Boss.errors[0], AskCycle)
         circle = await asked(boss, worker, {"do": "ask back"})
         assert "AskCycle: boss/ann -> worker/kim -> boss/ann: boss/ann waits" in circle.error["message"]
+
+
+class Peer(BaseAgent):
+    """Asks the next agent, and tells what came of it."""
+
+    class State(DeltaState):
+        pass
+
+    max_attempts = 1
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if "ask" in message:
+            asking = asyncio.create_task(ctx.ask(f"peer/{message['ask']}", {}, timeout=message["timeout"]))
+            if "unless" in message:  # it goes on without the answer if it is told to
+                told = asyncio.create_task(message_came.wait())
+                await asyncio.wait([asking, told], return_when=asyncio.FIRST_COMPLETED)
+                asking.cancel()
+                await asyncio.wait([asking])
+                told.cancel()
+                return
+            ctx.reply((await asking).data)
+        else:
+            ctx.reply("here")
+
+
+message_came = asyncio.Event()
+
+
+@asynccontextmanager
+async def peers(monkeypatch: pytest.MonkeyPatch, *keys: str) -> AsyncIterator[list[AgentHarness]]:
+    """Agents that look for circles often."""
+    monkeypatch.setattr(asking, "_WAKE_EVERY_S", 0.01)
+    message_came.clear()
+    async with AsyncExitStack() as stack:
+        first = await stack.enter_async_context(AgentHarness(Peer, keys[0]))
+        shared = {"store": first.store, "blobs": first.blobs, "clock": first.clock}
+        others = [await stack.enter_async_context(AgentHarness(Peer, key, **shared)) for key in keys[1:]]
+        yield [first, *others]
+
+
+@pytest.mark.parametrize("keys", ["ab", "abc"])
+async def test_agents_that_wait_for_each_other_in_turns_of_their_own_are_told_of_the_circle(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], keys: str
+) -> None:
+    async with peers(monkeypatch, *keys) as agents:
+        for agent, following in zip(agents, keys[1:] + keys[0], strict=True):
+            agent.admit({"ask": following, "timeout": 2 if agent is agents[-1] else 60})
+        running = [asyncio.create_task(agent.receive()) for agent in agents]
+        await running[-1]
+        failed = agents[-1].events("turn.failed")[0][1]["error"]
+        path = " -> ".join(f"peer/{key}" for key in keys + keys[0])
+        assert failed["type"] == "AskTimeout"
+        says = f"peer/{keys[0]} did not answer within 2 s, as they waited for each other in turns of their own: {path}"
+        assert failed["message"] == says
+        assert "agents_wait_for_each_other" in capsys.readouterr().out
+        await asyncio.gather(*running)
+        assert agents[0].events("message.answered")[0][1]["data"] == "here"
+
+
+async def test_a_turn_that_may_go_on_without_the_answer_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Why a circle is not refused: it may end by itself."""
+    async with peers(monkeypatch, "a", "b") as (one, other):
+        other.admit({"ask": "a", "timeout": 60, "unless": "told"})
+        one.admit({"ask": "b", "timeout": 60})
+        running = [asyncio.create_task(agent.receive()) for agent in (one, other)]
+        told = ""
+        while "agents_wait_for_each_other" not in told:
+            await asyncio.wait(running, timeout=0.01)
+            told += capsys.readouterr().out
+        message_came.set()
+        await asyncio.gather(*running)
+        assert one.events("message.answered")[0][1]["data"] == "here"
+
+
+async def test_questions_that_nobody_waits_for_any_more_are_no_circle(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with peers(monkeypatch, "a", "b") as (one, other):
+        one.admit({"ask": "b", "timeout": 60})
+        asked = asyncio.create_task(one.receive())
+        await until(lambda: bool(one.store.pending(one.store.session(other.address.name).session_id)))
+        now_ms = one.clock.now_ms()
+        assert find_circle(one.store, "peer/b", "peer/a", "default", now_ms) == ["peer/a", "peer/b", "peer/a"]
+        assert find_circle(one.store, "peer/b", "peer/a", "default", now_ms + 60_000) is None, "its time is over"
+        assert find_circle(one.store, "peer/b", "peer/c", "default", now_ms) is None
+        assert find_circle(one.store, "peer/a", "peer/b", "default", now_ms) is None
+        asked.cancel()
+        await asyncio.wait([asked])
+        (handled,) = one.store.pending(one.store.session(one.address.name).session_id)
+        await one.kill()
+        await one.activation.cancel(handled.message_id)
+        assert find_circle(one.store, "peer/b", "peer/a", "default", now_ms) is None, "its message is gone"
 
 
 async def test_no_answer_in_time_fails_and_the_receiver_drops_the_question() -> None:
