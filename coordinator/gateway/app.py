@@ -10,6 +10,7 @@ from fastapi import FastAPI
 from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.protection.body_limit import BodyLimit
+from coordinator.gateway.request_spans import RequestSpans
 from coordinator.gateway.routes import agents as agent_routes
 from coordinator.gateway.routes import (
     artifacts,
@@ -23,6 +24,7 @@ from coordinator.gateway.routes import (
     project,
     reminders,
 )
+from podium.turn.telemetry import NO_TRACER
 
 if TYPE_CHECKING:
     from coordinator.access.administration import KeyAdministration
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from coordinator.gateway.routes.project import Reload
     from coordinator.operations.agents import HomeAgents
     from coordinator.streams.home_streams import HomeStreams
+    from podium.turn.telemetry import Tracer
 
 __all__ = ["create_app"]
 
@@ -57,6 +60,7 @@ def create_app(
     reload: Reload | None = None,
     body_bytes: int = 8 * 1024 * 1024,
     upload_bytes: int = 1024 * 1024 * 1024,
+    tracer: Tracer = NO_TRACER,
 ) -> FastAPI:
     """Return the application.
 
@@ -69,6 +73,7 @@ def create_app(
         reload: reads the project again; ``None`` without a project.
         body_bytes: the longest body, but of an uploaded file.
         upload_bytes: the largest file that can be uploaded.
+        tracer: opens a span for each request.
     """
     app = FastAPI(
         title="Podium",
@@ -95,4 +100,6 @@ def create_app(
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]  # as FastAPI's documentation says
     app.include_router(document.router)
     app.add_middleware(BodyLimit, body_bytes=body_bytes, upload_bytes=upload_bytes)
+    if tracer is not NO_TRACER:
+        app.add_middleware(RequestSpans, tracer=tracer)
     return app

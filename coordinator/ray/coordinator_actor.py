@@ -26,6 +26,7 @@ from coordinator.logs import log_to
 from coordinator.ray.host_pool import HostPool
 from coordinator.ray.reconciler import TICK_S, Reconciler
 from coordinator.registry.known_agents import kept_known_agents
+from coordinator.telemetry.tracing import Tracing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -71,7 +72,10 @@ class CoordinatorActor:
             lambda lost: self._reconciler.settle(lost),  # noqa: PLW0108  likewise
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids, self._pool)
-        self._reconciler = Reconciler(config, self._state, self._pool, self._withdrawals, self._tasks)
+        self._tracing = Tracing("coordinator")
+        self._reconciler = Reconciler(
+            config, self._state, self._pool, self._withdrawals, self._tasks, self._tracing.tracer
+        )
         self._begun = False
         self._beginning = asyncio.Lock()
         context = ray.get_runtime_context()
@@ -306,6 +310,7 @@ class CoordinatorActor:
         """
         await self._begin()
         await self._reconciler.end_agents(timeout_s)
+        await self._tracing.flush()
         self._tasks.cancel()
 
     async def _begin(self) -> None:

@@ -18,6 +18,7 @@ from coordinator.fleet.model import Assign, Host, HostStatus, Placement, Project
 from coordinator.fleet.plan import plan
 from coordinator.fleet.wake_requests import Lull
 from coordinator.fleet.wake_retries import may_pass
+from coordinator.fleet.wake_spans import WakeSpans
 from coordinator.ray.cluster import cause_of, lives
 from coordinator.telemetry.instruments import REMINDERS_FIRED
 from podium.address import Address
@@ -25,6 +26,7 @@ from podium.agent_record import find_session
 from podium.errors import HostDied, InvalidAddress, PodiumError
 from podium.messages.courier import Courier
 from podium.reminders.firing import ReminderTask
+from podium.turn.telemetry import NO_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.host_pool import AgentsLost, HostPool
     from podium.agent.base import Isolation
+    from podium.turn.telemetry import Tracer
 
 __all__ = ["TICK_S", "Reconciler"]
 
@@ -61,6 +64,7 @@ class Reconciler:
         pool: the hosts' processes.
         withdrawals: messages that an activation has to drop first.
         tasks: run the starts of hosts and the activations of agents.
+        tracer: opens the spans of wakes.
     """
 
     def __init__(
@@ -70,12 +74,14 @@ class Reconciler:
         pool: HostPool,
         withdrawals: Withdrawals,
         tasks: BackgroundTasks,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         self._config = config
         self._state = state
         self._pool = pool
         self._withdrawals = withdrawals
         self._tasks = tasks
+        self._wake_spans = WakeSpans(state.store, state.clock, tracer)
         self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
         self.courier = Courier(state.store, state.ids, state.clock, self._poke_or_retry)
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
@@ -270,14 +276,18 @@ class Reconciler:
         """Acquire an agent's lease for a warm host, and have the host activate the agent."""
         self._lull.wake_began()
         try:
-            await self._activate(host_id, address, request)
+            async with self._wake_spans.waking(address, request, host_id) as span:
+                error = await self._activate(host_id, address, request)
+                if error is not None:
+                    span.fail(type(error).__name__, str(error))
         finally:
             self._state.waking.discard(address)
             if self._state.requests.get(address) is not None:  # it is to be tried again
                 self._state.changed.set()
             asyncio.get_running_loop().call_later(self._lull.wake_ended(), self._state.changed.set)
 
-    async def _activate(self, host_id: str, address: Address, request: WakeRequest) -> None:
+    async def _activate(self, host_id: str, address: Address, request: WakeRequest) -> Exception | None:
+        """Wake an agent; return the error if that failed, which was seen to."""
         hosts = self._state.hosts
         lease: Lease | None = None
         unclean = False
@@ -306,8 +316,9 @@ class Reconciler:
             blamed = died and is_shared and self._state.quarantine.reason(address) is not None
             if lease is not None and not unclean and not blamed:
                 await self._release(lease.session_id, lease.epoch)
-            await self._wake_failed(address, request, self._with_death(host_id, address, cause_of(error)))
-            return
+            failure = self._with_death(host_id, address, cause_of(error))
+            await self._wake_failed(address, request, failure)
+            return failure
         hosts.note_death(address, None)
         self._state.retries.forget(address)
         hosts.activated(host_id, address, lease.epoch, turn)
@@ -316,6 +327,7 @@ class Reconciler:
         self._state.progressed()
         self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded, config))
         self._pool.watch(host_id, address)
+        return None
 
     def _with_death(self, host_id: str, address: Address, error: Exception) -> Exception:
         """Return the error of a wake, with the cause of death if its host died."""

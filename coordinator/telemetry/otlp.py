@@ -11,6 +11,7 @@ a part of the same trace. The SDK's global tracer provider is left to that code.
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
@@ -38,6 +39,7 @@ _KINDS: Final = {
     SpanKind.INTERNAL: OtelKind.INTERNAL,
     SpanKind.PRODUCER: OtelKind.PRODUCER,
     SpanKind.CONSUMER: OtelKind.CONSUMER,
+    SpanKind.SERVER: OtelKind.SERVER,
 }
 _PROPAGATOR: Final = TraceContextTextMapPropagator()
 
@@ -62,6 +64,7 @@ class OtlpTracer:
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         parent: str | None = None,
+        since_s: float = 0.0,
     ) -> Iterator[Span]:
         """Open a span; see the port."""
         context = _PROPAGATOR.extract({"traceparent": parent}, Context()) if parent is not None else None
@@ -70,6 +73,7 @@ class OtlpTracer:
             context,
             _KINDS[kind],
             dict(attributes),
+            start_time=time.time_ns() - round(since_s * 1e9),
             record_exception=False,
             set_status_on_exception=False,
         ) as opened:
@@ -93,6 +97,9 @@ class _Span:
     def traceparent(self) -> str | None:
         found = self._span.get_span_context()
         return f"00-{found.trace_id:032x}-{found.span_id:016x}-{found.trace_flags:02x}"
+
+    def rename(self, name: str) -> None:
+        self._span.update_name(name)
 
     def set(self, key: str, value: str | float | bool) -> None:
         self._span.set_attribute(key, value)

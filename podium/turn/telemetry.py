@@ -178,6 +178,8 @@ class SpanKind(StrEnum):
     """Sends a message that is handled later."""
     CONSUMER = "consumer"
     """Handles a message."""
+    SERVER = "server"
+    """Answers a request."""
 
 
 Attributes: TypeAlias = "Mapping[str, str | int | float | bool]"
@@ -190,6 +192,10 @@ class Span(Protocol):
     @property
     def traceparent(self) -> str | None:
         """What makes other spans children of this one, as a W3C ``traceparent``; ``None`` if nothing is traced."""
+        ...
+
+    def rename(self, name: str) -> None:
+        """Give it another name, of low cardinality, that was not known at its beginning."""
         ...
 
     def set(self, key: str, value: str | float | bool) -> None:
@@ -211,6 +217,7 @@ class Tracer(Protocol):
         *,
         kind: SpanKind = SpanKind.INTERNAL,
         parent: str | None = None,
+        since_s: float = 0.0,
     ) -> AbstractContextManager[Span]:
         """Open a span for the duration of the context. An exception that leaves the context marks it as failed.
 
@@ -218,6 +225,7 @@ class Tracer(Protocol):
             name: of low cardinality: it has no agent's key.
             parent: the ``traceparent`` of the parent; by default the span of the current task. One that cannot be read
                 counts as none.
+            since_s: how long ago it began.
         """
         ...
 
@@ -235,6 +243,9 @@ class _NoSpan:
     traceparent: str | None
     """The parent's: a trace of others passes through."""
 
+    def rename(self, name: str) -> None:
+        """Do nothing."""
+
     def set(self, key: str, value: str | float | bool) -> None:
         """Do nothing."""
 
@@ -251,6 +262,7 @@ class _NoTracer:
         *,
         kind: SpanKind = SpanKind.INTERNAL,  # noqa: ARG002
         parent: str | None = None,
+        since_s: float = 0.0,  # noqa: ARG002
     ) -> Iterator[Span]:
         """Trace nothing."""
         yield _NoSpan(parent)

@@ -30,6 +30,7 @@ from coordinator.registry.reloading import reload_project
 from coordinator.registry.resolve import resolve
 from coordinator.service.link import ServiceLink
 from coordinator.streams.home_streams import HomeStreams
+from coordinator.telemetry.tracing import Tracing
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
@@ -130,6 +131,7 @@ class Gateway:
     async def _serve(self, link: ServiceLink, classes: _Classes, stopping: asyncio.Event) -> None:
         agents = HomeAgents(self.home, link)
         streams = HomeStreams(link.client, agents)
+        tracing = Tracing("gateway")
         app = create_app(
             agents,
             self.access.access,
@@ -139,6 +141,7 @@ class Gateway:
             reload=lambda: classes.reload(link),
             body_bytes=self.rules.body_bytes,
             upload_bytes=self.rules.upload_bytes,
+            tracer=tracing.tracer,
         )
         server = _Server(server_config(app, self.rules, SystemClock()))
         try:
@@ -156,6 +159,7 @@ class Gateway:
                 finally:
                     streams.close()
                     await self._close(server, serving)
+                    await tracing.flush()
         finally:
             agents.close()
 

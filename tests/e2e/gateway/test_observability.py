@@ -211,7 +211,15 @@ def test_a_trace_goes_from_the_http_client_over_turns_to_the_agents_that_are_tol
     (told,) = wait_until(lambda: of_trace("process worker"), "the turn of the agent that was told")
     (sent,) = of_trace("send patient")
     (handled,) = of_trace("process patient")
-    assert (sent.parent_id, sent.kind, sent.resource["service.instance.id"]) == (span, "PRODUCER", "service")
+    (request,) = wait_until(lambda: of_trace("POST /v1/agents/{type}/{key}/messages"), "the span of the request")
+    assert (request.parent_id, request.kind, request.resource["service.instance.id"]) == (span, "SERVER", "gateway")
+    assert request.attributes["http.response.status_code"] == 200
+    assert (sent.parent_id, sent.kind) == (request.span_id, "PRODUCER")
+    assert sent.resource["service.instance.id"] == "service"
+    wakes = {kind: wait_until(lambda: of_trace(f"wake {kind}"), "the wake")[0] for kind in ("patient", "worker")}  # noqa: B023
+    assert (wakes["patient"].parent_id, wakes["worker"].parent_id) == (sent.span_id, handled.span_id)
+    assert wakes["patient"].resource["service.instance.id"] == "coordinator"
+    assert request.start_ns < sent.start_ns < wakes["patient"].start_ns < handled.start_ns
     assert (handled.parent_id, handled.kind) == (sent.span_id, "CONSUMER")
     assert (told.parent_id, told.kind) == (handled.span_id, "CONSUMER")
     assert handled.resource["service.name"] == "podium"

@@ -276,7 +276,7 @@ def leaving_client(app: Any, leaving: asyncio.Event) -> Any:
 
 @asynccontextmanager
 async def served_home(
-    path: Path, *classes: type[BaseAgent], keys: KeyStore | None = None, reload: Reload | None = None, **limits: int
+    path: Path, *classes: type[BaseAgent], keys: KeyStore | None = None, reload: Reload | None = None, **limits: Any
 ) -> AsyncIterator[ServedHome]:
     """Serve a new home with agents of some classes; with keys, callers need one of them."""
     home = Home(path).create()

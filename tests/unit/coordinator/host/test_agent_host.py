@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from coordinator.telemetry.reports import Report
     from podium.turn.ports import WorkspaceRequest
 
-ALICE = Address("thinker", "alice")
+ALICE, BOB = Address("thinker", "alice"), Address("thinker", "bob")
 
 
 class Thinker(BaseAgent):
@@ -191,7 +191,8 @@ async def test_agents_that_block_their_threads_do_not_keep_others_from_asking(sh
     loop.set_default_executor(ThreadPoolExecutor(1))
     blocked = loop.run_in_executor(None, may_go_on.wait, 60)
     store, ids = shared.host._store, shared.host._ids
-    asking = asyncio.create_task(shared.host._asker.ask(ALICE, NewMessage(ids.message(0), b"{}", 0, "key")))
+    question = NewMessage(ids.message(0), b"{}", 0, "key")
+    asking = asyncio.create_task(shared.host._asker.ask(BOB, ALICE, question, print))
     await until(lambda: [store.pending(session.session_id) for session in store.sessions(ALICE.name)] not in ([], [[]]))
     assert not blocked.done()
     asking.cancel()

@@ -20,12 +20,15 @@ from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement
 from coordinator.fleet.state import FleetState
 from coordinator.ray.host_pool import AgentsLost
 from coordinator.ray.reconciler import Reconciler
+from coordinator.telemetry.tracing import Tracing
 from podium.address import Address
 from podium.errors import HostDied, NotAnAgent
+from tests.otlp_receiver import otlp_receiver
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chronicle.canonical import JsonObject
     from chronicle.journal.records import Lease
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.host_pool import HostPool
@@ -273,3 +276,26 @@ async def test_an_outbox_that_is_slow_delays_no_wake(fleet: Fleet, monkeypatch: 
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_a_wake_is_a_part_of_the_trace_of_its_message(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    with otlp_receiver() as receiver:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
+        tracing = Tracing("coordinator")
+        pool, state = cast("HostPool", fleet.pool), fleet.state
+        withdrawals = Withdrawals(fleet.store, fleet.clock, fleet.ids, pool)
+        config = cast("CoordinatorConfig", _config(tmp_path))
+        fleet.loop = Reconciler(config, state, pool, withdrawals, BackgroundTasks(), tracing.tracer)
+        ids = fleet.ids
+        session = fleet.store.ensure_session(ALICE.name, ids.session(0), ids.branch(0), 0)
+        headers: JsonObject = {"trace": f"00-{trace}-{parent}-01"}
+        fleet.store.admit(session.session_id, NewMessage(ids.message(0), b"{}", 0, headers=headers))
+        await fleet.fail_wake(ALICE)
+        await tracing.flush()
+    spans = receiver.named("wake hello")
+    assert {(span.trace_id, span.parent_id, span.failed) for span in spans} == {(trace, parent, True)}
+    assert spans[0].attributes["gen_ai.agent.id"] == "hello/alice"
+    assert spans[0].attributes["error.type"] == "HostDied"

@@ -156,6 +156,38 @@ async def test_the_turn_of_a_message_is_a_part_of_its_senders_trace(receiver: Ot
     assert (second.failed, second.attributes["error.type"], second.status) == (True, "ValueError", "no such thing")
 
 
+class Asking(BaseAgent):
+    """Asks another agent, which asks nobody."""
+
+    class State(DeltaState):
+        pass
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if "ask" in message:
+            await ctx.ask(message["ask"], {})
+        ctx.reply(str(ctx.traceparent))
+
+
+async def test_a_question_is_a_part_of_the_trace_of_its_asker(receiver: OtlpReceiver) -> None:
+    tracing = Tracing("host_1")
+    async with (
+        AgentHarness(Asking, "one", tracer=tracing.tracer) as one,
+        AgentHarness(Asking, "other", tracer=tracing.tracer, store=one.store, blobs=one.blobs) as other,
+    ):
+        asking = asyncio.create_task(one.send({"ask": "asking/other"}, trace=PARENT))
+        while not await other.receive():
+            await asyncio.sleep(0)
+        assert (await asking).ok
+    await tracing.flush()
+    by_agent = {span.attributes["gen_ai.agent.id"]: span for span in receiver.named("process asking")}
+    asker, asked = by_agent["asking/one"], by_agent["asking/other"]
+    assert (asker.trace_id, asker.parent_id) == (TRACE, SPAN)
+    assert (asked.trace_id, asked.parent_id) == (TRACE, asker.span_id)
+    (step,) = receiver.named("step ask asking/other")
+    assert (step.trace_id, step.parent_id) == (TRACE, asker.span_id)
+    assert step.start_ns < asked.start_ns < asked.end_ns < step.end_ns
+
+
 async def test_without_a_tracer_the_trace_of_the_sender_passes_through() -> None:
     async with AgentHarness(Telling) as agent:
         await agent.send("hi", trace=PARENT)

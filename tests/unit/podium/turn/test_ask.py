@@ -208,9 +208,14 @@ async def peers(monkeypatch: pytest.MonkeyPatch, *keys: str) -> AsyncIterator[li
     message_came.clear()
     async with AsyncExitStack() as stack:
         first = await stack.enter_async_context(AgentHarness(Peer, keys[0]))
-        shared = {"store": first.store, "blobs": first.blobs, "clock": first.clock}
+        shared: dict[str, Any] = {"store": first.store, "blobs": first.blobs, "clock": first.clock}
         others = [await stack.enter_async_context(AgentHarness(Peer, key, **shared)) for key in keys[1:]]
         yield [first, *others]
+
+
+def first_payload(agent: AgentHarness, event_type: str) -> Any:
+    """Return the payload of an agent's first event of a type."""
+    return agent.events(event_type)[0][1]
 
 
 @pytest.mark.parametrize("keys", ["ab", "abc"])
@@ -222,14 +227,14 @@ async def test_agents_that_wait_for_each_other_in_turns_of_their_own_are_told_of
             agent.admit({"ask": following, "timeout": 2 if agent is agents[-1] else 60})
         running = [asyncio.create_task(agent.receive()) for agent in agents]
         await running[-1]
-        failed = agents[-1].events("turn.failed")[0][1]["error"]
+        failed = first_payload(agents[-1], "turn.failed")["error"]
         path = " -> ".join(f"peer/{key}" for key in keys + keys[0])
         assert failed["type"] == "AskTimeout"
         says = f"peer/{keys[0]} did not answer within 2 s, as they waited for each other in turns of their own: {path}"
         assert failed["message"] == says
         assert "agents_wait_for_each_other" in capsys.readouterr().out
         await asyncio.gather(*running)
-        assert agents[0].events("message.answered")[0][1]["data"] == "here"
+        assert first_payload(agents[0], "message.answered")["data"] == "here"
 
 
 async def test_a_turn_that_may_go_on_without_the_answer_is_waited_for(
@@ -246,7 +251,7 @@ async def test_a_turn_that_may_go_on_without_the_answer_is_waited_for(
             told += capsys.readouterr().out
         message_came.set()
         await asyncio.gather(*running)
-        assert one.events("message.answered")[0][1]["data"] == "here"
+        assert first_payload(one, "message.answered")["data"] == "here"
 
 
 async def test_questions_that_nobody_waits_for_any_more_are_no_circle(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -102,8 +102,15 @@ class Notes:
 
     @contextmanager
     def span(
-        self, name: str, attributes: Attributes, *, kind: SpanKind = SpanKind.INTERNAL, parent: str | None = None
+        self,
+        name: str,
+        attributes: Attributes,
+        *,
+        kind: SpanKind = SpanKind.INTERNAL,
+        parent: str | None = None,
+        since_s: float = 0.0,
     ) -> Iterator[Span]:
+        assert since_s == 0.0
         known = dict(attributes)
         self.spans.append((name, kind, known, parent or (self._open[-1] if self._open else None)))
         self._open.append(name)
@@ -118,6 +125,9 @@ class NotedSpan:
 
     def __init__(self, attributes: dict[str, Any]) -> None:
         self._attributes = attributes
+
+    def rename(self, name: str) -> None:
+        raise NotImplementedError(name)
 
     def set(self, key: str, value: str | float | bool) -> None:
         self._attributes[key] = value
