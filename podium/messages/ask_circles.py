@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound
 from podium.address import Address
-from podium.messages.headers import Headers
+from podium.messages.headers import Headers, question_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -20,17 +20,12 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import InboxMessage
 
-__all__ = ["find_circle", "question_key"]
+__all__ = ["find_circle"]
 
 _MOST_AGENTS: Final = 100
 """Agents whose inboxes are read: of those that wait for the asker, directly or not, mostly none."""
 _MOST_MESSAGES: Final = 100
 """Messages of each inbox that are read."""
-
-
-def question_key(message_id: str, step_key: str) -> str:
-    """Return the idempotency key of a question, by the message whose turn asks it and its step."""
-    return f"ask:{message_id}:{step_key}"
 
 
 def find_circle(store: JournalStore, asker: str, receiver: str, tenant: str, now_ms: int) -> Sequence[str] | None:

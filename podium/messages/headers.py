@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
 
-__all__ = ["AskHeader", "Headers", "ReminderHeader"]
+__all__ = ["AskHeader", "Headers", "ReminderHeader", "question_key"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +95,8 @@ class Headers:
         if self.trace is not None:
             found["trace"] = self.trace
         return found or None
+
+
+def question_key(message_id: str, step_key: str) -> str:
+    """Return the idempotency key of a question, by the message whose turn asks it and its step."""
+    return f"ask:{message_id}:{step_key}"

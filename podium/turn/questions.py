@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 from chronicle.canonical import encode
 from chronicle.journal.records import NewMessage
 from podium.errors import AskCycle, AskFailed, AskTimeout
-from podium.messages.ask_circles import question_key
-from podium.messages.headers import AskHeader, Headers
+from podium.messages.headers import AskHeader, Headers, question_key
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
