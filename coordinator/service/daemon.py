@@ -71,11 +71,17 @@ def main() -> int:
 
 
 async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -> None:
+    from coordinator.environment import withhold  # noqa: PLC0415
+    from coordinator.host.process_marks import environment_without_mark  # noqa: PLC0415
+    from coordinator.models.config_file import read_config  # noqa: PLC0415
+    from coordinator.models.supervisor import ModelProcess  # noqa: PLC0415
     from coordinator.process_environment import ProcessEnvironment  # noqa: PLC0415
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
 
     surroundings = ProcessEnvironment.of_this_process()  # before Ray adds its own variables
+    models = ModelProcess(home, environment_without_mark())
+    withhold(read_config(home.path).key_variables)  # from Ray, and so from all processes of agents
     stopping = asyncio.Event()
     _on_signals(stopping.set)
     router = Router(home, settings)
@@ -83,11 +89,11 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
         _start_watchdog(settings.start_timeout_s + _WATCHDOG_MARGIN_S)
         await router.start(on_stage=lambda text: _publish_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
-        server = ServiceServer(home, settings, router, surroundings, awaits_registration=awaits_registration)
+        server = ServiceServer(home, settings, router, surroundings, models, awaits_registration=awaits_registration)
         _on_signals(server.end)  # again: Ray's start installs a handler that ends this process at once
         if stopping.is_set():
             server.end()
-        async with server.listening():
+        async with models, server.listening():
             await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
             server.admit_no_more()
             _start_watchdog(server.stop_timeout_s + _WATCHDOG_MARGIN_S)  # until the process has ended

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Backlog
+    from coordinator.models.supervisor import ModelProcess
     from coordinator.ray.router import Router
     from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
@@ -30,9 +31,11 @@ class ServiceMetrics:
         router: the way to the coordinator, which has the measurements of hosts.
         store: the home's journal.
         clock: the time.
+        models: the model gateway; ``None`` without one.
     """
 
-    def __init__(self, router: Router, store: JournalStore, clock: Clock) -> None:
+    def __init__(self, router: Router, store: JournalStore, clock: Clock, models: ModelProcess | None = None) -> None:
+        self._models = models
         self._router = router
         self._store = store
         self._clock = clock
@@ -61,6 +64,7 @@ class ServiceMetrics:
             (SERIES_DROPPED.name, ()): 0,
             **measured,
             **self._recorder.sums(),
+            **(await self._models.metrics() if self._models is not None else {}),
             **of_backlog(backlog, round(awake), self._clock.now_ms()),
         }
 

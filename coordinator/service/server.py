@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code
     from coordinator.home import Home
+    from coordinator.models.supervisor import ModelProcess
     from coordinator.ray.router import Router
     from coordinator.settings import Settings
     from podium.address import Address
@@ -72,6 +73,7 @@ class ServiceServer:
         settings: the settings of this process.
         router: a started router.
         surroundings: the environment that agents inherit; by default the current one of this process.
+        models: the model gateway, for its metrics; the caller starts and ends it.
         awaits_registration: whether the client that started the service is about to register agent classes.
     """
 
@@ -81,6 +83,7 @@ class ServiceServer:
         settings: Settings,
         router: Router,
         surroundings: ProcessEnvironment | None = None,
+        models: ModelProcess | None = None,
         *,
         awaits_registration: bool = False,
     ) -> None:
@@ -103,7 +106,7 @@ class ServiceServer:
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
         self._types = AgentTypes(router, awaits_registration=awaits_registration)
         self._deliveries = Deliveries(router, self._types)
-        self._metrics = ServiceMetrics(router, self._store, self._clock)
+        self._metrics = ServiceMetrics(router, self._store, self._clock, models)
         self._tracing = ServiceTracing()
         self._clients: set[_Client] = set()
         self._pinned = False

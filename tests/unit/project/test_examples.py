@@ -6,10 +6,12 @@ import asyncio
 import zipfile
 from pathlib import Path
 
+import chat
 import hello
 import pytest
 import reviewer
 
+from podium.models.scripted import ScriptedProvider
 from podium.testing.harness import AgentHarness
 
 CODE = b"import re\n\n\ndef f():\n    # TODO: more\n    return re.compile('x')\n"
@@ -37,6 +39,19 @@ def test_hello_counts_and_remembers_over_a_kill() -> None:
             assert agent.state == {"count": 2, "history": ["hi", "again"]}
             assert (agent.workspace / "notes.txt").read_text() == "1. hi\n2. again\n"
             assert not await agent.advance(hello.HelloAgent.idle_timeout_s)
+
+    asyncio.run(conversation())
+
+
+def test_chat_tells_its_model_the_conversation() -> None:
+    async def conversation() -> None:
+        model = ScriptedProvider(["Hello Ann!", "You are Ann."])
+        async with AgentHarness(chat.ChatAgent, models={"chat": model}) as agent:
+            assert (await agent.send("I am Ann")).text == "Hello Ann!"
+            await agent.kill()
+            assert (await agent.send("Who am I?")).text == "You are Ann."
+            asked = [message.text for message in model.requests[-1]]
+            assert asked == [chat.INSTRUCTIONS, "I am Ann", "Hello Ann!", "Who am I?"]
 
     asyncio.run(conversation())
 

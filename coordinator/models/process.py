@@ -1,0 +1,74 @@
+"""The process of the model gateway: ``python -m coordinator.models.process --home DIR --listener FD``.
+
+The service starts it (`coordinator.models.supervisor`). It ends when its standard input does. It has the keys in its
+environment, and is the only process that imports vendors' libraries, each when a profile of it is first called.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import socket
+import sys
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from coordinator.environment import variables
+from coordinator.logs import log_to
+from coordinator.models.config_file import ConfigFile
+from coordinator.models.gateway import ModelGateway
+from coordinator.models.providers import Providers
+from coordinator.models.record_store import RecordStore
+from coordinator.models.server import ModelServer
+from coordinator.telemetry.tracing import Tracing
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Serve until the standard input ends, or a signal; return 0."""
+    parser = argparse.ArgumentParser(prog="python -m coordinator.models.process", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home directory")
+    parser.add_argument("--listener", type=int, required=True, help="file descriptor of the listening socket")
+    arguments = parser.parse_args()
+    log_to(arguments.home / "logs" / "models.log")
+    with closing(RecordStore(arguments.home)) as records:
+        asyncio.run(_serve(arguments.home, socket.socket(fileno=arguments.listener), records, variables()))
+    return 0
+
+
+async def _serve(home: Path, listener: socket.socket, records: RecordStore, environment: Mapping[str, str]) -> None:
+    loop = asyncio.get_running_loop()
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    tracing = Tracing("models")
+    providers = Providers(environment)
+    gateway = ModelGateway(ConfigFile(home), providers, records, tracing.tracer)
+    records.give_up_running()
+    service = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(service), sys.stdin)
+    watching = loop.create_task(_until_end(service, ending), name="watch-service")
+    try:
+        async with ModelServer(gateway).listening(listener):
+            await ending.wait()
+    finally:
+        watching.cancel()
+        await providers.aclose()
+        await tracing.flush()
+
+
+async def _until_end(service: asyncio.StreamReader, ending: asyncio.Event) -> None:
+    """Set the event when the service has closed the pipe."""
+    while await service.read(1024):
+        pass
+    ending.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,250 @@
+"""The model gateway as a process: started at the first call, restarted after its death, ended with the service."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import stat
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.ids import IdSource
+from coordinator.home import Home
+from coordinator.models.calls import CallRecord, ModelRequest
+from coordinator.models.client import ModelClient
+from coordinator.models.config_file import store_config
+from coordinator.models.profiles import ModelsConfig, Price, Profile
+from coordinator.models.record_store import read_records
+from coordinator.models.supervisor import ModelProcess
+from podium.models import Finished, LLMMessage, ModelError, TextDelta, Usage
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+    from pathlib import Path
+
+    from podium.models import LLMStreamChunk
+
+IDS = IdSource()
+ASKED = (LLMMessage("user", "one two three"),)
+
+
+class Served:
+    """A home whose model gateway this process supervises, as a service does."""
+
+    def __init__(self, home: Home) -> None:
+        self.home = home
+        self.client = ModelClient(home.models_socket)
+
+    def profiles(self, *profiles: Profile, **budgets: str) -> None:
+        store_config(self.home.path, ModelsConfig({each.name: each for each in profiles}, budgets))
+
+    def script(self, *answers: Any) -> str:
+        path = self.home.path / "answers.json"
+        path.write_text(json.dumps(answers))
+        return str(path)
+
+    async def call(self, profile: str, **parts: Any) -> list[LLMStreamChunk | CallRecord]:
+        async with aclosing(self.client.stream(request(profile, **parts))) as answers:
+            return [answer async for answer in answers]
+
+    def records(self, tenant: str | None = None) -> list[CallRecord]:
+        return read_records(self.home.path, tenant, 100)
+
+
+def request(profile: str, **parts: Any) -> ModelRequest:
+    parts = {"tenant": "default", "messages": ASKED, "owner": "hello/alice", "turn": 1, **parts}
+    return ModelRequest(IDS.other("call_", 0), profile=profile, **parts)
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    made = Home(tmp_path / "home").create()
+    made.make_run_dir()
+    yield made
+    made.remove_run_dir()
+
+
+@pytest.fixture
+async def served(home: Home) -> AsyncIterator[Served]:
+    async with ModelProcess(home, dict(os.environ)):
+        yield Served(home)
+
+
+async def test_a_call_is_answered_and_recorded(served: Served) -> None:
+    price = Price("1", "1000000", cached="0.5")
+    usage = {"input_tokens": 100, "output_tokens": 2, "cached_tokens": 50}
+    script = served.script({"text": "hello there", "usage": usage})
+    served.profiles(Profile("fast", "scripted", script=script, price=price))
+    *chunks, record = await served.call("fast", tenant="acme")
+    assert chunks == [
+        TextDelta("hello"),
+        TextDelta(" there"),
+        Usage(100, 2, 50),
+        Finished("stop", "scripted", "scr_1"),
+    ]
+    assert isinstance(record, CallRecord)
+    assert served.records() == [record]
+    assert (record.status, record.owner, record.turn, record.tenant) == ("completed", "hello/alice", 1, "acme")
+    assert (record.provider, record.model, record.profile) == ("scripted", "scripted", "fast")
+    assert (record.input_tokens, record.output_tokens, record.cached_tokens) == (100, 2, 50)
+    assert record.cost == "2.000075"
+    assert record.ttft_ms is not None
+    (attempt,) = record.attempts
+    assert (attempt.error, attempt.profile) == (None, "fast")
+    assert served.records("default") == []
+
+
+async def test_the_process_starts_with_the_first_call_and_only_its_user_may_call(served: Served) -> None:
+    assert stat.S_IMODE(served.home.models_socket.stat().st_mode) == 0o600
+    assert not (served.home.logs / "models.log").exists()
+    first = await served.client.process_id()
+    assert first != os.getpid()
+    assert await served.client.process_id() == first
+
+
+async def test_calls_run_side_by_side(served: Served) -> None:
+    served.profiles(Profile("echo", "scripted"))
+    asked = [[LLMMessage("user", f"number {number}")] for number in range(20)]
+    answers = await asyncio.gather(*(served.call("echo", messages=messages) for messages in asked))
+    said = ["".join(chunk.text for chunk in answer if isinstance(chunk, TextDelta)) for answer in answers]
+    assert said == [messages[0].text for messages in asked]
+    assert len(served.records()) == 20
+
+
+async def test_a_process_that_was_killed_in_a_call_is_started_again(served: Served) -> None:
+    script = served.script({"when": "one two", "text": "word " * 1000, "delay_ms": 20}, "later")
+    served.profiles(Profile("slow", "scripted", script=script))
+    process_id = await served.client.process_id()
+    call = served.client.stream(request("slow"))
+    await anext(call)
+    os.kill(process_id, signal.SIGKILL)
+    with pytest.raises(ModelError, match="died during the call") as died:
+        [chunk async for chunk in call]
+    assert died.value.kind == "unavailable"
+    *_, record = await served.call("slow", messages=[LLMMessage("user", "again")])
+    assert isinstance(record, CallRecord)
+    assert record.status == "completed"
+    assert await served.client.process_id() != process_id
+    second, first = served.records()
+    assert second == record
+    assert (first.status, first.cost, first.latency_ms) == ("lost", None, None)
+    assert first.error is not None
+
+
+async def test_a_caller_that_leaves_ends_its_call(served: Served) -> None:
+    served.profiles(Profile("slow", "scripted", script=served.script({"text": "word " * 1000, "delay_ms": 20})))
+    async with aclosing(served.client.stream(request("slow"))) as chunks:
+        async for _ in chunks:
+            break
+    await until(lambda: served.records()[0].status == "cancelled", "the end of the call is recorded")
+    (record,) = served.records()
+    assert record.attempts[0].error == "the caller left"
+    assert record.latency_ms is not None
+
+
+async def test_the_end_of_the_service_ends_running_calls_and_the_process(home: Home) -> None:
+    async with ModelProcess(home, dict(os.environ)):
+        served = Served(home)
+        served.profiles(Profile("slow", "scripted", script=served.script({"text": "word " * 1000, "delay_ms": 20})))
+        process_id = await served.client.process_id()
+        call = served.client.stream(request("slow"))
+        assert isinstance(await anext(call), TextDelta)
+    with pytest.raises(ModelError, match="the model gateway ends with the service") as ended:
+        [chunk async for chunk in call]
+    assert ended.value.kind == "unavailable"
+    with pytest.raises(ProcessLookupError):
+        os.kill(process_id, 0)
+    assert served.records()[0].status == "cancelled"
+    with pytest.raises(ModelError, match="no service of the home runs"):
+        await served.call("slow")
+
+
+async def test_what_is_wrong_with_a_call_is_told_and_recorded(served: Served) -> None:
+    served.profiles(
+        Profile("keyless", "openai", "m", api_key_env="NO_SUCH_KEY_ANYWHERE"),
+        Profile("scriptless", "scripted", script="/nowhere/answers.json"),
+        Profile("cut", "scripted", script=served.script({"text": "cut after this", "finish": None})),
+    )
+    for profile, kind, text in (
+        ("nothing", "unknown_profile", "there is no profile 'nothing'; the profiles are: cut, keyless, scriptless"),
+        ("keyless", "auth", "from the variable NO_SUCH_KEY_ANYWHERE, which the service"),
+        ("scriptless", "bad_request", "/nowhere/answers.json is no script of answers"),
+        ("cut", "protocol", "ended in the middle"),
+    ):
+        with pytest.raises(ModelError) as failed:
+            await served.call(profile)
+        assert failed.value.kind == kind
+        assert text in str(failed.value)
+        record = served.records()[0]
+        assert (record.profile, record.status) == (profile, "failed")
+        assert record.error is not None
+        assert record.error["kind"] == kind
+
+
+async def test_a_call_without_its_parts_is_refused(served: Served) -> None:
+    served.profiles(Profile("echo", "scripted"))
+    same = request("echo")
+    async with aclosing(served.client.stream(same)) as answers:
+        assert len([answer async for answer in answers]) > 2
+    with pytest.raises(ModelError, match="give each call an id of its own"):
+        await anext(served.client.stream(same))
+    for line in (b"nothing\n", b"[]\n", b'{"op": "call"}\n', b'{"op": "call", "request": {}}\n', b'{"op": "x"}\n'):
+        reader, writer = await asyncio.open_unix_connection(str(served.home.models_socket))
+        writer.write(line)
+        answer = json.loads(await reader.readline())
+        assert answer["error"]["kind"] == "bad_request"
+        writer.close()
+    assert len(served.records()) == 1
+
+
+async def test_a_fallback_answers_before_the_first_token_only(served: Served) -> None:  # S0.28, S0.31
+    busy = served.script({"error": {"kind": "overloaded", "message": "too much to do"}})
+    served.profiles(
+        Profile("busy", "scripted", "first", script=busy, fallbacks=("echo",), price=Price("1", "1")),
+        Profile("echo", "scripted", "second", price=Price("0", "500000")),
+    )
+    *_, record = await served.call("busy")
+    assert isinstance(record, CallRecord)
+    assert (record.profile, record.model, record.status) == ("busy", "second", "completed")
+    assert [(each.profile, each.error is None) for each in record.attempts][-1] == ("echo", True)
+    assert record.attempts[0].error == "overloaded: too much to do"
+    assert record.cost == "2"  # 4 tokens, by the price of what answered
+
+
+async def test_a_budget_that_is_used_up_refuses_calls(served: Served) -> None:
+    served.profiles(Profile("echo", "scripted", price=Price("0", "500000")), acme="3.0")
+    await served.call("echo", tenant="acme")  # 2
+    await served.call("echo", tenant="acme")  # 4
+    with pytest.raises(ModelError, match=r"used up its budget of the day: 4 of 3\.0") as refused:
+        await served.call("echo", tenant="acme")
+    assert refused.value.kind == "budget_exceeded"
+    assert refused.value.retry_after_s is not None
+    assert 0 < refused.value.retry_after_s <= 86_400
+    await served.call("echo", tenant="other")
+    os.kill(await served.client.process_id(), signal.SIGKILL)
+    with pytest.raises(ModelError, match="used up its budget"):  # another process reads what was spent
+        await served.call("echo", tenant="acme")
+
+
+async def test_metrics_and_profiles(home: Home) -> None:
+    async with ModelProcess(home, dict(os.environ)) as process:
+        served = Served(home)
+        assert await process.metrics() == {}
+        served.profiles(Profile("echo", "scripted", "m", fallbacks=("other",)), Profile("other", "scripted"))
+        await served.call("echo")
+        with pytest.raises(ModelError):
+            await served.call("anything")
+        measured = await process.metrics()
+        assert measured["podium_model_calls_total", ("echo", "default", "completed", "")] == 1
+        assert measured["podium_model_calls_total", ("", "default", "failed", "unknown_profile")] == 1
+        assert measured["podium_model_tokens_total", ("echo", "default", "output")] == 4
+        assert measured["podium_model_calls_running", ()] == 0
+        assert await served.client.profiles() == {
+            "echo": {"provider": "scripted", "model": "m", "fallbacks": ["other"]},
+            "other": {"provider": "scripted", "model": "", "fallbacks": []},
+        }
