@@ -24,6 +24,7 @@
     │   └── StepsOutdated       recorded steps do not fit what the agent has become since
     ├── AskCycle                an agent asks one that waits for its own answer
     ├── AskFailed               an agent that was asked did not answer
+    │   ├── AskRefused          it was not asked: a quota of the tenant is reached
     │   └── AskTimeout          it did not answer in time
     ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
     └── HomeError               the home directory cannot be used
@@ -58,6 +59,7 @@ __all__ = [
     "ArchiveNotFound",
     "AskCycle",
     "AskFailed",
+    "AskRefused",
     "AskTimeout",
     "EventNotFound",
     "Evicted",
@@ -226,6 +228,10 @@ class AskCycle(PodiumError):
 
 class AskFailed(PodiumError):
     """An agent that was asked did not answer: its handling of the question failed, or was cancelled."""
+
+
+class AskRefused(AskFailed):
+    """An agent was not asked, because a quota of the tenant forbids to make or to wake it. Nothing was sent."""
 
 
 class AskTimeout(AskFailed, TimeoutError):

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
         Lease,
         MessageStatus,
         NewMessage,
+        OutboxEnvelope,
         OutboxMessage,
         Receipt,
         Reminder,
@@ -416,8 +417,16 @@ class JournalStore(ObjectRecords, Protocol):
 
     # -- outbox ---------------------------------------------------------------------------------------------------
 
-    def outbox(self, limit: int = 100) -> Sequence[OutboxMessage]:
-        """Return messages that were committed and not yet delivered, oldest first."""
+    def outbox(self, limit: int = 100, among: Sequence[MessageId] | None = None) -> Sequence[OutboxMessage]:
+        """Return messages that were committed and not yet delivered, oldest first.
+
+        Args:
+            among: only those of these ids, at most 1,000; ``None`` for all.
+        """
+        ...
+
+    def outbox_envelopes(self) -> Sequence[OutboxEnvelope]:
+        """Return the envelopes of all messages in the outbox, oldest first; their bodies are not read."""
         ...
 
     def outbox_delivered(self, message_id: MessageId) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "Lease",
     "MessageStatus",
     "NewMessage",
+    "OutboxEnvelope",
     "OutboxMessage",
     "Outcome",
     "Receipt",
@@ -260,6 +261,16 @@ class OutboxMessage:
     """The namespace of both sessions."""
     headers: JsonObject | None = None
     """The headers with which the receiver admits it."""
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxEnvelope:
+    """A message in the outbox, without its body: what decides whether it can be delivered."""
+
+    message_id: MessageId
+    target: str
+    created_ms: int
+    namespace: str = DEFAULT_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)

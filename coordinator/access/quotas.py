@@ -1,8 +1,10 @@
 """Quotas of tenants: what is allowed, and what is refused.
 
-A quota limits what callers make a tenant's agents do. It is checked where the messages of clients are admitted, which
-one process of a home does, and before forks and uploads. Messages between agents and reminders are neither counted nor
-refused: they wake agents beyond `Quota.awake_agents`, and create agents beyond `Quota.agents`.
+A message of a client is refused where it is admitted, which one process of a home does, a fork and an upload before
+they are made, and a question of an agent where it asks. What an agent has sent with `tell` cannot be refused, as its
+turn was committed: if it would make an agent beyond `Quota.agents`, it is held in the outbox
+(`coordinator.access.outbox_quotas`). Whatever wakes an agent, the coordinator keeps those beyond `Quota.awake_agents`
+asleep (`coordinator.fleet.awake_quotas`).
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from chronicle.journal.port import JournalStore
 
-__all__ = ["MessageQuotaExceeded", "Quota", "QuotaExceeded", "Quotas"]
+__all__ = ["MessageQuotaExceeded", "Quota", "QuotaExceeded", "Quotas", "too_many_agents", "too_many_awake"]
 
 _log: Final = structlog.stdlib.get_logger("coordinator.access.quotas")
 _MINUTE_S: Final = 60.0
@@ -76,6 +78,10 @@ class _Tenant:
     bytes: int = 0
     bytes_s: float = -math.inf
 
+    def forget_settled(self, now_s: float) -> None:
+        """Forget when messages were let in for agents that have a session, and are awake, by now."""
+        self.let_in = {agent: at for agent, at in self.let_in.items() if now_s - at < _SETTLING_S}
+
 
 class Quotas:
     """Checks the quotas of tenants. Safe to share between threads.
@@ -109,12 +115,28 @@ class Quotas:
             return
         with self._guard:
             used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
-            used.let_in = {agent: at for agent, at in used.let_in.items() if now_s - at < _SETTLING_S}
+            used.forget_settled(now_s)
             self._check_messages(address.tenant, quota, used, now_s)
             self._check_agents(address, quota, used)
             self._check_awake(address, quota, used, now_s)
             self._check_bytes(address.tenant, quota, used, now_s)
             used.messages.append(now_s)
+            used.let_in[address] = now_s
+
+    def check_ask(self, address: Address) -> None:
+        """Let an agent ask another one.
+
+        Raises:
+            QuotaExceeded: the tenant would have too many agents, or too many awake ones.
+        """
+        quota = self._limits().get(address.tenant)
+        if quota is None:
+            return
+        with self._guard:
+            used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
+            used.forget_settled(now_s)
+            self._check_agents(address, quota, used)
+            self._check_awake(address, quota, used, now_s)
             used.let_in[address] = now_s
 
     def check_fork(self, address: Address) -> None:
@@ -163,26 +185,28 @@ class Quotas:
             )
 
     def _check_agents(self, address: Address, quota: Quota, used: _Tenant) -> None:
-        if quota.agents is None:
+        if quota.agents is None or self._exists(address):
             return
+        there = {Address.of(session) for session in list_agents(self._store, address.tenant)} | used.let_in.keys()
+        if len(there - {address}) >= quota.agents:
+            raise QuotaExceeded(f"{too_many_agents(address.tenant, quota.agents)}; delete one first")
+
+    def _exists(self, address: Address) -> bool:
         try:
             self._store.session(address.name, address.tenant)
         except NotFound:
-            there = {Address.of(session) for session in list_agents(self._store, address.tenant)} | used.let_in.keys()
-            if len(there - {address}) >= quota.agents:
-                raise QuotaExceeded(
-                    f"the tenant {address.tenant} may have {quota.agents} agents, and has them; delete one first"
-                ) from None
+            return False
+        return True
 
     def _check_awake(self, address: Address, quota: Quota, used: _Tenant, now_s: float) -> None:
         if quota.awake_agents is None:
             return
         if now_s - used.awake_s >= _AWAKE_S:
             used.awake, used.awake_s = self._awake(address.tenant), now_s
-        if len((used.awake | used.let_in.keys()) - {address}) >= quota.awake_agents:
+        awake = used.awake | used.let_in.keys()
+        if address not in awake and len(awake) >= quota.awake_agents:
             raise QuotaExceeded(
-                f"the tenant {address.tenant} may have {quota.awake_agents} agents awake, and has them; try again when "
-                "one sleeps, or passivate one"
+                f"{too_many_awake(address.tenant, quota.awake_agents)}; try again when one sleeps, or passivate one"
             )
 
     def _check_bytes(self, tenant: str, quota: Quota, used: _Tenant, now_s: float) -> None:
@@ -218,3 +242,13 @@ class Quotas:
         except (Corrupt, NotFound) as error:  # a damaged agent must not stop the others of its tenant
             _log.warning("bytes_not_counted", agent_id=str(address), error=str(error))
             return 0
+
+
+def too_many_awake(tenant: str, limit: int) -> str:
+    """Return why a tenant's agent is not woken."""
+    return f"the tenant {tenant} may have {limit} agents awake, and has them"
+
+
+def too_many_agents(tenant: str, limit: int) -> str:
+    """Return why no agent is made for a tenant."""
+    return f"the tenant {tenant} may have {limit} agents, and has them"

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import structlog
+
+from chronicle.errors import ChronicleError
 from chronicle.ids import IdSource
 from coordinator.access.key_store import FILE, KeyStore
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
     from coordinator.access.quotas import Quota
 
-__all__ = ["StoredQuotas", "store_quotas"]
+__all__ = ["LatestQuotas", "StoredQuotas", "store_quotas"]
+
+_log: Final = structlog.stdlib.get_logger("coordinator.access.quotas")
 
 
 class StoredQuotas:
@@ -51,6 +56,29 @@ class StoredQuotas:
             if self._keys is not None:
                 self._keys.close()
                 self._keys = None
+
+
+class LatestQuotas:
+    """Quotas as they were last read: for a process that has to go on while they cannot be read.
+
+    Args:
+        read: reads them.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[str, Quota]]) -> None:
+        self._read = read
+        self._quotas: Mapping[str, Quota] = {}
+        self._problem: str | None = None
+
+    def __call__(self) -> Mapping[str, Quota]:
+        """Return the quotas by tenant; safe to call from any thread."""
+        try:
+            self._quotas, self._problem = self._read(), None
+        except ChronicleError as error:
+            if str(error) != self._problem:
+                _log.warning("quotas_not_read", error=str(error))
+            self._problem = str(error)
+        return self._quotas
 
 
 def store_quotas(home: Path, home_id: str, quotas: Mapping[str, Quota]) -> None:

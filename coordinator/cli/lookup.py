@@ -14,9 +14,26 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
 
-__all__ = ["find_agent", "is_agent", "split_moment"]
+__all__ = ["find_address", "find_agent", "is_agent", "split_moment"]
 
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
+
+
+def find_address(store: JournalStore, name: str) -> Address:
+    """Return the address of an agent that exists, or that other agents have sent messages to.
+
+    Raises:
+        UnknownAgent: there is neither; the message names the most similar ones.
+    """
+    try:
+        session = find_agent(store, name)
+    except UnknownAgent:
+        for envelope in store.outbox_envelopes():
+            address = Address.parse(envelope.target, envelope.namespace)
+            if name == str(address):
+                return address
+        raise
+    return Address.of(session)
 
 
 def find_agent(store: JournalStore, name: str) -> Session:

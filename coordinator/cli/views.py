@@ -25,6 +25,7 @@ __all__ = [
     "show_file_changes",
     "show_inbox",
     "show_nodes",
+    "show_outbox",
     "show_patch",
     "show_reminders",
     "show_text",
@@ -74,6 +75,7 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
     facts: list[tuple[str, str | None]] = [
         ("turn", str(why["turn"])),
         ("inbox", f"{why['pending']} pending{parked}"),
+        ("outbox", _of_outbox(why.get("outbox"), now_ms)),
         ("host", f"{why['host_id']}, isolation {why['isolation']}" if why["host_id"] else None),
         ("quarantine", why["quarantine"]),
         ("handles", why["message_id"]),
@@ -90,6 +92,18 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
     for name, fact in facts:
         if fact is not None:
             write_line(one_line(f"  {name:<13} {fact}"))
+
+
+def show_outbox(agent: str, outbox: Mapping[str, Any], now_ms: int) -> None:
+    """Say which messages of other agents are not in an agent's inbox yet."""
+    say(one_line(f"in the outbox for {agent}: {_of_outbox(outbox, now_ms)}"))
+
+
+def _of_outbox(outbox: Mapping[str, Any] | None, now_ms: int) -> str | None:
+    if outbox is None:
+        return None
+    held = f", held: {outbox['held_by']}" if outbox["held_by"] else ""
+    return f"{outbox['messages']} to be delivered, the oldest of {ago(now_ms - outbox['oldest_at'])}{held}"
 
 
 def show_nodes(nodes: Sequence[Mapping[str, Any]] | None) -> None:

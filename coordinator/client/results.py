@@ -34,6 +34,7 @@ __all__ = [
     "Message",
     "MessageError",
     "Node",
+    "Outbox",
     "Receipt",
     "Reminder",
     "Result",
@@ -90,6 +91,16 @@ class LastError(Result):
     at: int
 
 
+class Outbox(Result):
+    """Messages of other agents to an agent that are not in its inbox yet."""
+
+    messages: int
+    oldest_at: int
+    """When the oldest of them was sent."""
+    held_by: str | None
+    """Why they are held; ``None`` while they are being delivered, or no service runs. For people."""
+
+
 class Why(Result):
     """What an agent waits for, and what is known of it."""
 
@@ -105,6 +116,9 @@ class Why(Result):
     pending: int
     """Messages that wait, the one being handled included."""
     parked: int
+    outbox: Outbox | None = None
+    """Messages to it that are not in its inbox yet. An agent that other agents have sent messages to is told of
+    although it does not exist yet, while they are held."""
     message_id: str | None
     """The message whose turn runs."""
     host_id: str | None

@@ -45,6 +45,8 @@ class CodeRegistry:
         self.shared: set[Code] = set()
         """Those of them whose classes declared shared isolation when they were last loaded."""
         self.stamps = CodeStamps()
+        self._used: dict[Code, None] = {}
+        """The codes whose agents were woken, the latest last."""
 
     def register(self, code: Code) -> bool:
         """Set the code of its agent type; return whether it differs from the previous one."""
@@ -56,6 +58,16 @@ class CodeRegistry:
     def get(self, agent_type: str) -> Code | None:
         """Return the code of an agent type."""
         return self._codes.get(agent_type)
+
+    def note_use(self, code: Code) -> None:
+        """Record that an agent of a code is woken."""
+        self._used.pop(code, None)
+        self._used[code] = None
+
+    def latest_first(self) -> tuple[Code, ...]:
+        """Return the codes, those that were used last first; the others follow in the order of their registration."""
+        used = dict.fromkeys(reversed(self._used))
+        return (*used, *(code for code in self._codes.values() if code not in used))
 
     def drop(self, code: Code, problem: str, now_s: float | None = None) -> None:
         """Remove a code that cannot be loaded, until it is registered again.

@@ -71,6 +71,10 @@ class AgentFacts(TypedDict):
     """Why it gets a process of its own, although its class is shared."""
     death: str | None
     """How its last host died, until another one has activated it."""
+    over_quota: str | None
+    """Which quota keeps it from being woken."""
+    outbox_held: str | None
+    """Why messages to it are held in the outbox."""
 
 
 class AwakeFacts(TypedDict):
@@ -104,8 +108,12 @@ class NodeFacts(NodeState):
     assigned: int
 
 
-def agent_facts(state: FleetState, address: Address) -> AgentFacts:
-    """Return what is known of an agent; what its host has to tell is left out."""
+def agent_facts(state: FleetState, address: Address, outbox_held: str | None = None) -> AgentFacts:
+    """Return what is known of an agent; what its host has to tell is left out.
+
+    Args:
+        outbox_held: as of `AgentFacts`.
+    """
     agent_type = address.agent_type
     placement = state.hosts.placement(address)
     return {
@@ -125,6 +133,8 @@ def agent_facts(state: FleetState, address: Address) -> AgentFacts:
         "retry": state.retries.of(address),
         "quarantine": _quarantine(state, address),
         "death": state.hosts.death_of(address),
+        "over_quota": state.over_quota.get(address) if placement is None else None,
+        "outbox_held": outbox_held,
     }
 
 

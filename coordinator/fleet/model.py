@@ -162,6 +162,9 @@ class Observed:
     """The codes whose classes are known to declare shared isolation."""
     unknown: frozenset[Code] = frozenset()
     """The codes that no host has loaded: whether they are shared is not known."""
+    latest: tuple[Code, ...] = ()
+    """The codes in the order of their use, the latest first; then those that were not used, in the order of their
+    registration."""
     quarantined: frozenset[Address] = frozenset()
     """Of the wanted agents, those that get a process of their own although their class is shared."""
 

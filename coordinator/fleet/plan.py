@@ -12,7 +12,9 @@ The rules, in order:
    which tells whether it is shared.
 4. Concurrent starts are limited: a start occupies a core for a second, so with many at once none would be ready for a
    long time.
-5. Warm hosts in excess of the reserve are retired.
+5. Warm hosts in excess of the reserve are retired. The reserve of all codes together is limited, too: those that were
+   used last have it, and agents of the others wait for the start of a host. Each host takes memory and a share of the
+   node's CPUs, so many registered classes would leave nothing for agents.
 
 The reserve is filled in the background: neither by a plan that assigns a host, nor while agents wake, when there is no
 target for it (`wake_requests.Lull`). A start would take the core that a wake needs.
@@ -51,7 +53,13 @@ class _Ready:
     is_full: bool
 
 
-def plan(fleet: Observed, warm_reserve: int | None, most_starting: int, most_agents: int = 1) -> list[Action]:
+def plan(
+    fleet: Observed,
+    warm_reserve: int | None,
+    most_starting: int,
+    most_agents: int = 1,
+    most_warm: int | None = None,
+) -> list[Action]:
     """Return the actions that bring a fleet closer to its target; none if it has converged or has to wait.
 
     Args:
@@ -60,6 +68,7 @@ def plan(fleet: Observed, warm_reserve: int | None, most_starting: int, most_age
             they are.
         most_starting: limit of hosts that start concurrently.
         most_agents: limit of agents on a shared host.
+        most_warm: limit of the reserve of all codes together; ``None`` for no limit.
     """
     actions: list[Action] = []
     ready: dict[_Kind, list[_Ready]] = {}
@@ -95,13 +104,17 @@ def plan(fleet: Observed, warm_reserve: int | None, most_starting: int, most_age
             agents_lacking[kind] += 1
     assigns = any(isinstance(action, Assign) for action in actions)
     if warm_reserve is not None and not assigns:
-        for code in fleet.code_stamps:
+        left = most_warm
+        for code in _latest_first(fleet):
             kind = code, _declared(fleet, code)
             hosts = ready.get(kind, [])
             reserve = warm_reserve
             if kind[1] == "shared":
                 has_room = agents_lacking[kind] or any(each.agents and not each.is_full for each in hosts)
                 reserve = 0 if has_room else min(warm_reserve, 1)
+            if left is not None:
+                reserve = min(reserve, left)
+                left -= reserve
             unused = [each for each in hosts if not each.agents]
             lacking.extend([kind] * (reserve - len(unused)))
             actions.extend(Retire(each.host.host_id) for each in unused[: max(0, len(unused) - reserve)])
@@ -122,6 +135,11 @@ def plan(fleet: Observed, warm_reserve: int | None, most_starting: int, most_age
             started.add(code)
             starting += 1
     return actions
+
+
+def _latest_first(fleet: Observed) -> list[Code]:
+    """Return the codes in use, those that were used last first."""
+    return list(dict.fromkeys([*(code for code in fleet.latest if code in fleet.code_stamps), *fleet.code_stamps]))
 
 
 def _declared(fleet: Observed, code: Code) -> Isolation:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
 from chronicle.errors import NotFound
+from coordinator.fleet.awake_quotas import held_asleep
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Observed
@@ -19,11 +20,12 @@ from coordinator.telemetry.reports import Totals
 from podium.address import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
+    from coordinator.access.quotas import Quota
     from coordinator.fleet.model import Code
 
 __all__ = ["FleetState"]
@@ -37,9 +39,17 @@ class FleetState:
         clock: the source of time.
         ids: the source of ids of hosts and events.
         quarantine: the agents of shared classes that get processes of their own; by default none, kept in memory.
+        quotas: returns what tenants may have, by tenant; by default there are no limits.
     """
 
-    def __init__(self, store: JournalStore, clock: Clock, ids: IdSource, quarantine: Quarantine | None = None) -> None:
+    def __init__(
+        self,
+        store: JournalStore,
+        clock: Clock,
+        ids: IdSource,
+        quarantine: Quarantine | None = None,
+        quotas: Callable[[], Mapping[str, Quota]] = dict,
+    ) -> None:
         self.store = store
         self.clock = clock
         self.ids = ids
@@ -55,6 +65,9 @@ class FleetState:
         self.holds = SleepHolds(clock)
         self.retries = WakeRetries(clock)
         self.quarantine = quarantine if quarantine is not None else Quarantine()
+        self.quotas = quotas
+        self.over_quota: Mapping[Address, str] = {}
+        """The requested agents that a quota kept asleep when the fleet was last observed, and why."""
         self.known = KnownAgents()
         self.progress_s = clock.monotonic_s()
         """When a host last became ready or activated an agent."""
@@ -70,11 +83,15 @@ class FleetState:
             for address, code in self.requests
             if self.hosts.placement(address) is None and address not in self.waking and address not in self.holds
         )
+        placed = (placement.address for placement in self.hosts.placements())
+        self.over_quota = held = held_asleep(wanted, placed, self.quotas())
+        wanted = tuple((address, code) for address, code in wanted if address not in held)
         return Observed(
             hosts=tuple(self.hosts),
             wanted=wanted,
             code_stamps=self.codes.current_stamps({code for _, code in self.requests}),
             shared=frozenset(self.codes.shared),
+            latest=self.codes.latest_first(),
             unknown=frozenset(code for _, code in wanted if code not in self.codes.loaded),
             quarantined=frozenset(
                 address for address, code in wanted if self.quarantine.holds(address, code, self.codes.stamps)

@@ -26,6 +26,8 @@ from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
+from coordinator.access.quotas import Quotas
+from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.model import Ended, Loaded, ProjectView
 from coordinator.host.delivery import DeliveryServer
@@ -99,7 +101,10 @@ class AgentHost:
         self._store = SqliteJournalStore(Path(config.journal), watched=True)
         self._blobs = PackBlobStore(config.blobs_url)
         asking = in_threads(ThreadPoolExecutor(_ASKING_THREADS, "asking"))
-        self._asker = StoreAsker(self._store, self._blobs, self._ids, asking, wake)
+        quotas = Quotas(StoredQuotas(Path(config.home), config.home_id), self._store, self._blobs, self._clock)
+        self._asker = StoreAsker(
+            self._store, self._blobs, self._ids, asking, wake, config.inbox_limit, quotas.check_ask
+        )
         self._models = HostModels(Path(config.models), self._ids, self._clock)
         self._watch = HostWatch(config, self._store, self._clock)
         self._releases = LeaseReleases(self._store)

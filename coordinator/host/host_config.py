@@ -13,6 +13,8 @@ class HostConfig:
     """The configuration of a host, fixed for its life."""
 
     host_id: str
+    home: str
+    """The directory of the home."""
     journal: str
     """Path of the journal's database."""
     blobs_url: str
@@ -31,6 +33,8 @@ class HostConfig:
     presentation: Literal["fuse", "dir"]
     logs: str
     """Directory of the agents' logs."""
+    inbox_limit: int
+    """Messages that may be pending for one agent."""
     lease_ttl_s: float
     block_limit_s: float
     """Seconds for which code may block the event loop of a shared host; then the process is ended."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final, cast
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
 from podium.agent_record import find_session
+from podium.errors import UnknownAgent
 from podium.events import TURN_FAILED
 
 if TYPE_CHECKING:
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Lease
     from coordinator.fleet.facts import AgentFacts, HostFacts, QueueFacts
-    from coordinator.operations.objects import LastErrorObject, WhyObject
+    from coordinator.operations.objects import LastErrorObject, OutboxObject, WhyObject
     from podium.address import Address
     from podium.events import TurnFailed
 
-__all__ = ["why_object"]
+__all__ = ["outbox_object", "why_object"]
 
 _SEARCHED: Final = 500
 """The last error is looked for among so many of the latest events: reading all of a long history takes seconds."""
@@ -36,7 +37,13 @@ def why_object(
     Raises:
         UnknownAgent: there is no such agent.
     """
-    session = find_session(store, address)
+    outbox = outbox_object(store, address, facts)
+    try:
+        session = find_session(store, address)
+    except UnknownAgent:
+        if outbox is None:
+            raise
+        return _not_made(address, outbox, facts)
     lease, head = store.lease(session.session_id), store.head(session.main_branch_id)
     in_force = lease if lease is not None and lease.expires_ms > now_ms else None
     pending = len(store.messages(session.session_id, MessageStatus.PENDING))
@@ -45,11 +52,12 @@ def why_object(
     return {
         "agent": address.name,
         "status": "awake" if in_force is not None else "asleep",
-        "waits_for": _waits_for(pending, in_force, facts),
+        "waits_for": _waits_for(pending, in_force, facts, outbox),
         "service": facts is not None,
         "turn": head.turn,
         "pending": pending,
         "parked": len(store.messages(session.session_id, MessageStatus.PARKED)),
+        "outbox": outbox,
         "message_id": host["message_id"] if host is not None else None,
         "host_id": host["host_id"] if host is not None else None,
         "isolation": host["isolation"] if host is not None else None,
@@ -67,20 +75,74 @@ def why_object(
     }
 
 
-def _waits_for(pending: int, lease: Lease | None, facts: AgentFacts | None) -> str:
+def outbox_object(store: JournalStore, address: Address, facts: AgentFacts | None) -> OutboxObject | None:
+    """Return what is in the outbox for an agent, which need not exist; ``None`` if there is nothing.
+
+    Args:
+        facts: what the service knows; ``None`` if none runs.
+    """
+    sent_ms = [
+        envelope.created_ms
+        for envelope in store.outbox_envelopes()
+        if (envelope.target, envelope.namespace) == (address.name, address.tenant)
+    ]
+    if not sent_ms:
+        return None
+    return {
+        "messages": len(sent_ms),
+        "oldest_at": min(sent_ms),
+        "held_by": facts["outbox_held"] if facts is not None else None,
+    }
+
+
+def _not_made(address: Address, outbox: OutboxObject, facts: AgentFacts | None) -> WhyObject:
+    """Return what is known of an agent that does not exist yet, although other agents have sent messages to it."""
+    return {
+        "agent": address.name,
+        "status": "asleep",
+        "waits_for": _waits_for(0, None, facts, outbox),
+        "service": facts is not None,
+        "turn": 0,
+        "pending": 0,
+        "parked": 0,
+        "outbox": outbox,
+        "message_id": None,
+        "host_id": None,
+        "isolation": None,
+        "quarantine": None,
+        "epoch": None,
+        "holder": None,
+        "lease_expires_at": None,
+        "held": False,
+        "problem": facts["problem"] if facts is not None else None,
+        "retry_at": None,
+        "failed_wakes": 0,
+        "wake_error": None,
+        "last_death": None,
+        "last_error": None,
+    }
+
+
+def _waits_for(pending: int, lease: Lease | None, facts: AgentFacts | None, outbox: OutboxObject | None) -> str:
     """Return what an agent waits for, as the end of a sentence."""
     if facts is None:
         if lease is not None:
             return f"the end of {lease.holder}, which has its lease, or of that lease"
-        return "a service: none runs" if pending else "a message"
+        return "a service: none runs" if pending or outbox is not None else "a message"
     if facts["held"]:
         return "the end of an operation that needs it asleep, such as a rewind"
     if (host := facts["host"]) is not None:
         return _waits_at(host, pending)
+    if facts["over_quota"] is not None:
+        return f"an agent of its tenant to sleep: {facts['over_quota']}"
     if (queue := facts["queue"]) is not None:
         return _waits_in(queue)
     if lease is not None:
         return f"the end of {lease.holder}, which has its lease"
+    if not pending and outbox is not None:
+        number = f"{outbox['messages']} message{'s' if outbox['messages'] > 1 else ''}"
+        why = f": {outbox['held_by']}" if outbox["held_by"] is not None else ""
+        return f"the delivery of {number} of other agents{why}"
     if not pending:
         return "a message"
     if facts["problem"] is not None:

@@ -15,6 +15,7 @@ import structlog
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
+from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.facts import agent_facts, awake_facts
@@ -59,7 +60,11 @@ class CoordinatorActor:
         log_to(config.logs / "coordinator.log")
         self._tasks = BackgroundTasks()
         self._state = FleetState(
-            SqliteJournalStore(config.journal, watched=True), SystemClock(), IdSource(), Quarantine(config.quarantine)
+            SqliteJournalStore(config.journal, watched=True),
+            SystemClock(),
+            IdSource(),
+            Quarantine(config.quarantine),
+            LatestQuotas(StoredQuotas(config.home, config.home_id)),
         )
         self._pool = HostPool(
             self._state.hosts,
@@ -184,7 +189,7 @@ class CoordinatorActor:
         request = self._state.requests.add(address, code)
         asked_s = clock.monotonic_s()
         while not request.route.done():
-            if address in self._state.holds:
+            if address in self._state.holds or address in self._state.over_quota:
                 asked_s = clock.monotonic_s()
             # Concurrent requests queue for hosts, so the timeout restarts with each host that becomes ready.
             left_s = max(asked_s, self._state.progress_s) + self._config.wake_timeout_s - clock.monotonic_s()
@@ -284,7 +289,7 @@ class CoordinatorActor:
     async def facts(self, address: Address) -> AgentFacts:
         """Return what is known of an agent, its host's answer included."""
         await self._begin()
-        facts = agent_facts(self._state, address)
+        facts = agent_facts(self._state, address, self._reconciler.courier.held.get(address))
         host = facts["host"]
         if host is not None and host["activated"]:
             host["message_id"], host["left_s"] = await self._pool.doing(address)

@@ -15,6 +15,9 @@ __all__ = ["CoordinatorConfig"]
 class CoordinatorConfig:
     """The configuration of a coordinator, fixed for its life."""
 
+    home: Path
+    """The directory of the home."""
+    home_id: str
     journal: Path
     logs: Path
     node_manager: str
@@ -23,9 +26,13 @@ class CoordinatorConfig:
     """The file of `coordinator.registry.known_agents`, read at the start."""
     quarantine: Path
     """The file of `coordinator.fleet.quarantine`."""
+    inbox_limit: int
+    """Messages that may be pending for one agent."""
     shared_agents: int
     """Limit of agents on a shared host."""
     warm_hosts: int
+    most_warm_hosts: int
+    """Limit of warm hosts of all classes."""
     most_starting: int
     lease_ttl_s: float
     silence_s: float

@@ -73,6 +73,8 @@ _log = structlog.stdlib.get_logger("coordinator.node_manager")
 class NodeConfig:
     """The configuration of a node manager, fixed for its life."""
 
+    home: str
+    """The directory of the home."""
     journal: str
     blobs_url: str
     directory: str
@@ -90,6 +92,8 @@ class NodeConfig:
     presentation: Literal["fuse", "dir"]
     fuse_transport: Literal["raw", "pyfuse3"]
     host_cpus: float
+    inbox_limit: int
+    """Messages that may be pending for one agent."""
     lease_ttl_s: float
     report_interval_s: float
     """See `coordinator.host.agent_host.HostConfig`."""
@@ -194,6 +198,7 @@ class NodeManagerActor:
         ).remote(
             HostConfig(
                 host_id=host_id,
+                home=self._config.home,
                 journal=self._config.journal,
                 blobs_url=self._config.blobs_url,
                 layers=str(self._layers),
@@ -205,6 +210,7 @@ class NodeManagerActor:
                 zygote_socket=str(self._zygote_socket),
                 presentation=self._config.presentation,
                 logs=self._config.logs,
+                inbox_limit=self._config.inbox_limit,
                 lease_ttl_s=self._config.lease_ttl_s,
                 block_limit_s=self._config.block_limit_s,
                 last_words=str(self._ends / host_id),

@@ -13,6 +13,7 @@ import ray
 import structlog
 
 from chronicle.errors import ChronicleError, StorageRefused, Unavailable
+from coordinator.access.outbox_quotas import check_of_receivers
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, Host, HostStatus, Placement, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
@@ -83,7 +84,14 @@ class Reconciler:
         self._tasks = tasks
         self._wake_spans = WakeSpans(state.store, state.clock, tracer)
         self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
-        self.courier = Courier(state.store, state.ids, state.clock, self._poke_or_retry)
+        self.courier = Courier(
+            state.store,
+            state.ids,
+            state.clock,
+            self._poke_or_retry,
+            config.inbox_limit,
+            lambda: check_of_receivers(state.quotas(), state.store),
+        )
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
         self._lull = Lull(state.clock)
         """When warm hosts are started."""
@@ -108,7 +116,8 @@ class Reconciler:
                     await state.register(code)
                 await self._retry_wakes()
                 reserve = config.warm_hosts if self._lull.is_now() else None
-                for action in plan(state.observe(), reserve, config.most_starting, config.shared_agents):
+                most = config.most_starting, config.shared_agents, config.most_warm_hosts
+                for action in plan(state.observe(), reserve, *most):
                     self._act(action)
             except Exception:  # noqa: BLE001  a bug must not end the loop: no agent would wake again
                 _log.exception("planning_failed")
@@ -245,6 +254,7 @@ class Reconciler:
             case Assign(host_id, address):
                 hosts.assign(host_id, address)
                 self._state.waking.add(address)
+                self._state.codes.note_use(self._state.requests[address].code)
                 self._tasks.spawn(self._wake(host_id, address, self._state.requests[address]), f"wake-{address}")
             case Retire(host_id):
                 hosts.remove(host_id)  # at once, lest the next plan gives it to an agent

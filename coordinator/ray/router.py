@@ -104,6 +104,7 @@ class Router:
             name=_NODE_MANAGER, namespace=NAMESPACE, lifetime="detached", num_cpus=0
         ).remote(
             NodeConfig(
+                home=str(home.path),
                 journal=str(journal),
                 blobs_url=home.blobs_url,
                 directory=str(home.node(_EMBEDDED_NODE)),
@@ -116,6 +117,7 @@ class Router:
                 presentation=self._presentation(),
                 fuse_transport=settings.fuse_transport,
                 host_cpus=settings.host_cpus,
+                inbox_limit=settings.inbox_limit,
                 lease_ttl_s=settings.lease_ttl_s,
                 report_interval_s=settings.metrics_interval_s,
                 block_limit_s=settings.block_limit_s,
@@ -127,13 +129,17 @@ class Router:
             name=COORDINATOR_NAME, namespace=NAMESPACE, lifetime="detached", num_cpus=0
         ).remote(
             CoordinatorConfig(
+                home=home.path,
+                home_id=home.id,
                 journal=journal,
                 logs=home.logs,
                 node_manager=_NODE_MANAGER,
                 known_agents=self._known_path,
                 quarantine=home.quarantine,
+                inbox_limit=settings.inbox_limit,
                 shared_agents=settings.shared_agents,
                 warm_hosts=settings.warm_hosts,
+                most_warm_hosts=settings.most_warm_hosts,
                 most_starting=settings.most_starting,
                 lease_ttl_s=settings.lease_ttl_s,
                 silence_s=settings.silence_s,

@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState, migration
     from podium.agent.reminder import Reminder, ScheduledReminder
     from podium.agent.retry import Retry
-    from podium.errors import AskFailed, AskTimeout, Permanent
+    from podium.errors import AskFailed, AskRefused, AskTimeout, Permanent
     from podium.history.retention import Retention
 
 __all__ = [
     "AgentContext",
     "Answer",
     "AskFailed",
+    "AskRefused",
     "AskTimeout",
     "BaseAgent",
     "DeltaState",
@@ -39,6 +40,7 @@ _MODULES: Final = {
     "AgentContext": "podium.agent.context",
     "Answer": "podium.agent.answer",
     "AskFailed": "podium.errors",
+    "AskRefused": "podium.errors",
     "AskTimeout": "podium.errors",
     "BaseAgent": "podium.agent.base",
     "DeltaState": "podium.agent.models.delta_state",

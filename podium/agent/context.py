@@ -227,6 +227,7 @@ class AgentContext(Generic[S]):
 
         Raises:
             AskFailed: the receiver's handling of it failed and was parked, or it was cancelled.
+            AskRefused: a quota of the tenant forbids to make or to wake the receiver; nothing was sent.
             AskTimeout: no answer came in time; the receiver drops the question unless it has begun with it.
             AskCycle: the agent is this one, or one that waits for this turn; the message has the path.
             InvalidAddress, InvalidInput, UnknownAgentType: as for `tell`.

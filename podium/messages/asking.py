@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from chronicle.errors import ChronicleError, IdempotencyConflict, InboxFull, Unavailable
+from chronicle.errors import ChronicleError, IdempotencyConflict, InboxFull, NotFound, Unavailable
 from chronicle.journal.records import MessageStatus
 from podium.address import label
+from podium.errors import AskRefused, PodiumError
 from podium.messages.ask_circles import find_circle
 from podium.turn.journal_frames import settled_frames
 
@@ -48,6 +49,8 @@ class StoreAsker:
     Args:
         wake: has an agent check its inbox; it may be lost.
         inbox_limit: the most messages that may wait in an inbox.
+        check: raises an error of Podium if the receiver may not be asked, and for an agent that does not exist, not be
+            made; ``None``: each may.
     """
 
     def __init__(
@@ -58,6 +61,7 @@ class StoreAsker:
         run_store: BlockingRunner,
         wake: Callable[[Address], Awaitable[None]],
         inbox_limit: int = 1000,
+        check: Callable[[Address], None] | None = None,
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -65,11 +69,13 @@ class StoreAsker:
         self._run_store = run_store
         self._wake = wake
         self._inbox_limit = inbox_limit
+        self._check = check
 
     async def ask(
         self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
     ) -> tuple[str, Sequence[Frame]]:
         """Admit a question, unless it was admitted before, and wait for its outcome; see `podium.turn.ports.Asker`."""
+        await self._run_store(self._allow, receiver, question)
         session = await self._run_store(
             self._store.ensure_session,
             receiver.name,
@@ -98,6 +104,24 @@ class StoreAsker:
             settled_frames, self._store, self._blobs, session.main_branch_id, message.message_id
         )
         return message.message_id, frames
+
+    def _allow(self, receiver: Address, question: NewMessage) -> None:
+        """Check whether the receiver may be asked; a question that an earlier attempt has sent is not asked again."""
+        if self._check is None:
+            return
+        try:
+            self._check(receiver)
+        except PodiumError as error:
+            if not self._was_sent(receiver, question):
+                raise AskRefused(f"{receiver} was not asked: {error}") from error
+
+    def _was_sent(self, receiver: Address, question: NewMessage) -> bool:
+        try:
+            session = self._store.session(receiver.name, receiver.tenant)
+            self._store.admit(session.session_id, question, limit=0)  # so that a new one is refused
+        except (NotFound, InboxFull, IdempotencyConflict):
+            return False
+        return True
 
     async def _admitted(self, session: Session, question: NewMessage) -> InboxMessage:
         """Return the question in the inbox.

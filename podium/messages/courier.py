@@ -3,26 +3,37 @@
 Delivery follows the commit that sent a message, at least once: any process may deliver a message in the outbox, and a
 courier that crashes between the two steps leaves it there for the next one. A message's id is its idempotency key, so
 the receiver's inbox drops duplicates.
+
+A message that cannot be delivered now, because its receiver's inbox is full or a limit forbids to make the receiver,
+is *held*: it stays in the outbox with all later ones to the same receiver, so that their order is kept. Other receivers
+are not delayed. Held messages are looked at again with each look into the outbox.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import structlog
 
 from chronicle.errors import ChronicleError, InboxFull, Unavailable
 from chronicle.journal.records import NewMessage
-from podium.address import Address, label
+from podium.address import Address
+from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterator, Mapping
 
     from chronicle.clock import Clock
-    from chronicle.ids import IdSource
+    from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import OutboxEnvelope, OutboxMessage
+
+    Check: TypeAlias = Callable[[Address], str | None]
+    """Returns why no message may be delivered to a receiver now; ``None`` if one may, and then one is delivered."""
 
 __all__ = ["Courier", "deliver_outbox"]
 
@@ -30,7 +41,8 @@ _BATCH: Final = 1000
 _MOST_AT_ONCE: Final = 50
 """Messages delivered before their receivers are woken: two transactions each, some 5 ms with their syncs."""
 _LOOK_EVERY_S: Final = 2.0
-"""Interval of looks into the outbox that nobody asked for: a notice may be lost with its process."""
+"""Interval of looks into the outbox that nobody asked for: a notice may be lost with its process, and what holds
+messages ends without one."""
 
 _log = structlog.stdlib.get_logger("podium.messages.courier")
 
@@ -40,16 +52,29 @@ class Courier:
 
     Args:
         arrived: awaited for each receiver of new messages, which may have to be woken.
+        inbox_limit: messages that may be pending for one agent; further ones are held.
+        look: called at the begin of each look into the outbox; what it returns tells which receivers' messages are to
+            be held. By default none.
     """
 
     def __init__(
-        self, store: JournalStore, ids: IdSource, clock: Clock, arrived: Callable[[Address], Awaitable[None]]
+        self,
+        store: JournalStore,
+        ids: IdSource,
+        clock: Clock,
+        arrived: Callable[[Address], Awaitable[None]],
+        inbox_limit: int = 1000,
+        look: Callable[[], Check] = lambda: _never,
     ) -> None:
         self._store = store
         self._ids = ids
         self._clock = clock
         self._arrived = arrived
+        self._inbox_limit = inbox_limit
+        self._look = look
         self._filled = asyncio.Event()
+        self.held: Mapping[Address, str] = {}
+        """The receivers whose messages were held at the last look, and why."""
 
     def notice(self) -> None:
         """Have the outbox looked into at once: a turn that sent messages was committed."""
@@ -60,8 +85,11 @@ class Courier:
         while True:
             self._filled.clear()
             try:
-                while receivers := await self._deliver():
-                    for address in receivers:
+                goes_on = True
+                while goes_on:
+                    done = await asyncio.to_thread(self._deliver)
+                    goes_on = done.delivered > 0 and done.complete
+                    for address in done.receivers:
                         await self._arrived(address)
             except Exception:  # noqa: BLE001  a bug must not end the task: no message would be delivered again
                 _log.exception("courier_failed")
@@ -69,24 +97,58 @@ class Courier:
                 async with asyncio.timeout(_LOOK_EVERY_S):
                     await self._filled.wait()
 
-    async def _deliver(self) -> list[Address]:
-        store, ids, now_ms = self._store, self._ids, self._clock.now_ms()
+    def _deliver(self) -> _Delivery:
+        """Deliver some messages; what was delivered before a failure counts: its receivers have to be woken."""
+        done = _Delivery()
         try:
-            return await asyncio.to_thread(lambda: deliver_outbox(store, ids, now_ms, most=_MOST_AT_ONCE))
+            check, now_ms = self._look(), self._clock.now_ms()
+            _empty(self._store, self._ids, now_ms, self._inbox_limit, _MOST_AT_ONCE, check, done)
         except ChronicleError as error:
-            _log.warning("outbox_not_delivered", error=str(error))
-            return []
+            done.complete = False
+            _log.warning("outbox_not_delivered", delivered=done.delivered, error=str(error))
+        else:
+            self._note_held(done)
+        return done
+
+    def _note_held(self, done: _Delivery) -> None:
+        # A look that has delivered as many as it may has not seen all messages.
+        held = {**self.held, **done.held} if done.delivered >= _MOST_AT_ONCE else done.held
+        for address, why in done.held.items():
+            if self.held.get(address) != why:
+                _log.info("messages_held", agent_id=str(address), why=why)
+        self.held = held
+
+
+@dataclass(slots=True)
+class _Delivery:
+    """What a look into the outbox did."""
+
+    receivers: dict[Address, None] = field(default_factory=dict)
+    """The receivers of new messages, each once."""
+    held: dict[Address, str] = field(default_factory=dict)
+    """The receivers whose messages stay in the outbox, and why."""
+    delivered: int = 0
+    """Messages."""
+    complete: bool = True
+    """Whether nothing failed."""
 
 
 def deliver_outbox(
-    store: JournalStore, ids: IdSource, now_ms: int, inbox_limit: int = 1000, most: int = _BATCH
+    store: JournalStore,
+    ids: IdSource,
+    now_ms: int,
+    inbox_limit: int = 1000,
+    most: int = _BATCH,
+    check: Check | None = None,
 ) -> list[Address]:
     """Deliver the messages of the outbox, oldest first.
 
-    Messages that a full inbox refuses stay in the outbox for the next delivery.
+    Messages that a full inbox or a check refuses stay in the outbox for the next delivery, with all later ones to the
+    same receiver.
 
     Args:
         most: messages to deliver now; further ones wait for the next call.
+        check: which receivers get none now; by default each gets its messages.
 
     Returns:
         the receivers with new messages, each once: the caller wakes them.
@@ -94,28 +156,80 @@ def deliver_outbox(
     Raises:
         Unavailable: the store is unavailable and nothing was delivered; nothing is lost.
     """
-    receivers: dict[Address, None] = {}
+    done = _Delivery()
     try:
-        for message in store.outbox(_BATCH):
-            session = store.ensure_session(
-                message.target, ids.session(now_ms), ids.branch(now_ms), now_ms, message.namespace
-            )
-            arriving = NewMessage(
-                message.message_id, message.body, now_ms, message.message_id, message.sender, message.headers
-            )
-            try:
-                store.admit(session.session_id, arriving, limit=inbox_limit)
-            except InboxFull as error:
-                _log.warning("inbox_full", agent_id=label(session), sender=message.sender, error=str(error))
-                continue
-            receivers[Address.of(session)] = None
-            store.outbox_delivered(message.message_id)
-            most -= 1
-            if not most:
-                break
+        _empty(store, ids, now_ms, inbox_limit, most, check or _never, done)
     except Unavailable as error:
         # Return the receivers so far: their messages are no longer in the outbox at the next delivery.
-        if not receivers:
+        if not done.receivers:
             raise
-        _log.warning("outbox_delivered_in_part", receivers=len(receivers), error=str(error))
-    return list(receivers)
+        _log.warning("outbox_delivered_in_part", receivers=len(done.receivers), error=str(error))
+    return list(done.receivers)
+
+
+def _empty(
+    store: JournalStore,
+    ids: IdSource,
+    now_ms: int,
+    inbox_limit: int,
+    most: int,
+    check: Check,
+    done: _Delivery,
+) -> None:
+    deliverable = _deliverable(store, check, done.held)
+    while left := most - done.delivered:
+        chosen = list(islice(deliverable, left))
+        if not chosen:
+            return
+        for message in store.outbox(limit=len(chosen), among=chosen):
+            receiver = Address.parse(message.target, message.namespace)
+            if receiver in done.held:
+                continue
+            try:
+                _admit(store, ids, message, now_ms, inbox_limit)
+            except InboxFull as error:
+                done.held[receiver] = f"its inbox is full: {error}"
+                continue
+            except Unavailable:
+                raise
+            except ChronicleError as error:  # it must not stop the others
+                _log.warning("not_delivered", agent_id=str(receiver), message_id=message.message_id, error=str(error))
+                done.held[receiver] = str(error)
+                continue
+            done.receivers[receiver] = None  # before the next write: if that fails, the message is in the inbox
+            store.outbox_delivered(message.message_id)
+            done.delivered += 1
+
+
+def _deliverable(store: JournalStore, check: Check, held: dict[Address, str]) -> Iterator[MessageId]:
+    """Yield the ids of the messages that are not held, oldest first; those held meanwhile are left out, too."""
+    free: set[Address] = set()
+    for envelope in store.outbox_envelopes():
+        receiver = _receiver(envelope)
+        if receiver is None or receiver in held:
+            continue
+        if receiver not in free:
+            why = check(receiver)
+            if why is not None:
+                held[receiver] = why
+                continue
+            free.add(receiver)
+        yield envelope.message_id
+
+
+def _receiver(envelope: OutboxEnvelope) -> Address | None:
+    try:
+        return Address.parse(envelope.target, envelope.namespace)
+    except InvalidAddress as error:  # of another version: it must not stop the others
+        _log.warning("receiver_not_usable", message_id=envelope.message_id, error=str(error))
+        return None
+
+
+def _admit(store: JournalStore, ids: IdSource, message: OutboxMessage, now_ms: int, inbox_limit: int) -> None:
+    session = store.ensure_session(message.target, ids.session(now_ms), ids.branch(now_ms), now_ms, message.namespace)
+    arriving = NewMessage(message.message_id, message.body, now_ms, message.message_id, message.sender, message.headers)
+    store.admit(session.session_id, arriving, limit=inbox_limit)
+
+
+def _never(_: Address) -> None:
+    return None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import IdempotencyConflict, InboxFull, InvalidInput, NotFound
 from chronicle.journal.memory.tables import Tables
-from chronicle.journal.records import Backlog, InboxMessage, MessageStatus, Receipt
+from chronicle.journal.records import Backlog, InboxMessage, MessageStatus, OutboxEnvelope, Receipt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -113,10 +113,19 @@ class Inboxes(Tables):
                 oldest_outbox_ms=min(outbox, default=None),
             )
 
-    def outbox(self, limit: int = 100) -> Sequence[OutboxMessage]:
+    def outbox(self, limit: int = 100, among: Sequence[MessageId] | None = None) -> Sequence[OutboxMessage]:
         """Return messages that were committed and not yet delivered, oldest first."""
         with self._open():
-            return list(self._outbox.values())[:limit]
+            wanted = set(among) if among is not None else self._outbox.keys()
+            return [message for message in self._outbox.values() if message.message_id in wanted][:limit]
+
+    def outbox_envelopes(self) -> Sequence[OutboxEnvelope]:
+        """Return the envelopes of all messages in the outbox, oldest first."""
+        with self._open():
+            return [
+                OutboxEnvelope(message.message_id, message.target, message.created_ms, message.namespace)
+                for message in self._outbox.values()
+            ]
 
     def outbox_delivered(self, message_id: MessageId) -> None:
         """Drop a delivered message from the outbox."""

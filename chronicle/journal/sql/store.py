@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import ChronicleError, Conflict, NotFound
 from chronicle.journal.chain import check_base, empty_head
-from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Session, StepWrite
+from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, OutboxEnvelope, Session, StepWrite
 from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, summaries, writes
 from chronicle.journal.sql.audit import SqlAudit, read_catalogue
 from chronicle.journal.sql.objects import SqlObjects
@@ -438,11 +438,24 @@ class SqlJournalStore(SqlObjects):
 
     # -- outbox ---------------------------------------------------------------------------------------------------
 
-    def outbox(self, limit: int = 100) -> Sequence[OutboxMessage]:
+    def outbox(self, limit: int = 100, among: Sequence[MessageId] | None = None) -> Sequence[OutboxMessage]:
         """Return messages that were committed and not yet delivered, oldest first."""
+        chosen, ids = "", tuple(among or ())
+        if among is not None:
+            if not ids:
+                return []
+            chosen = f"WHERE message_id IN ({', '.join('?' * len(ids))})"
         with self._db.reading() as db:
-            rows = db.execute(f"SELECT {OUTBOX_COLUMNS} FROM outbox ORDER BY id LIMIT ?", (limit,)).fetchall()
+            rows = db.execute(
+                f"SELECT {OUTBOX_COLUMNS} FROM outbox {chosen} ORDER BY id LIMIT ?", (*ids, limit)
+            ).fetchall()
         return [outbox_message_from(row) for row in rows]
+
+    def outbox_envelopes(self) -> Sequence[OutboxEnvelope]:
+        """Return the envelopes of all messages in the outbox, oldest first."""
+        with self._db.reading() as db:
+            rows = db.execute("SELECT message_id, target, created_ms, namespace FROM outbox ORDER BY id", ()).fetchall()
+        return [OutboxEnvelope(*row) for row in rows]
 
     def outbox_delivered(self, message_id: MessageId) -> None:
         """Drop a delivered message from the outbox; doing it twice is harmless."""

@@ -9,7 +9,7 @@ import pytest
 
 from chronicle.errors import BranchVersionConflict, InvalidInput, NotFound, StaleEpoch
 from chronicle.ids import MessageId
-from chronicle.journal.records import Head, MessageStatus, OutboxMessage, Outcome, Settlement, Snapshot
+from chronicle.journal.records import Head, MessageStatus, OutboxEnvelope, OutboxMessage, Outcome, Settlement, Snapshot
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
@@ -106,3 +106,23 @@ class CommitContract(Contract):
         with pytest.raises(InvalidInput):
             writer.write(outbox=(sent[0],))
         assert store.head(writer.head.branch_id) == writer.head
+
+    def test_envelopes_tell_what_is_in_the_outbox(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        assert not store.outbox_envelopes()
+        names = ("a/1", "default"), ("a/1", "acme"), ("b/2", "default")
+        sent = [
+            OutboxMessage(IDS.message(NOW_MS), name, b"%d" % number, NOW_MS + number, namespace=namespace)
+            for number, (name, namespace) in enumerate(names)
+        ]
+        writer.write(outbox=(sent[2], sent[0], sent[1]))
+        assert list(self.other_handle(store).outbox_envelopes()) == [
+            OutboxEnvelope(message.message_id, message.target, message.created_ms, message.namespace)
+            for message in (sent[2], sent[0], sent[1])
+        ]
+        ids = [message.message_id for message in sent]
+        assert list(store.outbox(among=[ids[1], ids[2], MessageId("msg_no")])) == [sent[2], sent[1]]
+        assert list(store.outbox(limit=1, among=ids)) == [sent[2]]
+        assert not store.outbox(among=[])
+        store.outbox_delivered(ids[2])
+        assert [envelope.message_id for envelope in store.outbox_envelopes()] == ids[:2]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
-from coordinator.cli.lookup import find_agent
+from coordinator.cli.lookup import find_address, find_agent
 from coordinator.cli.options import (
     DEFAULT_HOME,
     AgentArgument,
@@ -19,10 +20,13 @@ from coordinator.cli.options import (
 )
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
-from coordinator.cli.views import show_inbox
+from coordinator.cli.views import show_inbox, show_outbox
 from podium.address import label
+from podium.agent_record import find_session
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.ids import MessageId
     from podium.messages.inbox import InboxEntry
 
@@ -40,7 +44,7 @@ def inbox(
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
-    """Show the pending and the parked messages of an agent.
+    """Show the pending and the parked messages of an agent, and how many of other agents are held in the outbox.
 
     Pending messages wait; the first one may be in progress. Parked ones failed their last attempt: podium retry makes
     them pending again, podium drop removes a message.
@@ -52,18 +56,29 @@ def inbox(
         remote.inbox(Gateway(url, api_key), agent, json=json)
         return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.operations.explaining import outbox_object  # noqa: PLC0415
+    from podium.errors import UnknownAgent  # noqa: PLC0415
     from podium.messages.inbox import list_inbox  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
-        session = find_agent(store, agent)
-        entries = list_inbox(store, blobs, session)
-    messages = [_object(entry) for entry in entries]
+        address = find_address(store, agent)
+        entries: Sequence[InboxEntry] = ()
+        with suppress(UnknownAgent):  # only in the outbox
+            entries = list_inbox(store, blobs, find_session(store, address))
+        outbox = outbox_object(store, address, None)
+        if outbox is not None:
+            facts = call_service(home, f"asking for {address}", lambda client: client.facts(str(address)))
+            outbox = outbox_object(store, address, facts)
+    messages, now_ms = [_object(entry) for entry in entries], SystemClock().now_ms()
     if json:
-        write_json({"agent": label(session), "messages": messages})
-    elif messages:
-        show_inbox(messages, SystemClock().now_ms())
-    else:
-        say(f"no message waits for {label(session)}, and none is parked")
+        write_json({"agent": str(address), "messages": messages, "outbox": outbox})
+        return
+    if messages:
+        show_inbox(messages, now_ms)
+    elif outbox is None:
+        say(f"no message waits for {address}, and none is parked")
+    if outbox is not None:
+        show_outbox(str(address), outbox, now_ms)
 
 
 def retry(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.cli_kit.terminal import write_json
-from coordinator.cli.lookup import find_agent
+from coordinator.cli.lookup import find_address
 from coordinator.cli.options import (
     DEFAULT_HOME,
     AgentArgument,
@@ -18,7 +18,6 @@ from coordinator.cli.options import (
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, read_journal
 from coordinator.cli.views import show_nodes, show_why
-from podium.address import label
 
 if TYPE_CHECKING:
     from coordinator.fleet.facts import AgentFacts, NodeFacts
@@ -48,17 +47,16 @@ def why(
         return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.operations.explaining import why_object  # noqa: PLC0415
-    from podium.address import Address  # noqa: PLC0415
 
     async def ask(client: ServiceClient) -> AgentFacts:
         return await client.facts(name)
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
-        session = find_agent(store, agent)
-        name = label(session)
+        address = find_address(store, agent)
+        name = str(address)
         facts = call_service(home, f"asking for {name}", ask)
         now_ms = SystemClock().now_ms()
-        found = why_object(store, blobs, Address.of(session), facts, now_ms)
+        found = why_object(store, blobs, address, facts, now_ms)
     if json:
         write_json({**found, "agent": name})
     else:

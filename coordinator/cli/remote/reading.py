@@ -17,6 +17,7 @@ from coordinator.cli.views import (
     show_diff,
     show_inbox,
     show_nodes,
+    show_outbox,
     show_reminders,
     show_steps,
     show_text,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
     from coordinator.cli.remote.connection import Gateway, Moment
     from coordinator.client.async_client import AsyncPodium
-    from coordinator.client.results import Artifact, Difference, FileVersion, State
+    from coordinator.client.results import Artifact, Difference, FileVersion, Outbox, State
 
 __all__ = [
     "artifact",
@@ -144,9 +145,16 @@ def log(
 
 
 def inbox(gateway: Gateway, agent: str, *, json: bool) -> None:
-    """Show the pending and parked messages of an agent."""
+    """Show the pending and parked messages of an agent, and what the outbox has for it."""
 
-    async def read(podium: AsyncPodium) -> list[dict[str, Any]]:
+    async def read(podium: AsyncPodium) -> tuple[list[dict[str, Any]], Outbox | None]:
+        outbox = (await podium.why(agent)).outbox
+        try:
+            messages = await podium.inbox(agent)
+        except ResourceNotFound:
+            if outbox is None:
+                raise
+            messages = []
         return [
             {
                 "message_id": message.message_id,
@@ -159,16 +167,20 @@ def inbox(gateway: Gateway, agent: str, *, json: bool) -> None:
                 "error": message.error.model_dump() if message.error else None,
                 "steps": [step.model_dump() for step in message.steps],
             }
-            for message in await podium.inbox(agent)
-        ]
+            for message in messages
+        ], outbox
 
-    messages = ask(gateway, f"reading the inbox of {agent}", read)
+    messages, outbox = ask(gateway, f"reading the inbox of {agent}", read)
+    held, now_ms = outbox.model_dump() if outbox is not None else None, SystemClock().now_ms()
     if json:
-        write_json({"agent": agent, "messages": messages})
-    elif messages:
-        show_inbox(messages, SystemClock().now_ms())
-    else:
+        write_json({"agent": agent, "messages": messages, "outbox": held})
+        return
+    if messages:
+        show_inbox(messages, now_ms)
+    elif held is None:
         say(f"no message waits for {agent}, and none is parked")
+    if held is not None:
+        show_outbox(agent, held, now_ms)
 
 
 def reminders(gateway: Gateway, agent: str, cancel: str | None, *, json: bool) -> None:

@@ -60,7 +60,7 @@ class Host:
             path.mkdir()
         values: dict[str, Any] = {field.name: "" for field in fields(HostConfig)}
         values |= {name: str(path) for name, path in paths.items()}
-        values |= {"presentation": "dir", "lease_ttl_s": LEASE_MS / 1000, "report_interval_s": 0.0}
+        values |= {"presentation": "dir", "lease_ttl_s": LEASE_MS / 1000, "report_interval_s": 0.0, "inbox_limit": 1000}
         config = HostConfig(**values)
         self._store = SqliteJournalStore(directory / "journal.db")
         self._clock, self._ids = SystemClock(), IdSource()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,19 +15,25 @@ from chronicle.clock import ManualClock
 from chronicle.errors import IdempotencyConflict
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
+from chronicle.journal.records import NewMessage
 from coordinator.access.quotas import MessageQuotaExceeded, Quota, QuotaExceeded, Quotas
 from coordinator.access.stored_quotas import StoredQuotas, store_quotas
 from coordinator.client_messages import Admission
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.errors import AskRefused
+from podium.messages.asking import StoreAsker
+from podium.messages.inbox import drop_message
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 IDS = IdSource()
+ASKER = Address("writing", "asker", "acme")
 
 
 class Writing(BaseAgent):
@@ -200,3 +208,44 @@ def test_quotas_are_read_from_the_home_as_they_are_now(tmp_path: Path) -> None:
         assert stored() == {"acme": Quota(agents=3)}
         store_quotas(tmp_path, "home1", {"zeta": Quota(bytes=5)})
         assert stored() == {"zeta": Quota(bytes=5)}
+
+
+@pytest.mark.parametrize(
+    ("quota", "why"),
+    [
+        ({"agents": 1}, "the tenant acme may have 1 agents, and has them"),
+        ({"awake_agents": 1}, "the tenant acme may have 1 agents awake, and has them"),
+    ],
+)
+async def test_a_question_is_refused_unless_it_was_sent_before(quota: dict[str, int], why: str) -> None:
+    home = Home(**quota)
+    home.send("asker")
+    home.wake("asker")
+    question = NewMessage(IDS.message(0), b"{}", 0, "ask:1", "acme:writing/asker")
+    waiting: set[Any] = set()
+
+    async def wake(_: Address) -> None:
+        waiting.add(asyncio.current_task())
+
+    asker = StoreAsker(home.store, home.blobs, IDS, asyncio.to_thread, wake, check=home.checks.check_ask)
+    expert = Address("writing", "expert", "acme")
+    with pytest.raises(AskRefused, match=f"writing/expert was not asked: {why}"):
+        await asker.ask(ASKER, expert, question, _not_noticed)
+    assert home.count() == 1, "nothing was sent"
+
+    home.quotas = {}
+    going = asyncio.create_task(asker.ask(ASKER, expert, question, _not_noticed))
+    await until(lambda: len(waiting) == 1)
+    home.quotas = {"acme": Quota(**quota)}
+    home.clock.advance(20.0)
+    again = asyncio.create_task(asker.ask(ASKER, expert, replace(question, message_id=IDS.message(0)), _not_noticed))
+    await until(lambda: len(waiting) == 2)
+    assert home.count() == 2
+    session = home.store.session("writing/expert", "acme")
+    drop_message(home.store, session, question.message_id, IDS, 0)
+    (_, first), (_, second) = await going, await again
+    assert first[-1]["type"] == second[-1]["type"] == "error"
+
+
+def _not_noticed(path: object) -> None:
+    raise AssertionError(f"agents wait for each other: {path}")

@@ -89,6 +89,33 @@ def test_only_so_many_start_at_a_time_those_for_agents_first() -> None:
     assert plan(observed, warm_reserve=1, most_starting=3) == [StartHost(HELLO, "1")]
 
 
+CODES = [Code(f"/agents/{number:02}.py", "Agent", f"type{number}") for number in range(20)]
+
+
+def test_of_many_classes_those_used_last_have_warm_hosts() -> None:
+    stamps = dict.fromkeys(CODES, "1")
+    latest = (CODES[7], CODES[3], *(code for code in CODES if code not in (CODES[7], CODES[3])))
+    expected = [CODES[7], CODES[3], *CODES[:3], CODES[4]]
+    observed = Observed((), (), stamps, latest=latest)
+    assert plan(observed, warm_reserve=1, most_starting=99, most_warm=6) == [StartHost(code, "1") for code in expected]
+    there = tuple(warm(code.agent_type, code) for code in expected)
+    assert plan(replace(observed, hosts=there), warm_reserve=1, most_starting=99, most_warm=6) == []
+
+    another = (CODES[19], *(code for code in latest if code != CODES[19]))
+    actions = plan(replace(observed, hosts=there, latest=another), warm_reserve=1, most_starting=99, most_warm=6)
+    assert sorted(map(str, actions)) == sorted(map(str, [StartHost(CODES[19], "1"), Retire("type4")]))
+    assert plan(observed, warm_reserve=1, most_starting=99, most_warm=0) == []
+    two_each = plan(observed, warm_reserve=4, most_starting=99, most_warm=6)
+    assert two_each == [StartHost(CODES[7], "1")] * 4 + [StartHost(CODES[3], "1")] * 2
+
+
+def test_agents_of_classes_without_a_warm_host_are_served() -> None:
+    wanted = tuple((Address(code.agent_type, "a"), code) for code in CODES)
+    observed = Observed((), wanted, dict.fromkeys(CODES, "1"))
+    actions = plan(observed, warm_reserve=1, most_starting=99, most_warm=2)
+    assert actions[:20] == [StartHost(code, "1") for code in CODES]
+
+
 def test_a_starting_host_with_edited_code_takes_its_time_too() -> None:
     observed = Observed((starting("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
     assert plan(observed, warm_reserve=0, most_starting=1) == []

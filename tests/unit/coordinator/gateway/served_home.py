@@ -176,6 +176,8 @@ class HarnessFleet:
             "retry": None,
             "quarantine": None,
             "death": None,
+            "over_quota": None,
+            "outbox_held": None,
         }
 
     async def awake(self, agents: Sequence[str]) -> dict[str, AwakeFacts]:

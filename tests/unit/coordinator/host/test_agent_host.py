@@ -91,6 +91,7 @@ class Shared:
     def __init__(self, directory: Path) -> None:
         config = HostConfig(
             host_id="host_1",
+            home=str(directory),
             journal=str(directory / "journal.db"),
             blobs_url=f"file://{directory / 'blobs'}",
             layers=str(directory / "layers"),
@@ -102,6 +103,7 @@ class Shared:
             zygote_socket="",
             presentation="dir",
             logs=str(directory),
+            inbox_limit=1000,
             lease_ttl_s=60.0,
             block_limit_s=60.0,
             last_words=str(directory / "words"),

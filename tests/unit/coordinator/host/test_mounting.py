@@ -25,6 +25,7 @@ def mounting(directory: Path, host_id: str) -> Mounting:
     (directory / "places").mkdir(exist_ok=True)
     config = HostConfig(
         host_id=host_id,
+        home="",
         journal="",
         blobs_url="",
         layers=str(directory / "layers"),
@@ -36,6 +37,7 @@ def mounting(directory: Path, host_id: str) -> Mounting:
         zygote_socket="",
         presentation="dir",
         logs="",
+        inbox_limit=1000,
         lease_ttl_s=1.0,
         block_limit_s=1.0,
         last_words="",

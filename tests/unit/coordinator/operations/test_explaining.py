@@ -10,7 +10,9 @@ import pytest
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.records import MessageStatus, NewMessage
+from chronicle.journal.records import MessageStatus, NewMessage, OutboxMessage
+from chronicle.testing.journal_contract.writer import Writer
+from coordinator.access.quotas import Quota
 from coordinator.fleet.facts import agent_facts, node_facts, unreachable_node
 from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement
 from coordinator.fleet.state import FleetState
@@ -18,7 +20,7 @@ from coordinator.operations.explaining import why_object
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.errors import HostDied
+from podium.errors import HostDied, UnknownAgent
 from podium.testing import AgentHarness
 
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ class Home:
 
     def admit(self) -> None:
         self.store.admit(self.session.session_id, NewMessage(self.ids.message(0), b"{}", 0))
+
+    def tell(self, *receivers: Address) -> None:
+        """Send messages of another agent."""
+        outbox = tuple(OutboxMessage(self.ids.message(0), to.name, b"{}", 7, namespace=to.tenant) for to in receivers)
+        Writer.on(self.store, "sender/s").write(outbox=outbox)
 
     def why(self, *, service: bool = True, **of_host: Any) -> WhyObject:
         facts = agent_facts(self.state, ALICE) if service else None
@@ -97,6 +104,29 @@ async def test_the_isolation_is_that_of_the_host_and_a_quarantine_is_explained(h
     assert (home.why()["isolation"], home.why()["quarantine"]) == (None, "it blocked the event loop")
     Path(home.code.file).write_text("edited = True")
     assert home.why()["quarantine"] is None, "the code that blocked was edited"
+
+
+async def test_a_quota_that_keeps_an_agent_asleep_is_named(home: Home) -> None:
+    home.admit()
+    home.state.quotas = lambda: {"default": Quota(awake_agents=0)}
+    home.state.requests.add(ALICE, home.code)
+    home.state.observe()
+    why = "an agent of its tenant to sleep: the tenant default may have 0 agents awake, and has them"
+    assert home.why()["waits_for"] == why
+
+
+async def test_messages_in_the_outbox_are_told_of_although_their_receiver_does_not_exist(home: Home) -> None:
+    home.tell(BOB, BOB, ALICE)
+    assert home.why()["waits_for"] == "the delivery of 1 message of other agents"
+    facts = agent_facts(home.state, BOB, "there are too many")
+    why = why_object(home.store, None, BOB, facts, 0)  # type: ignore[arg-type]
+    assert why["waits_for"] == "the delivery of 2 messages of other agents: there are too many"
+    assert why["outbox"] == {"messages": 2, "oldest_at": 7, "held_by": "there are too many"}
+    assert (why["agent"], why["status"], why["turn"]) == ("hello/bob", "asleep", 0)
+    with pytest.raises(UnknownAgent):
+        why_object(home.store, None, Address("hello", "bob", "acme"), facts, 0)  # type: ignore[arg-type]
+    stopped = why_object(home.store, None, BOB, None, 0)  # type: ignore[arg-type]
+    assert stopped["waits_for"] == "a service: none runs"
 
 
 async def test_an_awake_agent_waits_for_the_end_of_its_turn(home: Home) -> None:

@@ -41,7 +41,14 @@ DEADLINE_S = 60
 
 def _config(logs: Path) -> SimpleNamespace:
     return SimpleNamespace(
-        lease_ttl_s=10.0, wake_timeout_s=10.0, logs=logs, warm_hosts=0, most_starting=2, shared_agents=10
+        lease_ttl_s=10.0,
+        wake_timeout_s=10.0,
+        logs=logs,
+        inbox_limit=3,
+        warm_hosts=0,
+        most_warm_hosts=6,
+        most_starting=2,
+        shared_agents=10,
     )
 
 
@@ -257,12 +264,12 @@ async def test_an_outbox_that_is_slow_delays_no_wake(fleet: Fleet, monkeypatch: 
     fleet.pool.failure = NotAnAgent("its file was emptied")
     reading, may_go_on = threading.Event(), threading.Event()
 
-    def outbox(_: int) -> list[Any]:
+    def outbox_envelopes() -> list[Any]:
         reading.set()
         may_go_on.wait(DEADLINE_S)
         return []
 
-    monkeypatch.setattr(fleet.store, "outbox", outbox)
+    monkeypatch.setattr(fleet.store, "outbox_envelopes", outbox_envelopes)
     tasks = [asyncio.create_task(fleet.loop.courier.run()), asyncio.create_task(fleet.loop.run())]
     try:
         async with asyncio.timeout(DEADLINE_S):

@@ -6,9 +6,10 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from chronicle.clock import ManualClock
-from chronicle.errors import Unavailable
+from chronicle.errors import InboxFull, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from podium.address import Address
@@ -16,7 +17,9 @@ from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.messages import courier as module
 from podium.messages.courier import Courier
+from podium.messages.inbox import drop_message
 from podium.testing import AgentHarness
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -63,19 +66,19 @@ async def test_a_failing_store_and_a_failing_wake_end_nothing(
 ) -> None:
     monkeypatch.setattr(module, "_MOST_AT_ONCE", 1)
     told: list[Address] = []
-    read, failures = store.outbox, [Unavailable("the disk is busy")]
+    read, failures = store.outbox_envelopes, [Unavailable("the disk is busy")]
 
-    def outbox(limit: int = 100) -> Any:
+    def outbox_envelopes() -> Any:
         if failures:
             raise failures.pop()
-        return read(limit)
+        return read()
 
     async def arrived(address: Address) -> None:
         told.append(address)
         if len(told) == 1:
             raise RuntimeError("a bug")
 
-    monkeypatch.setattr(store, "outbox", outbox)
+    monkeypatch.setattr(store, "outbox_envelopes", outbox_envelopes)
     courier = Courier(store, IdSource(), ManualClock(), arrived)
 
     def all_told() -> bool:
@@ -84,6 +87,83 @@ async def test_a_failing_store_and_a_failing_wake_end_nothing(
 
     await _run_until(courier, all_told)
     assert told == [Address("echo", str(number)) for number in range(len(RECEIVERS))]
+
+
+async def test_what_is_held_waits_in_order_and_delays_no_other_receiver(
+    store: MemoryJournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.01)
+    async with AgentHarness(Teller, "b", store=store) as teller:
+        await teller.send({"to": ["echo/0", "echo/1", "echo/7"]})
+    sent = [envelope.message_id for envelope in store.outbox_envelopes() if envelope.target == "echo/0"]
+    holds = {Address("echo", "0"): "too many agents"}
+    told: list[Address] = []
+
+    async def arrived(address: Address) -> None:
+        told.append(address)
+
+    courier = Courier(store, IdSource(), ManualClock(), arrived, look=lambda: holds.get)
+    free = [Address("echo", str(number)) for number in (1, 2, 3, 4, 5, 7)]
+    running = asyncio.create_task(courier.run())
+    try:
+        await until(lambda: set(told) == set(free) and courier.held == holds)
+        assert [envelope.message_id for envelope in store.outbox_envelopes()] == sent
+        holds.clear()
+        await until(lambda: not store.outbox_envelopes() and not courier.held)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+    assert _inbox(store, "echo/0") == sent
+
+
+async def test_a_full_inbox_holds_all_later_messages_to_it(store: MemoryJournalStore) -> None:
+    async with AgentHarness(Teller, "b", store=store) as teller:
+        await teller.send({"to": ["echo/0"] * 4 + ["echo/9"]})
+    sent = [envelope.message_id for envelope in store.outbox_envelopes() if envelope.target == "echo/0"]
+    told: list[Address] = []
+
+    async def arrived(address: Address) -> None:
+        told.append(address)
+
+    courier = Courier(store, IdSource(), ManualClock(), arrived, inbox_limit=2)
+    await _run_until(courier, lambda: bool(courier.held))
+    assert courier.held == {Address("echo", "0"): f"its inbox is full: {InboxFull(2)}"}
+    assert _inbox(store, "echo/0") == sent[:2]
+    assert [envelope.message_id for envelope in store.outbox_envelopes()] == sent[2:]
+    assert Address("echo", "9") in told
+    session = store.session("echo/0")
+    drop_message(store, session, store.pending(session.session_id)[0].message_id, IdSource(), 0)
+    await _run_until(courier, lambda: len(store.outbox_envelopes()) == len(sent) - 3)
+    assert _inbox(store, "echo/0") == sent[1:3]
+
+
+async def test_a_receiver_is_told_although_its_message_could_not_be_removed_from_the_outbox(
+    store: MemoryJournalStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_EVERY_S", DEADLINE_S)
+    told: list[Address] = []
+    tries: list[str] = []
+
+    def outbox_delivered(message_id: str) -> None:
+        tries.append(message_id)
+        raise Unavailable("the disk is full")
+
+    async def arrived(address: Address) -> None:
+        told.append(address)
+
+    monkeypatch.setattr(store, "outbox_delivered", outbox_delivered)
+    courier = Courier(store, IdSource(), ManualClock(), arrived)
+    with capture_logs() as logs:
+        await _run_until(courier, lambda: bool(told))
+    assert told == [Address("echo", "0")]
+    assert len(tries) == 1, "a store that fails is not asked again at once"
+    assert [entry["event"] for entry in logs] == ["outbox_not_delivered"]
+
+
+def _inbox(store: MemoryJournalStore, name: str) -> list[str | None]:
+    session = store.session(name)
+    return [message.idempotency_key for message in store.pending(session.session_id)]
 
 
 async def _run_until(courier: Courier, condition: Any) -> None:
