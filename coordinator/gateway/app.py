@@ -13,6 +13,7 @@ from coordinator.gateway.protection.body_limit import BodyLimit
 from coordinator.gateway.request_spans import RequestSpans
 from coordinator.gateway.routes import agents as agent_routes
 from coordinator.gateway.routes import (
+    archives,
     artifacts,
     document,
     files,
@@ -45,6 +46,8 @@ _ROUTERS: Final = (
     history.router,
     files.router,
     artifacts.router,
+    artifacts.by_id,
+    archives.router,
     keys.router,
     project.router,
 )

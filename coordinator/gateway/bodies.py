@@ -10,10 +10,11 @@ from coordinator.operations.objects import Part
 from podium.address import MAX_KEY_LENGTH
 from podium.turn.busy import BusyPolicy
 
-__all__ = ["MOST_TURN", "ForkBody", "MessageBody", "RetryBody", "RewindBody"]
+__all__ = ["MOST_TURN", "EraseBody", "FoldBody", "ForkBody", "MessageBody", "RetryBody", "RewindBody"]
 
 MOST_TURN = 2**53
 """The largest number that every JSON reader has exactly."""
+_MOST_DAYS = 36_500
 
 
 def _whole(value: object) -> object:
@@ -61,3 +62,21 @@ class RewindBody(_Body):
     turn: _TurnNumber
     only: Annotated[list[Part], Field(min_length=1, max_length=3)] | None = None
     """The parts to restore; all by default."""
+
+
+class FoldBody(_Body):
+    """How much of an agent's history to keep."""
+
+    keep_turns: Annotated[int, Field(strict=True, ge=1, le=MOST_TURN), BeforeValidator(_whole)] | None = None
+    """Keep the last turns, so many at least."""
+    keep_days: Annotated[float, Field(strict=True, gt=0, le=_MOST_DAYS)] | None = None
+    """Keep what is younger than so many days at least; with both limits, what neither keeps is dropped."""
+    dry_run: bool = Field(default=False, strict=True)
+    """Whether to tell only what would be done."""
+
+
+class EraseBody(_Body):
+    """What to erase."""
+
+    events: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=1000)]
+    """Ids of events, `evt_…`, or of artifacts, `art_…`."""

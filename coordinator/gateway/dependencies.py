@@ -29,6 +29,7 @@ __all__ = [
     "Streams",
     "Turn",
     "Writing",
+    "permitted",
 ]
 
 
@@ -74,19 +75,26 @@ _Key = Annotated[
 
 
 def _reading(caller: Called, agent_type: _Type, key: _Key) -> Address:
-    return _permitted(caller, Scope.READ, agent_type, key)
+    return permitted(caller, Scope.READ, f"{agent_type}/{key}")
 
 
 def _writing(caller: Called, agent_type: _Type, key: _Key) -> Address:
-    return _permitted(caller, Scope.WRITE, agent_type, key)
+    return permitted(caller, Scope.WRITE, f"{agent_type}/{key}")
 
 
 def _administering(caller: Called, agent_type: _Type, key: _Key) -> Address:
-    return _permitted(caller, Scope.ADMIN, agent_type, key)
+    return permitted(caller, Scope.ADMIN, f"{agent_type}/{key}")
 
 
-def _permitted(caller: Caller, scope: Scope, agent_type: str, key: str) -> Address:
-    named = Address.parse(f"{agent_type}/{key}", caller.tenant)
+def permitted(caller: Caller, scope: Scope, name: str) -> Address:
+    """Return the address of an agent that a request names, after checking that the caller may use the agent.
+
+    Raises:
+        InvalidAddress: it is none.
+        UnknownAgent: it names another tenant.
+        NotPermitted: the caller may not.
+    """
+    named = Address.parse(name, caller.tenant)
     if named.tenant != caller.tenant:  # answered as an agent of the caller's tenant that does not exist
         caller.require(scope)
         raise UnknownAgent(f"no agent {named} in this home")

@@ -10,52 +10,37 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.clock import SystemClock
-from chronicle.ids import IdSource
-from coordinator.operations import artifacts, branches, files, history, listing, messages, reminders
+from coordinator.operations import branches, dropping, history, listing, messages, reminders
 from coordinator.operations.answers import AnswerBuilder
+from coordinator.operations.contents import HomeContents
 from coordinator.operations.explaining import why_object
-from coordinator.operations.quota_checks import QuotaChecks
-from coordinator.operations.stores import HomeStores
-from coordinator.operations.uploads import received
 from coordinator.service.client import ServiceError, ServiceRefused
 from coordinator.telemetry.instruments import SERVICE_UP
 from coordinator.telemetry.snapshots import of_backlog
 from podium.address import DEFAULT_TENANT, Address
-from podium.artifacts.artifacts import open_artifact
 from podium.errors import AgentAwake
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.turn.busy import BusyPolicy
-from podium.turn.upload import change_file, shown_path, store_content, upload_path
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Collection, Sequence
-    from typing import BinaryIO
+    from collections.abc import Collection, Sequence
 
-    from chronicle.clock import Clock
-    from chronicle.workspace.content.content import Content
     from coordinator.fleet.facts import AgentFacts
-    from coordinator.home import Home
     from coordinator.operations import objects
-    from coordinator.operations.files import FileContent
-    from coordinator.operations.fleet import FleetLink
     from coordinator.telemetry.recorder import Series, Value
-    from podium.artifacts.artifacts import Artifact
     from podium.events import Part
-    from podium.turn.upload import FileChanged
 
 __all__ = ["HomeAgents"]
 
 _ITEMS: Final = 100
 """Items of a page, unless the caller says how many."""
-_UPLOAD_BYTES: Final = 1024 * 1024 * 1024
 _AWAKE_S: Final = 5.0
 """Timeout for what a list of agents shows of those that are awake, which it does without otherwise."""
 _METRICS_S: Final = 8.0
 """Timeout of metrics: Prometheus gives a scrape ten seconds."""
 
 
-class HomeAgents:
+class HomeAgents(HomeContents):
     """The agents of a home.
 
     An address names its tenant; no call reaches an agent of another one. Every call raises `ServiceError` if it needs
@@ -66,18 +51,6 @@ class HomeAgents:
         link: the connection to its service.
         clock: the time.
     """
-
-    def __init__(self, home: Home, link: FleetLink, clock: Clock | None = None) -> None:
-        self._stores = HomeStores(home)
-        self._link = link
-        self._clock = clock or SystemClock()
-        self._ids = IdSource()
-        self._quotas = QuotaChecks(self._stores, self._clock)
-
-    def close(self) -> None:
-        """Close the stores; the link belongs to the caller."""
-        self._quotas.close()
-        self._stores.close()
 
     async def check_ready(self) -> None:
         """Check that the home's service and its stores can be reached.
@@ -126,8 +99,7 @@ class HomeAgents:
         Raises:
             UnknownAgent: there is none.
         """
-        now_ms = self._clock.now_ms()
-        agent = await self._stores.read(lambda store, _: listing.agent_object(store, address, now_ms))
+        agent = await self._listed(address)
         await self._add_awake([agent], address.tenant)
         return agent
 
@@ -149,15 +121,41 @@ class HomeAgents:
             )
         )
 
+    async def fold(
+        self,
+        address: Address,
+        *,
+        keep_turns: int | None = None,
+        keep_days: float | None = None,
+        dry_run: bool = False,
+    ) -> objects.Folded:
+        """Drop the older history of a sleeping agent for good; see `dropping.fold`."""
+        now_ms = self._clock.now_ms()
+        return await self._stores.write(
+            lambda store, blobs: dropping.fold(
+                store, blobs, address, keep_turns, keep_days, self._ids, now_ms, dry_run=dry_run
+            )
+        )
+
+    async def erase(self, address: Address, event_ids: Sequence[str]) -> objects.Erased:
+        """Erase messages, replies, results and artifacts of an agent for good; see `dropping.erase`.
+
+        Raises:
+            EventNotFound: the agent has no event of one of the ids; nothing was erased.
+        """
+        await self._stores.read(lambda store, _: dropping.check_events(store, address, event_ids))
+        return await self._stores.write(lambda store, _: dropping.erase(store, address, event_ids))
+
     async def why(self, address: Address) -> objects.WhyObject:
         """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
 
-        Without a running service it returns what the journal has.
+        Without a running service it returns what the journal has. Of an agent that does not exist yet it tells why
+        messages of other agents to it are held.
 
         Raises:
-            UnknownAgent: there is no such agent.
+            UnknownAgent: there is no such agent, and no message to it.
         """
-        await self.agent(address)
+        await self._stores.read(lambda store, blobs: why_object(store, blobs, address, None, 0))
         facts: AgentFacts | None = None
         with suppress(ServiceError):
             facts = await (await self._link.client()).facts(str(address))
@@ -387,103 +385,3 @@ class HomeAgents:
         if head is not None:
             await self._wake_if_waiting(address)
         return branches.rewound_object(plan, head.turn if head is not None else None)
-
-    # -- files and artifacts --------------------------------------------------------------------------------------
-
-    async def file(
-        self, address: Address, path: str, turn: int | None = None, iteration: int | None = None
-    ) -> FileContent | objects.DirectoryObject | objects.SymlinkObject:
-        """Return what is at a path, at the end of a turn; see `files.find_file`."""
-        return await self._stores.read(
-            lambda store, blobs: files.find_file(store, blobs, address, path, turn, iteration)
-        )
-
-    async def file_history(
-        self, address: Address, path: str, limit: int = _ITEMS, cursor: str | None = None
-    ) -> objects.FileHistory:
-        """Return a page of a path's committed versions, oldest first."""
-        return await self._stores.read(
-            lambda store, blobs: files.file_history(store, blobs, address, path, limit=limit, cursor=cursor)
-        )
-
-    async def put_file(
-        self, address: Address, path: str, content: AsyncIterable[bytes], most_bytes: int = _UPLOAD_BYTES
-    ) -> objects.FileChanged:
-        """Put a file, as a turn of its own that runs no code of the agent; one that is awake is put to sleep for it.
-
-        Args:
-            content: its bytes, in pieces. If they end with an exception, nothing is committed.
-            most_bytes: the most that are accepted.
-
-        Raises:
-            UnknownAgent: there is no such agent, or it never started.
-            NotAFile: something else than a file is at the path, or above it.
-            InvalidInput: no file can have that path.
-            UploadTooLarge: the content is longer than ``most_bytes``.
-            QuotaExceeded: the tenant would have more bytes than it may have.
-        """
-        path = upload_path(path)
-        await self.agent(address)
-        await self._quotas.check(lambda quotas: quotas.check_upload(address, 0))
-        async with received(content, most_bytes) as (file, size_bytes):
-            await self._quotas.check(lambda quotas: quotas.check_upload(address, size_bytes))
-            stored = await self._stores.write(lambda _, blobs: store_content(blobs, file))
-        changed = await self._changed(address, path, stored)
-        return _changed_object(address, path, changed, stored)
-
-    async def delete_file(self, address: Address, path: str) -> objects.FileChanged:
-        """Delete a file or symlink, as a turn of its own; see `put_file`.
-
-        Raises:
-            UnknownFile: nothing is there.
-        """
-        path = upload_path(path)
-        return _changed_object(address, path, await self._changed(address, path, None), None)
-
-    async def artifacts(
-        self, address: Address, turn: int | None = None, limit: int = _ITEMS, cursor: str | None = None
-    ) -> objects.ArtifactPage:
-        """Return a page of an agent's artifacts, oldest first."""
-        return await self._stores.read(
-            lambda store, blobs: artifacts.artifact_page(store, blobs, address, turn, limit, cursor)
-        )
-
-    async def artifact(self, address: Address, artifact_id: str) -> Artifact:
-        """Return an artifact of an agent; see `artifacts.artifact_of_agent`."""
-        return await self._stores.read(
-            lambda store, blobs: artifacts.artifact_of_agent(store, blobs, address, artifact_id)
-        )
-
-    def open_artifact(self, artifact: Artifact) -> BinaryIO:
-        """Open the content of an artifact for reading, seekable; reads fetch blobs, and may block."""
-        return open_artifact(self._stores.blobs, artifact)
-
-    # -- inside ---------------------------------------------------------------------------------------------------
-
-    async def _changed(self, address: Address, path: str, content: Content | None) -> FileChanged:
-        now_ms = self._clock.now_ms()
-        try:
-            changed = await self._stores.write(
-                lambda store, blobs: change_file(store, blobs, address, path, content, self._ids, now_ms)
-            )
-        except AgentAwake:
-            return await (await self._link.client()).change_file(str(address), path, content)
-        await self._wake_if_waiting(address)
-        return changed
-
-    async def _wake_if_waiting(self, address: Address) -> None:
-        """Have the service deliver messages that were refused by a lease held here."""
-        if (await self.agent(address))["pending"]:
-            await (await self._link.client()).poke(str(address))
-
-
-def _changed_object(address: Address, path: str, changed: FileChanged, content: Content | None) -> objects.FileChanged:
-    return {
-        "agent": address.name,
-        "turn": changed.turn,
-        "version": changed.version,
-        "path": shown_path(path),
-        "size": content.size if content is not None else 0,
-        "hash": content.id if content is not None else None,
-        "iteration": changed.iteration,
-    }

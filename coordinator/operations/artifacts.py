@@ -6,7 +6,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from coordinator.operations.cursors import cursor_after, place_after
-from podium.agent_record import find_session
+from podium.address import Address
+from podium.agent_record import find_session, list_agents
 from podium.artifacts.artifacts import find_artifact, list_artifacts
 from podium.errors import UnknownArtifact
 from podium.history.compare import lineage
@@ -14,11 +15,10 @@ from podium.history.compare import lineage
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
-    from coordinator.operations.objects import ArtifactObject, ArtifactPage
-    from podium.address import Address
+    from coordinator.operations.objects import ArtifactObject, ArtifactPage, FoundArtifact
     from podium.artifacts.artifacts import Artifact
 
-__all__ = ["artifact_object", "artifact_of_agent", "artifact_page"]
+__all__ = ["artifact_object", "artifact_of_agent", "artifact_of_tenant", "artifact_page"]
 
 
 def artifact_page(
@@ -54,6 +54,35 @@ def artifact_of_agent(store: JournalStore, blobs: BlobReader, address: Address, 
         if artifact.seq <= owned.get(artifact.branch_id, 0):
             return artifact
     raise UnknownArtifact(f"no artifact {artifact_id} of {address}")
+
+
+def artifact_of_tenant(store: JournalStore, blobs: BlobReader, tenant: str, artifact_id: str) -> FoundArtifact:
+    """Return an artifact by its id alone, with an agent of the tenant that has it: the one that published it, if any.
+
+    Raises:
+        UnknownArtifact: no agent of the tenant has it.
+    """
+    with suppress(UnknownArtifact):
+        found = find_artifact(store, blobs, artifact_id)
+        owner = _owner(store, tenant, found)
+        if owner is not None:
+            return {"agent": owner.name, "artifact": artifact_object(found)}
+    raise UnknownArtifact(f"no artifact {artifact_id} of an agent")
+
+
+def _owner(store: JournalStore, tenant: str, artifact: Artifact) -> Address | None:
+    owner_id = store.branch(artifact.branch_id).session_id
+    agents = list_agents(store)
+    owner = next((session for session in agents if session.session_id == owner_id), None)
+    if owner is not None:
+        return Address.of(owner) if owner.namespace == tenant else None
+    # The agent was deleted, or is that of an archive: others continue its history.
+    for session in agents:
+        if session.namespace == tenant:
+            head = store.head(session.main_branch_id)
+            if artifact.seq <= dict(lineage(store, head.branch_id, head.seq)).get(artifact.branch_id, 0):
+                return Address.of(session)
+    return None
 
 
 def artifact_object(found: Artifact) -> ArtifactObject:

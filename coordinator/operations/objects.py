@@ -25,20 +25,29 @@ __all__ = [
     "Difference",
     "DirectoryEntry",
     "DirectoryObject",
+    "DroppedCounts",
+    "DroppedLater",
+    "Erased",
+    "ErasedEvent",
     "ErrorObject",
     "EventObject",
     "EventPage",
+    "Exported",
     "FileChanged",
     "FileHistory",
     "FileVersion",
+    "Folded",
     "ForkPointObject",
     "Forked",
+    "FoundArtifact",
+    "Imported",
     "InboxMessageObject",
     "InboxPage",
     "LastErrorObject",
     "MessageObject",
     "NodeList",
     "NodeObject",
+    "OutboxObject",
     "Part",
     "Passivated",
     "Receipt",
@@ -109,6 +118,97 @@ class Deleted(TypedDict):
 
 
 @_documented
+class DroppedCounts(TypedDict):
+    """A part of an agent's history."""
+
+    events: int
+    """Of the agent's own branch."""
+    turns: int
+    """Turns that cannot be read without it."""
+    bytes: int
+    """Of the payloads in the journal."""
+
+
+@_documented
+class DroppedLater(DroppedCounts):
+    """What of an agent's history can be dropped later."""
+
+    from_turn: int | None
+    """From this turn on; null if it does not depend on turns."""
+    from_ms: int | None
+    """From this time on; null if it does not depend on time."""
+
+
+@_documented
+class Folded(TypedDict):
+    """An agent whose older history was dropped."""
+
+    agent: str
+    version: int
+    turn: int
+    marked: bool
+    """Whether a mark was made now, an event with the whole state, with which its history can begin."""
+    dropped: DroppedCounts
+    first_turn: int
+    """The oldest turn that is kept."""
+    later: DroppedLater | None
+    """What can be dropped once the newest mark is old enough; null if there is nothing."""
+
+
+@_documented
+class ErasedEvent(TypedDict):
+    """An event whose content was erased."""
+
+    event_id: str
+    type: str
+    turn: int
+    had_blob: bool
+    """Whether the content was in a blob, which `podium gc` frees."""
+
+
+@_documented
+class Erased(TypedDict):
+    """What was erased of an agent."""
+
+    agent: str
+    erased: list[ErasedEvent]
+    """Without those that were erased before."""
+
+
+@_documented
+class Exported(TypedDict):
+    """An agent that was written to an archive."""
+
+    agent: str
+    branch: str
+    version: int
+    turn: int
+    hash: str
+    """The hash of its last event, to which that of an import is equal."""
+    events: int
+    blobs: int
+    bytes: int
+    """Of the archive."""
+
+
+@_documented
+class Imported(TypedDict):
+    """An agent that was created from an archive."""
+
+    agent: str
+    exported_as: str
+    """The address of the agent that was exported."""
+    branch: str
+    version: int
+    turn: int
+    hash: str
+    """The hash of its last event, equal to that of the export."""
+    events: int
+    new_blobs: int
+    """Blobs that the home did not have."""
+
+
+@_documented
 class StateObject(TypedDict):
     """The committed state of an agent at the end of a turn."""
 
@@ -163,6 +263,17 @@ class LastErrorObject(TypedDict):
 
 
 @_documented
+class OutboxObject(TypedDict):
+    """Messages of other agents to an agent that are not in its inbox yet."""
+
+    messages: int
+    oldest_at: int
+    """When the oldest of them was sent."""
+    held_by: str | None
+    """Why they are held; null while they are being delivered, or no service runs. For people; its words may change."""
+
+
+@_documented
 class WhyObject(TypedDict):
     """What an agent waits for, and what is known of it."""
 
@@ -177,6 +288,9 @@ class WhyObject(TypedDict):
     pending: int
     """Messages that wait, the one being handled included."""
     parked: int
+    outbox: OutboxObject | None
+    """Messages to it that are not in its inbox yet; null without any. An agent that other agents have sent messages to
+    is told of although it does not exist yet, while they are held."""
     message_id: str | None
     """The message whose turn runs; null if none runs."""
     host_id: str | None
@@ -580,6 +694,15 @@ class ArtifactObject(TypedDict):
     timestamp: int
     message_id: str | None
     """The message that was being handled; null in other hooks."""
+
+
+@_documented
+class FoundArtifact(TypedDict):
+    """An artifact that was found by its id."""
+
+    agent: str
+    """An agent that has it: the one that published it, unless that was deleted."""
+    artifact: ArtifactObject
 
 
 @_documented

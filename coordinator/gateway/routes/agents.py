@@ -1,4 +1,4 @@
-"""Routes of agents: listing, describing, verifying, passivating, deleting."""
+"""Routes of agents: listing, describing, verifying, passivating, deleting; dropping history and content."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from coordinator.access.caller import Scope
+from coordinator.gateway.bodies import EraseBody, FoldBody
 from coordinator.gateway.dependencies import (
     AUDITED,
     Administering,
@@ -22,6 +23,8 @@ from coordinator.operations.objects import (
     AgentObject,
     AgentPage,
     Deleted,
+    Erased,
+    Folded,
     NodeList,
     Passivated,
     Verification,
@@ -91,3 +94,21 @@ async def passivate_agent(agents: Agents, address: Writing) -> Passivated:
 async def verify_agent(agents: Agents, address: Writing) -> Verification:
     """Check an agent's stored data against its hashes. It reads all of it, and may take long: needs `write`."""
     return await agents.verify(address)
+
+
+@agent.post("/fold", responses=statuses(404, 409, 413, 507), dependencies=[AUDITED])
+async def fold_agent(agents: Agents, address: Administering, body: FoldBody) -> Folded:
+    """Drop the older history of an agent for good; without a limit, all history before now. It must sleep.
+
+    State, files and versions of files stay. It needs the scope `admin`.
+    """
+    return await agents.fold(address, keep_turns=body.keep_turns, keep_days=body.keep_days, dry_run=body.dry_run)
+
+
+@agent.post("/erase", responses=statuses(404, 413, 507), dependencies=[AUDITED])
+async def erase_events(agents: Agents, address: Administering, body: EraseBody) -> Erased:
+    """Erase the content of messages, replies, results and artifacts for good.
+
+    Their events stay, and the chain verifies. It needs the scope `admin`.
+    """
+    return await agents.erase(address, body.events)

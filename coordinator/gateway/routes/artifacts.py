@@ -9,14 +9,17 @@ from fastapi import APIRouter, Path
 from starlette.requests import Request
 from starlette.responses import Response
 
+from coordinator.access.caller import Scope
 from coordinator.gateway.content import content_response
-from coordinator.gateway.dependencies import Agents, Cursor, Limit, Reading, Turn
+from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Turn
 from coordinator.gateway.documents import statuses
-from coordinator.operations.objects import ArtifactPage
+from coordinator.operations.objects import ArtifactPage, FoundArtifact
 
-__all__ = ["router"]
+__all__ = ["by_id", "router"]
 
 router = APIRouter(prefix="/agents/{type}/{key}/artifacts", tags=["files"])
+by_id = APIRouter(tags=["files"])
+"""The route of an artifact whose agent is not known."""
 
 ArtifactId = Annotated[str, Path(description="Such as `art_01HF7YAT00S9NX0Q1E5VWJ2B8M`.")]
 
@@ -35,6 +38,13 @@ async def list_artifacts(
 ) -> ArtifactPage:
     """List artifacts up to a turn, oldest first, inherited ones included."""
     return await agents.artifacts(address, turn, limit, cursor)
+
+
+@by_id.get("/artifacts/{artifact_id}", responses=statuses(404))
+async def find_artifact(agents: Agents, caller: Called, artifact_id: ArtifactId) -> FoundArtifact:
+    """Find an artifact by its id alone. Its bytes are at `/v1/agents/{agent}/artifacts/{artifact_id}`."""
+    caller.require(Scope.READ)
+    return await agents.find_artifact(artifact_id, tenant=caller.tenant)
 
 
 @router.get("/{artifact_id}", responses=_CONTENT, response_class=Response)

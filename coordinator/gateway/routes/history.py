@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from coordinator.access.caller import Scope
 from coordinator.gateway.bodies import MOST_TURN, ForkBody, RewindBody
-from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Streams, Writing
+from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Streams, Writing, permitted
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, event_tail
 from coordinator.operations.objects import Difference, EventPage, Forked, Rewound, StateObject
@@ -58,14 +58,24 @@ async def list_events(
 @router.get("/diff", responses=statuses(404))
 async def get_difference(
     agents: Agents,
+    caller: Called,
     address: Reading,
-    before: Annotated[int, Query(alias="from", ge=0, le=MOST_TURN, description="A committed turn.")],
+    before: Annotated[
+        int | None, Query(alias="from", ge=0, le=MOST_TURN, description="A committed turn; the last one by default.")
+    ] = None,
     after: Annotated[
         int | None, Query(alias="to", ge=0, le=MOST_TURN, description="Another one; the last one by default.")
     ] = None,
+    other: Annotated[
+        str | None,
+        Query(
+            alias="with", max_length=256, description="The agent that `to` is a turn of, such as a fork: `type/key`."
+        ),
+    ] = None,
 ) -> Difference:
-    """Compare two turns: state, files and visible transcript."""
-    return await agents.diff((address, before), (address, after))
+    """Compare two turns of an agent, or of two agents: state, files and visible transcript."""
+    compared = address if other is None else permitted(caller, Scope.READ, other)
+    return await agents.diff((address, before), (compared, after))
 
 
 @router.post("/fork", status_code=201, responses=statuses(404, 409, 413, 507))

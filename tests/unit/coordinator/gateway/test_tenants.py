@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 BODIES: Final[dict[str, Any]] = {
     "create_key": {"name": "x"},
     "create_token": {"agent": "AGENT"},
+    "erase_events": {"events": ["evt_00000000000000000000000000"]},
+    "fold_agent": {"dry_run": True},
     "fork_agent": {"key": "fork"},
     "rewind_agent": {"turn": 1},
     "send_message": {"message": {"text": "x"}},
@@ -245,5 +247,10 @@ async def test_the_same_requests_reach_the_callers_own_agent(tenants: Tenants) -
             assert error not in {"unknown_agent", "missing_field", "unknown_field", "invalid_json"}, (route, error)
 
 
-MAY_BE_REFUSED: Final = {"retry_message", "drop_message", "cancel_message", "delete_file", "get_file", "head_file"}
-"""The message was handled, and is neither parked nor pending; the file was deleted by an earlier request."""
+MAY_BE_REFUSED: Final = {
+    *("retry_message", "drop_message", "cancel_message"),
+    *("delete_file", "get_file", "head_file"),
+    *("erase_events", "import_agent"),
+}
+"""The message was handled, and is neither parked nor pending; the file was deleted by an earlier request; there is no
+such event, and the body is no archive."""

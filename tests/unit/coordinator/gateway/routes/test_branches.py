@@ -100,8 +100,88 @@ async def test_differences(home: ServedHome) -> None:
     assert [(change["change"], change["path"]) for change in found["files"]] == [("changed", "notes.txt")]
     assert "+two" in found["diff"]
     assert (found["before"]["turn"], found["after"]["turn"]) == (1, 2)
-    assert (await home.error("GET", f"{AGENT}/diff", 400))["code"] == "missing_field"
+    same = await home.get("/agents/notes/a/diff")
+    assert (same["before"]["turn"], same["after"]["turn"], same["state"]) == (3, 3, [])
     assert (await home.error("GET", f"{AGENT}/diff?from=1&to=8", 404))["code"] == "unknown_turn"
+
+
+async def test_differences_of_two_agents(home: ServedHome) -> None:
+    await post(home, "/fork", {"key": "b", "at": 1}, 201)
+    await home.send("notes/b", "other")
+    asked: dict[str, Any] = {"with": "notes/b"}
+    found = await home.get("/agents/notes/a/diff", **asked)
+    assert [(found[side]["agent"], found[side]["turn"]) for side in ("before", "after")] == [
+        ("notes/a", 3),
+        ("notes/b", 2),
+    ]
+    assert found["state"] == [{"op": "replace", "path": "/count", "value": 2}]
+    found = await home.get("/agents/notes/a/diff", **asked, **{"from": 1, "to": 1})
+    assert (found["state"], found["files"], found["diff"]) == ([], [], "")
+    assert (await home.error("GET", f"{AGENT}/diff?with=notes/no", 404))["code"] == "unknown_agent"
+    assert (await home.error("GET", f"{AGENT}/diff?with=acme:notes/b", 404))["code"] == "unknown_agent"
+    assert (await home.error("GET", f"{AGENT}/diff?with=b", 400))["code"] == "invalid_address"
+
+
+async def test_older_history_is_dropped_and_messages_are_erased(home: ServedHome) -> None:
+    assert (await post(home, "/fold", {}, 409))["error"]["code"] == "agent_awake"
+    await post(home, "/passivate")
+    planned = await post(home, "/fold", {"dry_run": True})
+    assert (planned["agent"], planned["first_turn"], planned["later"]) == ("notes/a", 3, None)
+    assert planned["dropped"]["turns"] == 3
+    assert (await home.get("/agents/notes/a/state", at=1))["state"] == {"count": 1}
+    *_, last = (await home.get("/agents/notes/a/events", type="user_message"))["items"]
+    erased = await post(home, "/erase", {"events": [last["event_id"]]})
+    assert [(each["event_id"], each["turn"]) for each in erased["erased"]] == [(last["event_id"], 3)]
+    *_, last = (await home.get("/agents/notes/a/events", type="user_message"))["items"]
+    assert last["payload"] is None
+    assert (await post(home, "/fold", {}))["dropped"]["turns"] == 3
+    assert (await home.error("GET", f"{AGENT}/state?at=1", 404))["code"] == "unknown_turn"
+    assert (await home.get("/agents/notes/a/state"))["state"] == {"count": 3}
+    for body in ({"keep_turns": 0}, {"keep_days": -1}, {"keep_days": "1"}, {"dry_run": 1}):
+        assert (await post(home, "/fold", body, 400))["error"]["code"] == "invalid_parameter"
+    for events, code in (([], "invalid_parameter"), (["evt_x"], "unknown_event")):
+        assert (await post(home, "/erase", {"events": events}, 404 if events else 400))["error"]["code"] == code
+
+
+async def test_an_event_that_replay_reads_is_not_erased_and_those_of_others_are_not_named(home: ServedHome) -> None:
+    (first, *_) = (await home.get("/agents/notes/a/events"))["items"]
+    assert (await post(home, "/erase", {"events": [first["event_id"]]}, 400))["error"]["code"] == "invalid_input"
+    await home.send("notes/z", "mine")
+    (_, mine, *_) = (await home.get("/agents/notes/z/events"))["items"]
+    foreign = (await post(home, "/erase", {"events": [mine["event_id"]]}, 404))["error"]
+    assert foreign["message"] == f"notes/a has no event {mine['event_id']}"
+
+
+async def test_an_agent_is_exported_and_imported(home: ServedHome) -> None:
+    archive = await home.http.get(f"{AGENT}/archive")
+    assert (archive.status_code, archive.headers["Content-Type"]) == (200, "application/zip")
+    assert int(archive.headers["Content-Length"]) == len(archive.content)
+    made = await home.http.put("/v1/agents/notes/copy/archive", content=archive.content)
+    assert made.status_code == 201, made.text
+    imported = made.json()
+    assert (imported["agent"], imported["exported_as"], imported["turn"]) == ("notes/copy", "notes/a", 3)
+    assert (await home.get("/agents/notes/copy/state"))["state"] == {"count": 3}
+    again = await home.error("PUT", "/v1/agents/notes/copy/archive", 409, content=archive.content)
+    assert again["code"] == "agent_exists"
+    changed = archive.content[:300] + bytes([archive.content[300] ^ 1]) + archive.content[301:]
+    for content in (b"", b"no archive", archive.content[:-200], changed):
+        refused = await home.error("PUT", "/v1/agents/notes/bad/archive", 400, content=content)
+        assert refused["code"] == "invalid_input"
+        assert "/tmp" not in refused["message"]
+    assert (await home.error("GET", "/v1/agents/notes/bad", 404))["code"] == "unknown_agent"
+
+
+async def test_an_artifact_is_found_by_its_id(home: ServedHome) -> None:
+    harness = await home.fleet.harness("notes/a")
+    assert (await harness.send({"text": "four", "artifact": "<html>"})).ok
+    (listed,) = (await home.get("/agents/notes/a/artifacts"))["items"]
+    path = f"/artifacts/{listed['artifact_id']}"
+    assert await home.get(path) == {"agent": "notes/a", "artifact": listed}
+    await post(home, "/fork", {"key": "b"}, 201)
+    await home.fleet.sleep("notes/a")
+    assert (await home.http.delete(f"{AGENT}?detach=true")).status_code == 200
+    assert (await home.error("GET", f"/v1{path}", 404))["code"] == "unknown_artifact"
+    assert (await home.error("GET", "/v1/artifacts/x", 404))["code"] == "unknown_artifact"
 
 
 async def test_an_agent_sleeps_before_it_is_deleted(home: ServedHome) -> None:

@@ -1,0 +1,202 @@
+"""`HomeContents`: the files and artifacts of a home's agents, and whole agents as files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chronicle.clock import SystemClock
+from chronicle.ids import IdSource
+from coordinator.operations import archives, artifacts, files, listing
+from coordinator.operations.quota_checks import QuotaChecks
+from coordinator.operations.stores import HomeStores
+from coordinator.operations.uploads import received
+from podium.address import DEFAULT_TENANT, Address
+from podium.artifacts.artifacts import open_artifact
+from podium.errors import AgentAwake
+from podium.turn.upload import change_file, shown_path, store_content, upload_path
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable
+    from contextlib import AbstractAsyncContextManager
+    from typing import BinaryIO
+
+    from chronicle.clock import Clock
+    from chronicle.workspace.content.content import Content
+    from coordinator.home import Home
+    from coordinator.operations import objects
+    from coordinator.operations.files import FileContent
+    from coordinator.operations.fleet import FleetLink
+    from podium.artifacts.artifacts import Artifact
+    from podium.turn.upload import FileChanged
+
+__all__ = ["HomeContents"]
+
+_ITEMS: Final = 100
+"""Items of a page, unless the caller says how many."""
+_UPLOAD_BYTES: Final = 1024 * 1024 * 1024
+
+
+class HomeContents:
+    """The files and artifacts of a home's agents; `coordinator.operations.agents.HomeAgents` has the rest.
+
+    Args:
+        home: an existing home.
+        link: the connection to its service.
+        clock: the time.
+    """
+
+    def __init__(self, home: Home, link: FleetLink, clock: Clock | None = None) -> None:
+        self._stores = HomeStores(home)
+        self._link = link
+        self._clock = clock or SystemClock()
+        self._ids = IdSource()
+        self._quotas = QuotaChecks(self._stores, self._clock)
+
+    def close(self) -> None:
+        """Close the stores; the link belongs to the caller."""
+        self._quotas.close()
+        self._stores.close()
+
+    # -- files and artifacts --------------------------------------------------------------------------------------
+
+    async def file(
+        self, address: Address, path: str, turn: int | None = None, iteration: int | None = None
+    ) -> FileContent | objects.DirectoryObject | objects.SymlinkObject:
+        """Return what is at a path, at the end of a turn; see `files.find_file`."""
+        return await self._stores.read(
+            lambda store, blobs: files.find_file(store, blobs, address, path, turn, iteration)
+        )
+
+    async def file_history(
+        self, address: Address, path: str, limit: int = _ITEMS, cursor: str | None = None
+    ) -> objects.FileHistory:
+        """Return a page of a path's committed versions, oldest first."""
+        return await self._stores.read(
+            lambda store, blobs: files.file_history(store, blobs, address, path, limit=limit, cursor=cursor)
+        )
+
+    async def put_file(
+        self, address: Address, path: str, content: AsyncIterable[bytes], most_bytes: int = _UPLOAD_BYTES
+    ) -> objects.FileChanged:
+        """Put a file, as a turn of its own that runs no code of the agent; one that is awake is put to sleep for it.
+
+        Args:
+            content: its bytes, in pieces. If they end with an exception, nothing is committed.
+            most_bytes: the most that are accepted.
+
+        Raises:
+            UnknownAgent: there is no such agent, or it never started.
+            NotAFile: something else than a file is at the path, or above it.
+            InvalidInput: no file can have that path.
+            UploadTooLarge: the content is longer than ``most_bytes``.
+            QuotaExceeded: the tenant would have more bytes than it may have.
+        """
+        path = upload_path(path)
+        await self._listed(address)
+        await self._quotas.check(lambda quotas: quotas.check_upload(address, 0))
+        async with received(content, most_bytes) as (file, size_bytes):
+            await self._quotas.check(lambda quotas: quotas.check_upload(address, size_bytes))
+            stored = await self._stores.write(lambda _, blobs: store_content(blobs, file))
+        changed = await self._changed(address, path, stored)
+        return _changed_object(address, path, changed, stored)
+
+    async def delete_file(self, address: Address, path: str) -> objects.FileChanged:
+        """Delete a file or symlink, as a turn of its own; see `put_file`.
+
+        Raises:
+            UnknownFile: nothing is there.
+        """
+        path = upload_path(path)
+        return _changed_object(address, path, await self._changed(address, path, None), None)
+
+    async def artifacts(
+        self, address: Address, turn: int | None = None, limit: int = _ITEMS, cursor: str | None = None
+    ) -> objects.ArtifactPage:
+        """Return a page of an agent's artifacts, oldest first."""
+        return await self._stores.read(
+            lambda store, blobs: artifacts.artifact_page(store, blobs, address, turn, limit, cursor)
+        )
+
+    async def artifact(self, address: Address, artifact_id: str) -> Artifact:
+        """Return an artifact of an agent; see `artifacts.artifact_of_agent`."""
+        return await self._stores.read(
+            lambda store, blobs: artifacts.artifact_of_agent(store, blobs, address, artifact_id)
+        )
+
+    def open_artifact(self, artifact: Artifact) -> BinaryIO:
+        """Open the content of an artifact for reading, seekable; reads fetch blobs, and may block."""
+        return open_artifact(self._stores.blobs, artifact)
+
+    async def find_artifact(self, artifact_id: str, *, tenant: str = DEFAULT_TENANT) -> objects.FoundArtifact:
+        """Return an artifact of a tenant by its id alone; see `artifacts.artifact_of_tenant`."""
+        return await self._stores.read(
+            lambda store, blobs: artifacts.artifact_of_tenant(store, blobs, tenant, artifact_id)
+        )
+
+    # -- whole agents ---------------------------------------------------------------------------------------------
+
+    def exported(self, address: Address) -> AbstractAsyncContextManager[archives.Exported]:
+        """Write an agent to a temporary file, which the context has; see `archives.exported`."""
+        return archives.exported(self._stores, address)
+
+    async def import_agent(
+        self, address: Address, content: AsyncIterable[bytes], most_bytes: int = _UPLOAD_BYTES
+    ) -> objects.Imported:
+        """Create an agent from an archive; nothing is written before the whole archive is verified.
+
+        Args:
+            address: of the new agent, whatever the exported one's was.
+            content: the archive's bytes, in pieces.
+            most_bytes: the most that are accepted.
+
+        Raises:
+            AgentExists: there is an agent of that address.
+            InvalidInput: the content is no archive, or a damaged one.
+            UploadTooLarge: it is longer than ``most_bytes``.
+            QuotaExceeded: the tenant has as many agents, or bytes, as it may have.
+        """
+        await self._quotas.check(lambda quotas: quotas.check_fork(address))
+        async with received(content, most_bytes) as (file, _):
+            now_ms = self._clock.now_ms()
+            return await self._stores.write(
+                lambda store, blobs: archives.import_from(store, blobs, file, address, self._ids, now_ms)
+            )
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    async def _listed(self, address: Address) -> objects.AgentObject:
+        """Return what the journal has of an agent.
+
+        Raises:
+            UnknownAgent: there is none.
+        """
+        now_ms = self._clock.now_ms()
+        return await self._stores.read(lambda store, _: listing.agent_object(store, address, now_ms))
+
+    async def _changed(self, address: Address, path: str, content: Content | None) -> FileChanged:
+        now_ms = self._clock.now_ms()
+        try:
+            changed = await self._stores.write(
+                lambda store, blobs: change_file(store, blobs, address, path, content, self._ids, now_ms)
+            )
+        except AgentAwake:
+            return await (await self._link.client()).change_file(str(address), path, content)
+        await self._wake_if_waiting(address)
+        return changed
+
+    async def _wake_if_waiting(self, address: Address) -> None:
+        """Have the service deliver messages that were refused by a lease held here."""
+        if (await self._listed(address))["pending"]:
+            await (await self._link.client()).poke(str(address))
+
+
+def _changed_object(address: Address, path: str, changed: FileChanged, content: Content | None) -> objects.FileChanged:
+    return {
+        "agent": address.name,
+        "turn": changed.turn,
+        "version": changed.version,
+        "path": shown_path(path),
+        "size": content.size if content is not None else 0,
+        "hash": content.id if content is not None else None,
+        "iteration": changed.iteration,
+    }
