@@ -37,7 +37,7 @@ from coordinator.home import Home
 from coordinator.operations import objects
 from coordinator.operations.agents import HomeAgents
 from coordinator.streams.home_streams import HomeStreams
-from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Troubled
+from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Stepping, Troubled
 from tests.unit.coordinator.gateway.served_home import HarnessFleet
 from tests.waiting import DEADLINE_S, INTERVAL_S, until
 
@@ -62,7 +62,7 @@ async def gateway(home: Home, fleet: HarnessFleet) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def fleet_of(home: Home) -> AsyncIterator[HarnessFleet]:
-    fleet = HarnessFleet(home, ManualClock(), Notes, Troubled, Slow)
+    fleet = HarnessFleet(home, ManualClock(), Notes, Stepping, Troubled, Slow)
     try:
         yield fleet
     finally:
@@ -185,6 +185,27 @@ async def test_a_failed_message_raises_and_waits_parked(streaming: AsyncPodium) 
     assert await podium.inbox("troubled/a") == []
     with pytest.raises(ResourceNotFound):
         await podium.retry("troubled/a", "msg_none")
+
+
+async def test_a_retry_drops_steps_if_it_is_told_to(podium: AsyncPodium) -> None:
+    Stepping.ran, Stepping.fails = [], True
+    receipt = await podium.send("stepping/a", "hi")
+
+    async def settled(status: str) -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while (await podium.message("stepping/a", receipt.message_id)).status != status:
+                await asyncio.sleep(INTERVAL_S)
+
+    await settled("parked")
+    await podium.retry("stepping/a", receipt.message_id)
+    await settled("parked")
+    assert Stepping.ran == ["hi"]
+    (parked,) = await podium.inbox("stepping/a")
+    assert [step.key for step in parked.steps] == ["note#1"]
+    Stepping.fails = False
+    await podium.retry("stepping/a", receipt.message_id, drop_steps=True)
+    await settled("consumed")
+    assert Stepping.ran == ["hi", "hi"]
 
 
 async def test_reminders_are_listed_and_cancelled(streaming: AsyncPodium) -> None:

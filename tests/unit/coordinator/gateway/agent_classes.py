@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 
-__all__ = ["Notes", "Slow", "Troubled"]
+__all__ = ["Notes", "Slow", "Stepping", "Troubled"]
 
 
 class Notes(BaseAgent):
@@ -64,3 +64,28 @@ class Slow(BaseAgent):
         await ctx.send_message("begun")
         Slow.begun.set()
         await Slow.go_on.wait()
+
+
+class Stepping(BaseAgent):
+    """Fails behind a step, unless its message tells it to go on."""
+
+    agent_type = "stepping"
+    max_attempts = 1
+
+    class State(DeltaState):
+        _entity_type = "stepping"
+        _version = 1
+        steps: int = 0
+
+    ran: ClassVar[list[str]] = []
+    fails: ClassVar[bool] = True
+
+    async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        ctx.state.steps = await ctx.step("note", self._note, message["text"])
+        if Stepping.fails:
+            raise RuntimeError("behind the step")
+        ctx.reply(ctx.state.steps)
+
+    def _note(self, text: str) -> int:
+        Stepping.ran.append(text)
+        return len(Stepping.ran)

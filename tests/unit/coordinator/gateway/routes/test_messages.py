@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Troubled
+from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Stepping, Troubled
 from tests.unit.coordinator.gateway.served_home import served_home
 from tests.waiting import until
 
@@ -23,7 +23,8 @@ HELLO = {"message": {"text": "hello"}}
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[ServedHome]:
     Slow.begun, Slow.go_on = asyncio.Event(), asyncio.Event()
-    async with served_home(tmp_path / "home", Notes, Slow, Troubled, body_bytes=10_000) as served:
+    Stepping.ran, Stepping.fails = [], True
+    async with served_home(tmp_path / "home", Notes, Slow, Stepping, Troubled, body_bytes=10_000) as served:
         yield served
         Slow.go_on.set()
 
@@ -100,6 +101,23 @@ async def test_a_failed_message_answers_with_its_error_and_can_be_retried_and_dr
     assert dropped.json()["status"] == "cancelled"
     assert (await home.error("POST", f"/v1{path}/retry", 404))["code"] == "not_found"
     assert (await home.get("/agents/troubled/a/inbox"))["items"] == []
+
+
+async def test_a_retry_runs_the_steps_that_ended_again_only_if_they_are_dropped(home: ServedHome) -> None:
+    error = (await post(home, "/stepping/a/messages", HELLO, 502))["error"]
+    path = f"/v1/agents/stepping/a/messages/{error['message_id']}"
+    for body in (None, {}, {"drop_steps": False}):
+        retried = await home.http.post(f"{path}/retry", json=body)
+        assert (retried.status_code, retried.json()["status"]) == (200, "parked")
+    assert Stepping.ran == ["hello"]
+    (waiting,) = (await home.get("/agents/stepping/a/inbox"))["items"]
+    assert [step["key"] for step in waiting["steps"]] == ["note#1"]
+    refused = await home.error("POST", f"{path}/retry", 400, json={"drop_steps": "yes"})
+    assert (refused["code"], refused["param"]) == ("invalid_parameter", "drop_steps")
+    Stepping.fails = False
+    retried = await home.http.post(f"{path}/retry", json={"drop_steps": True})
+    assert (retried.json()["status"], retried.json()["answer"]["data"]) == ("consumed", 2)
+    assert Stepping.ran == ["hello", "hello"]
 
 
 async def test_cancelling_a_running_message_ends_its_sender_s_wait(home: ServedHome) -> None:
