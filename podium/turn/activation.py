@@ -29,6 +29,7 @@ from podium.turn.journal_frames import settled_frames
 from podium.turn.message_hook import hook_for
 from podium.turn.questions import time_left_s
 from podium.turn.runner import TurnRunner
+from podium.turn.shutdown import shut_down
 from podium.turn.stream import StreamHub, turn_start
 from podium.turn.telemetry import TurnOutcome
 
@@ -152,10 +153,13 @@ class Activation:
         """
         try:
             if self._initialised:
-                await self._run_hook("shutdown", self._agent.on_shutdown, self._class.shutdown_timeout_s)
+                await self._run_hook("shutdown", self._shut_down, self._class.shutdown_timeout_s)
                 await self._retain()
         finally:
             await self.abandon()
+
+    async def _shut_down(self, ctx: AgentContext[Any]) -> None:
+        await shut_down(self._agent, ctx, self._runner, self._env)
 
     async def abandon(self) -> None:
         """Close the workspace and end the streams without writing; for a lost lease or a failed start."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     Place: TypeAlias = "tuple[str, ...]"
 
-__all__ = ["check_fit"]
+__all__ = ["check_fit", "common_places"]
 
 
 async def check_fit(
@@ -52,9 +52,18 @@ async def check_fit(
             theirs = _places(diff(await at(base_turn), await now()))
         except UnknownMoment:
             raise _outdated(f"what was changed after turn {base_turn} is not known any more") from None
-        both = _inside(ours, theirs) | _inside(theirs, ours)
+        both = _common(ours, theirs)
         if both:
-            raise _outdated(f"they and a later turn changed {', '.join(sorted(map(join, both)))} of the state")
+            raise _outdated(f"they and a later turn changed {', '.join(both)} of the state")
+
+
+def common_places(records: Sequence[StepRecord], patch: Patch) -> list[str]:
+    """Return the places of the state that both steps and a patch change, as JSON pointers."""
+    return _common(_places([change for record in records for change in record.patch]), _places(patch))
+
+
+def _common(ours: set[Place], theirs: set[Place]) -> list[str]:
+    return sorted(map(join, _inside(ours, theirs) | _inside(theirs, ours)))
 
 
 def _places(patch: Patch) -> set[Place]:

@@ -13,10 +13,10 @@ from tests.otlp_receiver import OtlpReceiver, otlp_receiver
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
-app = FastAPI()
+app, router = FastAPI(), APIRouter(prefix="/agents")
 
 
-@app.get("/v1/agents/{key}")
+@router.get("/{key}")
 async def found(key: str, request: Request) -> dict[str, object]:
     return {"key": key, "traceparents": request.headers.getlist("traceparent")}
 

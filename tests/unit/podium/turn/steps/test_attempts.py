@@ -15,6 +15,7 @@ from podium.agent import AgentContext
 from podium.errors import Evicted, Permanent
 from podium.messages.inbox import list_inbox, retry_message
 from podium.testing import AgentHarness
+from podium.turn.activation import Step
 from tests.unit.podium.turn.steps.planned import Planned, files, ran, three
 
 
@@ -103,6 +104,69 @@ async def test_steps_go_on_after_a_turn_between_two_attempts_unless_both_changed
             assert agent.state["done"] == ["woken", "woken"]
             assert agent.state["notes"] == {"work": 1}
             assert files(agent) == {"work.txt": "done"}
+
+
+class Closing(Planned):
+    """Changes what it is told to as it falls asleep."""
+
+    max_attempts = 2
+    changes: ClassVar[str] = ""
+
+    async def on_shutdown(self, ctx: AgentContext[Any]) -> None:
+        match self.changes:
+            case "files":
+                (ctx.workspace / "closed.txt").write_text("closed")
+            case "work" | "other":
+                ctx.state.notes[self.changes] = 7
+
+
+@pytest.mark.parametrize(("changes", "kept"), [("", True), ("other", True), ("work", False), ("files", False)])
+async def test_a_shutdown_between_two_attempts_does_not_outdate_the_steps(
+    changes: str, kept: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        def work() -> None:
+            ran("work")
+            ctx.state.notes["work"] = 1
+            (ctx.workspace / "work.txt").write_text("done")
+
+        await ctx.step("work", work)
+        ran("attempt")
+        if Planned.runs["attempt"] == 1:
+            raise ConnectionError("the service ends")
+
+    Planned.program, Closing.changes = program, changes
+    async with AgentHarness(Closing) as agent:
+        agent.admit("go")
+        assert await agent.activation.handle_next() is Step.RETRY
+        await agent.sleep()
+        Closing.changes = ""
+        assert await agent.receive() == 1
+        assert not list_inbox(agent.store, agent.blobs, agent.store.session(agent.address.name))
+        assert Planned.runs == {"work": 1, "attempt": 2}
+        assert files(agent) == {"work.txt": "done"}
+        assert agent.state["notes"] == ({"work": 1, "other": 7} if changes == "other" else {"work": 1})
+        failed = [payload for _, payload in agent.events("turn.failed") if payload["hook"] == "on_shutdown"]
+        assert len(failed) == (not kept)
+    told = capsys.readouterr().out
+    assert ("what on_shutdown changed is rolled back" in told) == (not kept)
+
+
+async def test_a_shutdown_may_change_files_if_the_steps_did_not() -> None:
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        await ctx.step("work", ran, "work")
+        ran("attempt")
+        if Planned.runs["attempt"] == 1:
+            raise ConnectionError("the service ends")
+
+    Planned.program, Closing.changes = program, "files"
+    async with AgentHarness(Closing) as agent:
+        agent.admit("go")
+        assert await agent.activation.handle_next() is Step.RETRY
+        await agent.sleep()
+        assert await agent.receive() == 1
+        assert Planned.runs == {"work": 1, "attempt": 2}
+        assert files(agent) == {"closed.txt": "closed"}
 
 
 @pytest.mark.parametrize("place", ["a", "b"])
