@@ -8,7 +8,7 @@ steps have paid for would be repeated or lost. The hook's turn is the lesser los
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from podium.errors import PodiumError
 from podium.history.step_record import read_record
@@ -16,7 +16,6 @@ from podium.state import diff, to_json
 from podium.turn.steps.fitting import common_places
 
 if TYPE_CHECKING:
-    from chronicle.canonical import JsonObject
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.turn.ports import Environment
@@ -40,7 +39,7 @@ async def shut_down(agent: BaseAgent, ctx: AgentContext[Any], runner: TurnRunner
     records = [read_record(step.body, environment.blobs) for step in stored]
     before = to_json(ctx.state)
     await agent.on_shutdown(ctx)
-    places = common_places(records, diff(cast("JsonObject", before), to_json(ctx.state)))
+    places = common_places(records, diff(before, to_json(ctx.state)))
     if any(record.changes_files for record in records):
         tree = await environment.run_blocking(runner.workspace.seal)
         if tree != runner.workspace.base:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from coordinator.gateway.request_spans import RequestSpans
@@ -34,6 +34,9 @@ async def broken() -> None:
 @app.get("/metrics")
 async def scraped(request: Request) -> list[str]:
     return request.headers.getlist("traceparent")
+
+
+app.include_router(router, prefix="/v1")
 
 
 async def get(
