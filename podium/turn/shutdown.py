@@ -1,9 +1,9 @@
 """The hook `on_shutdown` of an agent that will go on with a message: it does not undo what recorded steps rest on.
 
-A service may end in the middle of a turn, or between two attempts of a message. The steps that ended then go on to hold
-for the next attempt, if no other turn has changed what they changed: state and files of a step are on top of the turn
-before it. A turn of `on_shutdown` that does would have the next attempt park the message (`StepsOutdated`), and what its
-steps have paid for would be repeated or lost. The hook's turn is the lesser loss, so it fails, and is rolled back.
+A service may end in the middle of a turn, or between two attempts of a message. The steps that ended then hold for the
+next attempt, unless another turn changes what they changed. A turn of `on_shutdown` that does would have the next
+attempt park the message (`StepsOutdated`), and what its steps have paid for would be repeated or lost. The hook's turn
+is the lesser loss, so it fails, and is rolled back.
 """
 
 from __future__ import annotations
