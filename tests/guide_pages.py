@@ -50,6 +50,7 @@ _WITH_SERVICE = frozenset(
     {
         "README.md",
         "docs/client.md",
+        "docs/sessions.md",
         "docs/tutorial.md",
         "docs/guide/imports.md",
         "docs/guide/isolation.md",
@@ -130,7 +131,13 @@ def read_page(path: Path) -> Page:
 def pages() -> list[Page]:
     """Return README, the tutorial, the client's page and the guide, those that have blocks."""
     docs = ROOT / "docs"
-    paths = [ROOT / "README.md", docs / "tutorial.md", docs / "client.md", *sorted((docs / "guide").glob("*.md"))]
+    paths = [
+        ROOT / "README.md",
+        docs / "tutorial.md",
+        docs / "client.md",
+        docs / "sessions.md",
+        *sorted((docs / "guide").glob("*.md")),
+    ]
     found = [read_page(path) for path in paths]
     return [page for page in found if page.blocks]
 

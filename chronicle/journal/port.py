@@ -81,6 +81,14 @@ class JournalStore(ObjectRecords, Protocol):
         """
         ...
 
+    def session_of_id(self, session_id: SessionId) -> Session:
+        """Return the session of that id.
+
+        Raises:
+            NotFound: no such session.
+        """
+        ...
+
     def sessions(
         self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
     ) -> Sequence[Session]:

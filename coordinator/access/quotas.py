@@ -60,7 +60,8 @@ class Quota:
     awake_agents: int | None = None
     """Agents that are awake at the same time."""
     bytes: int | None = None
-    """Bytes of the files of its agents, as of their last turns. A sum is up to a minute old."""
+    """Bytes of the files of its agents, as of their last turns, and of its artifacts and bundles. A sum is up to a
+    minute old."""
     messages_per_minute: int | None = None
     """Messages that are admitted in any 60 seconds."""
 
@@ -162,15 +163,23 @@ class Quotas:
         Raises:
             QuotaExceeded: the agent's tenant has too many bytes, or would have with the file.
         """
-        quota = self._limits().get(address.tenant)
+        self.check_content(address.tenant, size_bytes)
+
+    def check_content(self, tenant: str, size_bytes: int) -> None:
+        """Let a content of a tenant be stored, and count it.
+
+        Raises:
+            QuotaExceeded: the tenant has too many bytes, or would have with the content.
+        """
+        quota = self._limits().get(tenant)
         if quota is None or quota.bytes is None:
             return
         with self._guard:
-            used = self._tenants[address.tenant]
-            self._check_bytes(address.tenant, quota, used, self._clock.monotonic_s())
+            used = self._tenants[tenant]
+            self._check_bytes(tenant, quota, used, self._clock.monotonic_s())
             if used.bytes + size_bytes > quota.bytes:
                 raise QuotaExceeded(
-                    f"the files of the tenant {address.tenant} have {used.bytes} bytes, and may have {quota.bytes}: a "
+                    f"the files of the tenant {tenant} have {used.bytes} bytes, and may have {quota.bytes}: a "
                     f"file of {size_bytes} bytes is too large"
                 )
             used.bytes += size_bytes
@@ -228,7 +237,8 @@ class Quotas:
         )
 
     def _bytes(self, tenant: str) -> int:
-        return sum(self._bytes_of(Address.of(session)) for session in list_agents(self._store, tenant))
+        files = sum(self._bytes_of(Address.of(session)) for session in list_agents(self._store, tenant))
+        return files + self._store.object_bytes(tenant)
 
     def _bytes_of(self, address: Address) -> int:
         try:

@@ -25,6 +25,9 @@ from coordinator.gateway.routes import (
     project,
     reminders,
 )
+from coordinator.gateway.routes.v2 import artifacts as stored_artifacts
+from coordinator.gateway.routes.v2 import bundles, sessions
+from coordinator.sessions.home_sessions import HomeSessions
 from podium.turn.telemetry import NO_TRACER
 
 if TYPE_CHECKING:
@@ -51,6 +54,7 @@ _ROUTERS: Final = (
     keys.router,
     project.router,
 )
+_ROUTERS_OF_SESSIONS: Final = (sessions.router, stored_artifacts.router, bundles.router)
 
 
 def create_app(
@@ -89,6 +93,7 @@ def create_app(
         generate_unique_id_function=lambda route: route.name,
     )
     app.state.agents = agents
+    app.state.sessions = HomeSessions(agents)
     app.state.access = access
     app.state.streams = streams
     app.state.keys = keys_of_home
@@ -98,6 +103,8 @@ def create_app(
     add_handlers(app)
     for router in _ROUTERS:
         app.include_router(router, prefix="/v1")
+    for router in _ROUTERS_OF_SESSIONS:
+        app.include_router(router, prefix="/v2")
     app.include_router(health.router)
     app.include_router(metrics.router)
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]  # as FastAPI's documentation says

@@ -10,7 +10,16 @@ from coordinator.operations.objects import Part
 from podium.address import MAX_KEY_LENGTH
 from podium.turn.busy import BusyPolicy
 
-__all__ = ["MOST_TURN", "EraseBody", "FoldBody", "ForkBody", "MessageBody", "RetryBody", "RewindBody"]
+__all__ = [
+    "MOST_TURN",
+    "EraseBody",
+    "FoldBody",
+    "ForkBody",
+    "MessageBody",
+    "RetryBody",
+    "RewindBody",
+    "WholeNumber",
+]
 
 MOST_TURN = 2**53
 """The largest number that every JSON reader has exactly."""
@@ -22,7 +31,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_TurnNumber = Annotated[int, Field(strict=True, ge=0, le=MOST_TURN), BeforeValidator(_whole)]
+WholeNumber = Annotated[int, Field(strict=True, ge=0, le=MOST_TURN), BeforeValidator(_whole)]
 
 
 class _Body(BaseModel):
@@ -52,14 +61,14 @@ class ForkBody(_Body):
 
     key: Annotated[str, Field(min_length=1, max_length=MAX_KEY_LENGTH)]
     """Its key; its type is that of the agent that it continues."""
-    at: _TurnNumber | None = None
+    at: WholeNumber | None = None
     """The turn that it continues; the last one by default."""
 
 
 class RewindBody(_Body):
     """A turn to return to."""
 
-    turn: _TurnNumber
+    turn: WholeNumber
     only: Annotated[list[Part], Field(min_length=1, max_length=3)] | None = None
     """The parts to restore; all by default."""
 

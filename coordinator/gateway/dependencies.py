@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator
 from contextlib import nullcontext
 from typing import Annotated, TypeAlias
 
-from fastapi import Depends, Path, Query
+from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
 from coordinator.access.audit import Audit
 from coordinator.access.caller import Access, Caller, Scope
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.cursors import MOST_ITEMS
+from coordinator.sessions.home_sessions import HomeSessions
 from coordinator.streams.home_streams import HomeStreams
 from podium.address import MAX_KEY_LENGTH, Address
 from podium.errors import UnknownAgent
@@ -23,9 +24,11 @@ __all__ = [
     "Agents",
     "Called",
     "Cursor",
+    "IdempotencyKey",
     "Limit",
     "MessageId",
     "Reading",
+    "Sessions",
     "Streams",
     "Turn",
     "Writing",
@@ -54,6 +57,16 @@ Cursor: TypeAlias = Annotated[
     str | None, Query(max_length=2048, description="The `next_cursor` of the page before; it serves this list only.")
 ]
 Turn: TypeAlias = Annotated[int | None, Query(ge=0, le=2**53, description="A committed turn; the last one by default.")]
+
+IdempotencyKey: TypeAlias = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=255,
+        description="A repetition with the same key and body gets the same answer, and is not handled again.",
+    ),
+]
 
 MessageId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a message: `msg_…`.")]
 
@@ -109,6 +122,15 @@ def _streams(request: Request) -> HomeStreams:
 
 Streams: TypeAlias = Annotated[HomeStreams, Depends(_streams)]
 """The streams of messages and events."""
+
+
+def _sessions(request: Request) -> HomeSessions:
+    sessions: HomeSessions = request.app.state.sessions
+    return sessions
+
+
+Sessions: TypeAlias = Annotated[HomeSessions, Depends(_sessions)]
+"""The sessions of clients."""
 
 Reading: TypeAlias = Annotated[Address, Depends(_reading)]
 """The agent of the path, which the caller may read."""

@@ -57,6 +57,21 @@ class HomeContents:
         self._quotas.close()
         self._stores.close()
 
+    @property
+    def stores(self) -> HomeStores:
+        """The stores of the home."""
+        return self._stores
+
+    @property
+    def clock(self) -> Clock:
+        """The time."""
+        return self._clock
+
+    @property
+    def quotas(self) -> QuotaChecks:
+        """The quotas of the home's tenants."""
+        return self._quotas
+
     # -- files and artifacts --------------------------------------------------------------------------------------
 
     async def file(

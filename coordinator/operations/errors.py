@@ -2,6 +2,10 @@
 
 podium.errors.PodiumError
 ├── InvalidCursor       a cursor that is none, or of another list
+├── NotInSessions       what a request of /v2 names does not exist, or may not be changed
+│   ├── UnknownSession, UnknownBranch, UnknownSessionEvent, UnknownSessionArtifact, UnknownBundle
+│   ├── UnknownEventType    a type of events that clients do not append
+│   └── SessionReadOnly     the session is an agent's
 ├── UnknownFile         an agent has no file at a path, at a moment
 ├── NotAFile            a path names no file; of an upload, it cannot become one
 └── MessageNotAnswered  a message was not handled
@@ -25,6 +29,14 @@ __all__ = [
     "MessageFailed",
     "MessageNotAnswered",
     "MessageParked",
+    "NotInSessions",
+    "SessionReadOnly",
+    "UnknownBranch",
+    "UnknownBundle",
+    "UnknownEventType",
+    "UnknownSession",
+    "UnknownSessionArtifact",
+    "UnknownSessionEvent",
     "UploadTooLarge",
     "not_answered",
 ]
@@ -35,6 +47,46 @@ _CANCELLED = "Cancelled"
 
 class InvalidCursor(PodiumError):
     """A cursor that is none, or that another list gave out."""
+
+
+class NotInSessions(PodiumError):
+    """What a request names does not exist in the sessions of its tenant, or may not be changed.
+
+    Attributes:
+        param: the field of the request's body that names it; ``None`` if the path does.
+    """
+
+    def __init__(self, message: str, param: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+
+
+class UnknownSession(NotInSessions):
+    """No session of that id."""
+
+
+class UnknownBranch(NotInSessions):
+    """The session has no branch of that id."""
+
+
+class UnknownSessionEvent(NotInSessions):
+    """The branch has no event of that id."""
+
+
+class UnknownSessionArtifact(NotInSessions):
+    """No artifact of that id among those that clients stored, or it has expired."""
+
+
+class UnknownBundle(NotInSessions):
+    """No bundle of that id."""
+
+
+class UnknownEventType(NotInSessions):
+    """An event of a type that clients do not append."""
+
+
+class SessionReadOnly(NotInSessions):
+    """The session is an agent's, which alone writes it."""
 
 
 class UploadTooLarge(PodiumError):

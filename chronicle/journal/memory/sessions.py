@@ -57,6 +57,11 @@ class Sessions(Tables):
                 raise NotFound(f"no session named {name!r}")
             return self._sessions[self._names[name, namespace]].record
 
+    def session_of_id(self, session_id: SessionId) -> Session:
+        """Return the session of that id."""
+        with self._open():
+            return self._session(session_id).record
+
     def sessions(
         self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
     ) -> Sequence[Session]:

@@ -106,6 +106,11 @@ class SqlJournalStore(SqlObjects):
             raise NotFound(f"no session named {name!r}")
         return session_from(row)
 
+    def session_of_id(self, session_id: SessionId) -> Session:
+        """Return the session of that id."""
+        with self._db.reading() as db:
+            return branches.find_session(db, session_id)[1]
+
     def sessions(
         self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
     ) -> Sequence[Session]:

@@ -29,6 +29,9 @@ class SessionContract(Contract):
         again = store.ensure_session("hello/alice", SessionId("ses_2"), BranchId("br_2"), 6)
         assert again == first == store.session("hello/alice")
         assert (first.session_id, first.main_branch_id, first.created_ms) == ("ses_1", "br_1", 5)
+        assert store.session_of_id(first.session_id) == first
+        with pytest.raises(NotFound):
+            store.session_of_id(SessionId("ses_2"))
         assert [branch.branch_id for branch in store.branches(first.session_id)] == ["br_1"]
         with pytest.raises(NotFound):
             store.branch(BranchId("br_2"))

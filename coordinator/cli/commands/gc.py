@@ -36,9 +36,9 @@ def gc(
 ) -> None:
     """Free blobs that nothing needs.
 
-    These are blobs of deleted agents, and of turns that were never committed. Safe while agents run: one call marks
-    what is not needed; another one, an hour or more later, frees what is still not needed. Everything that a turn, a
-    fork or a version of a file reaches is needed.
+    These are blobs of deleted agents, of turns that were never committed, and of artifacts that have expired. Safe
+    while agents run: one call marks what is not needed; another one, an hour or more later, frees what is still not
+    needed. Everything that a turn, a fork or a version of a file reaches is needed.
     """
     from chronicle.blobs.gc.collector import collect  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.gateway_record import gateway_runs  # noqa: PLC0415
@@ -53,6 +53,8 @@ def gc(
             raise AgentAwake("the gateway of this home is running; end it by podium down, or leave --now away")
         if now and not dry_run:
             _trim(home, place.blobs_url)
+        if not dry_run:
+            _drop_expired(home)
         report = collect(
             place.blobs_url,
             lambda: _reached(home),
@@ -71,6 +73,15 @@ def gc(
         say(f"what is marked can be freed from {iso(report.ripe_ms)} on: podium gc")
     if dry_run:
         say("nothing was changed (--dry-run)")
+
+
+def _drop_expired(home: Path) -> None:
+    """Delete the artifacts of clients that have expired."""
+    from chronicle.clock import SystemClock  # noqa: PLC0415
+    from coordinator.sessions.artifacts import drop_expired  # noqa: PLC0415
+
+    with opened_journal(home) as store:
+        drop_expired(store, SystemClock().now_ms())
 
 
 def _trim(home: Path, blobs_url: str) -> None:

@@ -9,7 +9,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from coordinator.gateway.bodies import MessageBody, RetryBody
-from coordinator.gateway.dependencies import Agents, Cursor, Limit, MessageId, Reading, Streams, Writing
+from coordinator.gateway.dependencies import Agents, Cursor, IdempotencyKey, Limit, MessageId, Reading, Streams, Writing
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
@@ -20,15 +20,6 @@ __all__ = ["router"]
 
 router = APIRouter(prefix="/agents/{type}/{key}", tags=["messages"])
 
-IdempotencyKey = Annotated[
-    str | None,
-    Header(
-        alias="Idempotency-Key",
-        min_length=1,
-        max_length=255,
-        description="A repetition with the same key and body gets the same answer, and is not handled again.",
-    ),
-]
 Prefer = Annotated[
     str | None, Header(description="`respond-async`: answer with a receipt as soon as the message is durable.")
 ]

@@ -86,6 +86,21 @@ def before_call(context, case, **kwargs):
         found["path"] = "notes.txt"
     if isinstance(case.body, dict) and isinstance(case.body.get("key"), str):
         case.body["key"] = "fork-" + str(_number(case.body["key"]) % 50)
+    if context.operation.path.startswith("/v2/") and isinstance(case.body, dict):
+        _make_consistent(case.body)
+
+
+def _make_consistent(body):
+    """Make fields fit each other: content and its encoding, a class and its session, one payload, one text."""
+    if "content" in body:
+        for name in ("content_encoding", "session_id", "retention_class"):
+            body.pop(name, None)
+    for item in body.get("items", ()):
+        item.pop("artifact_id", None)
+        item["text"] = str(item.get("text"))
+    event = body.get("event")
+    if isinstance(event, dict) and event.get("payload") is not None:
+        event.pop("payload_ref", None)
 '''
 
 CONFIG = """

@@ -29,16 +29,29 @@ if TYPE_CHECKING:
     from tests.unit.coordinator.gateway.served_home import ServedHome
 
 BODIES: Final[dict[str, Any]] = {
+    "append_event": {
+        "expected_version": 1,
+        "expected_head_event_id": "<event_id>",
+        "event": {"event_type": "note", "payload_ref": "<stored_artifact_id>"},
+    },
+    "create_bundle": {"items": [{"artifact_id": "<stored_artifact_id>"}]},
     "create_key": {"name": "x"},
+    "create_session": {"base_bundle_ids": ["<bundle_id>"]},
+    "create_stored_artifact": {"content": "x", "retention_class": "session", "session_id": "<session_id>"},
     "create_token": {"agent": "AGENT"},
     "erase_events": {"events": ["evt_00000000000000000000000000"]},
     "fold_agent": {"dry_run": True},
     "fork_agent": {"key": "fork"},
+    "fork_branch": {"fork_from_branch_id": "<branch_id>", "fork_from_event_id": "<event_id>"},
     "rewind_agent": {"turn": 1},
     "send_message": {"message": {"text": "x"}},
 }
-"""By operation: a body that it accepts. ``AGENT`` stands for an agent's address."""
+"""By operation: a body that it accepts. ``AGENT`` stands for an agent's address, ``<…>`` for an id of a thing."""
 QUERIES: Final = {"get_difference": "?from=0"}
+SESSION_IDS: Final = ("session_id", "branch_id", "event_id", "stored_artifact_id", "bundle_id")
+NAMES: Final = {
+    name: f"<{name}>" for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "response_id")
+}
 FOREIGN: Final = "alice"
 """The key of an agent that the other tenant has."""
 NOBODY: Final = "nobody"
@@ -60,11 +73,22 @@ class Route:
     def at(self, agent: str, ids: dict[str, str]) -> str:
         """Return a URL of the route: for an agent ``[tenant:]type/key``, with the ids of one of its things."""
         path = self.path.replace("{type}/{key}", agent)
+        if path.startswith("/v2/"):
+            path = path.replace("{artifact_id}", "{stored_artifact_id}")
         return re.sub(r"\{(\w+)\}", lambda found: ids[found[1]], path) + QUERIES.get(self.name, "")
 
-    def body(self, agent: str) -> Any:
+    @property
+    def names_of_sessions(self) -> list[str]:
+        """The names of the things of sessions that a request has, in its path or body."""
+        text = self.at("", NAMES) + json.dumps(self.body("", NAMES))
+        return [name for name in SESSION_IDS if f"<{name}>" in text]
+
+    def body(self, agent: str, ids: dict[str, str]) -> Any:
         body = BODIES.get(self.name, {} if self.method in {"POST", "PUT"} else None)
-        return json.loads(json.dumps(body).replace("AGENT", agent))
+        text = json.dumps(body).replace("AGENT", agent)
+        for name in SESSION_IDS:
+            text = text.replace(f"<{name}>", ids.get(name, name))
+        return json.loads(text)
 
 
 @dataclass
@@ -74,7 +98,7 @@ class Tenants:
     home: ServedHome
     keys: KeyStore
     ids: dict[str, str]
-    """Of the things of ``notes/alice``: a message, an artifact, a path, a key, a reminder."""
+    """Of the things of ``notes/alice``: a message, an artifact, a path, a key, a reminder; and of a session."""
 
     def routes(self) -> Iterator[Route]:
         document = self.home.app.openapi()
@@ -88,16 +112,16 @@ class Tenants:
 
     async def ask(self, route: Route, agent: str, ids: dict[str, str], tenant: str, **headers: str) -> httpx.Response:
         return await self.home.http.request(
-            route.method, route.at(agent, ids), json=route.body(agent), headers={**self.headers(tenant), **headers}
+            route.method, route.at(agent, ids), json=route.body(agent, ids), headers={**self.headers(tenant), **headers}
         )
 
     async def everything(self) -> tuple[Any, ...]:
         """Return all that is stored of the other tenant's agents."""
         store = self.home.fleet.store
         return tuple(
-            (session, store.head(session.main_branch_id), store.pending(session.session_id))
+            (session, store.branches(session.session_id), store.pending(session.session_id))
             for session in store.sessions(namespace="default")
-        )
+        ) + tuple(each for each in store.all_objects() if each.namespace == "default")
 
 
 @pytest.fixture
@@ -119,12 +143,30 @@ async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
             "path": "notes.txt",
             "key_id": other.key_id,
             "name": reminder["name"],
+            **await things_of_a_session(home, keys, "default"),
         }
         for agent in (f"notes/{FOREIGN}", f"acme:notes/{OWN}"):
             await home.fleet.sleep(agent)
         assert store.sessions(namespace="acme")
         yield Tenants(home, keys, ids)
     keys.close()
+
+
+async def things_of_a_session(home: ServedHome, keys: KeyStore, tenant: str) -> dict[str, str]:
+    """Open a session with an event, an artifact and a bundle; return their ids."""
+    headers = {"Authorization": f"Bearer {keys.create('sessions', tenant, [Scope.WRITE], 1)[1]}"}
+
+    async def post(path: str, body: Any) -> Any:
+        return (await home.http.post(path, json=body, headers=headers)).json()
+
+    artifact = await post("/v2/artifacts", {"content": "a secret"})
+    bundle = await post("/v2/bundles", {"items": [{"text": "another secret"}]})
+    session = await post("/v2/sessions", {"base_bundle_ids": [bundle["id"]]})
+    ids = {"session_id": session["id"], "branch_id": session["default_branch_id"]}
+    event = {"event_type": "note", "payload": "a third secret"}
+    body = {"expected_version": 0, "expected_head_event_id": None, "event": event}
+    appended = await post(f"/v2/sessions/{ids['session_id']}/branches/{ids['branch_id']}/events", body)
+    return {**ids, "event_id": appended["id"], "stored_artifact_id": artifact["id"], "bundle_id": bundle["id"]}
 
 
 def unknown(ids: dict[str, str]) -> dict[str, str]:
@@ -227,9 +269,41 @@ async def test_routes_without_an_agent_tell_nothing_of_other_tenants(tenants: Te
                 {FOREIGN} if route.name == "create_token" else set()
             )
             secrets -= set(route.at(agent, tenants.ids).split("/"))
+            secrets -= {tenants.ids[name] for name in route.names_of_sessions}
             assert not [secret for secret in secrets if secret in answer.text], (route, answer.text)
     assert await tenants.everything() == before
     assert tenants.keys.listed("default")
+
+
+# S0.1
+async def test_things_of_sessions_of_another_tenant_are_answered_as_those_that_do_not_exist(tenants: Tenants) -> None:
+    """One foreign id at a time, below things of the own tenant, and all of them."""
+    before = await tenants.everything()
+    own = {**tenants.ids, **await things_of_a_session(tenants.home, tenants.keys, "acme")}
+    absent = unknown(tenants.ids)
+    asked = 0
+    for route in sorted(tenants.routes(), key=lambda route: route.method == "DELETE"):
+        named = route.names_of_sessions
+        for foreign in [*([name] for name in named), named] if named else ():
+            real_ids = {**own, **{name: tenants.ids[name] for name in foreign}}
+            none_ids = {**own, **{name: absent[name] for name in foreign}}
+            real = await tenants.ask(route, "", real_ids, "acme")
+            none = await tenants.ask(route, "", none_ids, "acme")
+            assert told(real, "-", real_ids) == told(none, "-", none_ids), (route, foreign)
+            assert real.status_code in {404, 409}, (route, foreign, real.text)
+            assert "secret" not in real.text
+            asked += 1
+    assert asked > 25
+    assert await tenants.everything() == before
+
+
+# S0.1
+async def test_the_same_requests_reach_the_callers_own_sessions(tenants: Tenants) -> None:
+    order = sorted(tenants.routes(), key=lambda route: (route.method == "DELETE", "sessions" in route.path))
+    for route in order:
+        if route.names_of_sessions:
+            answer = await tenants.ask(route, "", tenants.ids, "default")
+            assert answer.status_code < 300, (route, answer.text)
 
 
 async def test_the_same_requests_reach_the_callers_own_agent(tenants: Tenants) -> None:

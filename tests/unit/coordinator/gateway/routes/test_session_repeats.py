@@ -1,0 +1,102 @@
+"""Repeated requests with an ``Idempotency-Key``: each is done once, and its answer comes again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.unit.coordinator.gateway.routes.sessions_client import Client, opened
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+
+@pytest.fixture
+async def client(tmp_path: Path) -> AsyncIterator[Client]:
+    async with opened(tmp_path / "home") as found:
+        yield found
+
+
+async def test_repeats_get_the_first_answer(client: Client) -> None:
+    cursor = await client.append(await client.session())
+    artifact = await client.post("/v2/artifacts", {"content": "x"})
+    requests: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
+        ("/v2/sessions", {"metadata": {"a": 1}}, {}),
+        ("/v2/artifacts", {"content": "one"}, {"content": "two"}),
+        ("/v2/bundles", {"items": [{"text": "one"}]}, {"items": [{"artifact_id": artifact["id"]}]}),
+        (
+            f"/v2/sessions/{cursor.session_id}/branches",
+            {"fork_from_branch_id": cursor.branch_id},
+            {"fork_from_branch_id": cursor.branch_id, "fork_from_event_id": cursor.head_event_id},
+        ),
+        (f"{cursor.path}/events", cursor.append_body("note", payload=1), cursor.append_body("note", payload=2)),
+    ]
+    for path, body, other in requests:
+        first = await client.post(path, body, Idempotency_Key="key")
+        assert await client.post(path, body, Idempotency_Key="key") == first
+        await client.refused(path, other, 409, "idempotency_conflict", Idempotency_Key="key")
+        assert await client.post(path, body, Idempotency_Key="key") == first
+    assert len((await client.get("/v2/sessions"))["items"]) == 2
+    assert len((await client.get("/v2/artifacts"))["items"]) == 2
+    assert len((await client.get("/v2/bundles"))["items"]) == 1
+    assert len((await client.get(f"/v2/sessions/{cursor.session_id}/branches"))["items"]) == 2
+    assert await client.types(cursor) == ["note", "note"]
+
+
+# S0.14
+async def test_an_append_whose_answer_was_lost_is_no_conflict(client: Client) -> None:
+    empty = await client.session()
+    body = empty.append_body("user_message", payload="hello")
+    await client.refused(f"{empty.path}/events", {**body, "expected_version": 1}, 409, "branch_version_conflict")
+    first = await client.post(f"{empty.path}/events", body, Idempotency_Key="key")
+    later = await client.append(empty.at(first))
+    assert await client.post(f"{empty.path}/events", body, Idempotency_Key="key") == first
+    await client.refused(f"{empty.path}/events", body, 409, "branch_version_conflict")
+    for other in (later.append_body("user_message", payload="hello"), {**body, "expected_head_event_id": "evt_0"}):
+        await client.refused(f"{empty.path}/events", other, 409, "idempotency_conflict", Idempotency_Key="key")
+    assert (await client.get(empty.path))["version"] == 2
+
+
+async def test_a_key_of_a_refused_append_serves_the_next_attempt(client: Client) -> None:
+    empty = await client.session()
+    one = await client.append(empty)
+    stale = empty.append_body(payload="x")
+    await client.refused(f"{empty.path}/events", stale, 409, "branch_version_conflict", Idempotency_Key="key")
+    made = await client.post(f"{one.path}/events", one.append_body(payload="x"), Idempotency_Key="key")
+    assert made["sequence"] == 2
+
+
+async def test_a_fork_at_the_head_stays_where_it_was_made(client: Client) -> None:
+    cursor = await client.append(await client.session())
+    forks, body = f"/v2/sessions/{cursor.session_id}/branches", {"fork_from_branch_id": cursor.branch_id}
+    first = await client.post(forks, body, Idempotency_Key="key")
+    await client.append(cursor)
+    again = await client.post(forks, body, Idempotency_Key="key")
+    assert (again["id"], again["version"], again["parent"]) == (first["id"], 1, first["parent"])
+
+
+async def test_keys_serve_one_route_and_one_branch(client: Client) -> None:
+    one, two = await client.session(), await client.session()
+    for cursor in (one, two):
+        made = await client.post(f"{cursor.path}/events", cursor.append_body(payload="x"), Idempotency_Key="key")
+        assert made["branch_id"] == cursor.branch_id
+    assert (await client.post("/v2/sessions", {}, Idempotency_Key="key"))["id"] not in {one.session_id, two.session_id}
+    assert (await client.post("/v2/artifacts", {"content": ""}, Idempotency_Key="key"))["size"] == 0
+
+
+async def test_repeats_at_the_same_time_are_done_once(client: Client) -> None:
+    cursor = await client.session()
+    paths = [("/v2/sessions", {}), ("/v2/artifacts", {"content": 1}), (f"{cursor.path}/events", cursor.append_body())]
+    for path, body in paths:
+        answers = await asyncio.gather(*(client.post(path, body, Idempotency_Key="key") for _ in range(12)))
+        assert len({answer["id"] for answer in answers}) == 1
+    assert len((await client.get("/v2/sessions"))["items"]) == 2
+    assert (await client.get(cursor.path))["version"] == 1
+
+
+async def test_bad_keys_are_refused(client: Client) -> None:
+    for key in ("", "k" * 256):
+        await client.refused("/v2/sessions", {}, 400, "invalid_parameter", Idempotency_Key=key)
