@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InboxFull, NotFound
-from chronicle.journal.records import NewMessage, Receipt
+from chronicle.journal.records import InboxWrite, NewMessage, Receipt
 from podium.agent_record import find_session
 from podium.errors import PodiumError
-from podium.messages.admission import admit_message
+from podium.messages.admission import admit_message, limit_of, refusal
 from podium.messages.headers import Headers
 from podium.messages.inbox import message_of
 from podium.turn.busy import BusyPolicy
 from podium.turn.journal_frames import retry_frames, settled_frames
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.clock import Clock
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.turn.stream import Frame
 
-__all__ = ["Admission", "Admitted", "position_of"]
+__all__ = ["Admission", "Admitted", "Arrival", "position_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +83,17 @@ class Admitted:
         return self._store.head(self._session.main_branch_id)
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A client's message that is to be admitted; see `Admission.admit`."""
+
+    address: Address
+    body: bytes
+    idempotency_key: str | None
+    when_busy: BusyPolicy
+    trace: str | None = None
+
+
 class Admission:
     """Admits messages.
 
@@ -129,14 +140,7 @@ class Admission:
             IdempotencyConflict: the key was used with another body.
             QuotaExceeded: the agent's tenant has as much as it may have.
         """
-        now_ms = self._clock.now_ms()
-        message = NewMessage(
-            message_id=self._ids.message(now_ms),
-            body=body,
-            admitted_ms=now_ms,
-            idempotency_key=idempotency_key,
-            headers=Headers(trace=trace).to_json(),
-        )
+        message = self._message(Arrival(address, body, idempotency_key, when_busy, trace))
         try:
             if self._check is not None:
                 self._check(address)
@@ -146,10 +150,45 @@ class Admission:
                 raise
             session, receipt = first
         else:
-            session = self._store.ensure_session(
-                address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant
-            )
+            session = self._session(address, message.admitted_ms)
             receipt = admit_message(self._store, session, message, when_busy, self._inbox_limit)
+        return self._admitted(session, receipt, when_busy)
+
+    def admit_many(self, arrivals: Sequence[Arrival]) -> list[Admitted | Exception]:
+        """Admit several messages with one sync to disk and no check of quotas; each is admitted or refused by itself.
+
+        Returns:
+            for each, in order, what `admit` returns or raises.
+        """
+        sessions = [self._session(arrival.address, self._clock.now_ms()) for arrival in arrivals]
+        writes = [
+            InboxWrite(session.session_id, self._message(arrival), limit_of(arrival.when_busy, self._inbox_limit))
+            for session, arrival in zip(sessions, arrivals, strict=True)
+        ]
+        outcomes: list[Admitted | Exception] = []
+        for session, arrival, outcome in zip(sessions, arrivals, self._store.admit_many(writes), strict=True):
+            if isinstance(outcome, Receipt):
+                outcomes.append(self._admitted(session, outcome, arrival.when_busy))
+            else:
+                outcomes.append(refusal(session, arrival.when_busy, outcome))
+        return outcomes
+
+    def _message(self, arrival: Arrival) -> NewMessage:
+        now_ms = self._clock.now_ms()
+        return NewMessage(
+            message_id=self._ids.message(now_ms),
+            body=arrival.body,
+            admitted_ms=now_ms,
+            idempotency_key=arrival.idempotency_key,
+            headers=Headers(trace=arrival.trace).to_json(),
+        )
+
+    def _session(self, address: Address, now_ms: int) -> Session:
+        return self._store.ensure_session(
+            address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant
+        )
+
+    def _admitted(self, session: Session, receipt: Receipt, when_busy: BusyPolicy) -> Admitted:
         before = self._store.waiting_before(receipt.message_id)
         attempts = self._store.message(receipt.message_id).attempts if receipt.repeated else 0
         return Admitted(receipt, when_busy, before, attempts, self._store, self._blobs, session)

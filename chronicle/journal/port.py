@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         Event,
         Head,
         InboxMessage,
+        InboxWrite,
         Lease,
         MessageStatus,
         NewMessage,
@@ -307,6 +308,16 @@ class JournalStore(ObjectRecords, Protocol):
             IdempotencyConflict: the key was used with another body.
             InboxFull: ``limit`` messages are pending.
             NotFound: no such session.
+        """
+        ...
+
+    def admit_many(self, admissions: Sequence[InboxWrite]) -> list[Receipt | Exception]:
+        """Admit several messages with one sync to disk; each is admitted or refused by itself, as by `admit`.
+
+        Those of one session get their positions in the given order.
+
+        Returns:
+            for each, in order, its receipt or the error that `admit` would raise.
         """
         ...
 

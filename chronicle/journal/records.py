@@ -25,6 +25,7 @@ __all__ = [
     "Event",
     "Head",
     "InboxMessage",
+    "InboxWrite",
     "Lease",
     "MessageStatus",
     "NewMessage",
@@ -287,6 +288,16 @@ class StoredStep:
     """The name by which the next attempt finds it."""
     body: bytes
     """Opaque to the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class InboxWrite:
+    """A message to admit with others (`JournalStore.admit_many`)."""
+
+    session_id: SessionId
+    message: NewMessage
+    limit: int = 1000
+    """As of `JournalStore.admit`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,10 @@ class Quotas:
         self._guard = threading.Lock()
         self._tenants: defaultdict[str, _Tenant] = defaultdict(_Tenant)
 
+    def limits(self, address: Address) -> bool:
+        """Whether an agent's tenant has a quota, so that messages for the agent are to be checked."""
+        return address.tenant in self._limits()
+
     def check(self, address: Address) -> None:
         """Let a message for an agent in, and count it.
 

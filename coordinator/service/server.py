@@ -18,11 +18,12 @@ from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.ids import IdSource, MessageId
 from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import StoredQuotas
-from coordinator.client_messages import Admission, position_of
+from coordinator.client_messages import Admission, Arrival, position_of
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.registry.registry import Registry
 from coordinator.service.agent_types import AgentTypes
 from coordinator.service.deliveries import Deliveries
+from coordinator.service.group_admission import GroupAdmission
 from coordinator.service.metrics import ServiceMetrics
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.service.requests import (
@@ -95,14 +96,16 @@ class ServiceServer:
         self._clock = SystemClock()
         self._ids = IdSource()
         self._quotas = StoredQuotas(home.path, home.id)
+        quotas = Quotas(self._quotas, self._store, self._blobs, self._clock)
         self._admission = Admission(
             self._store,
             self._blobs,
             self._ids,
             self._clock,
             settings.inbox_limit,
-            Quotas(self._quotas, self._store, self._blobs, self._clock).check,
+            quotas.check,
         )
+        self._group_admission = GroupAdmission(self._admission, quotas.limits)
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
         self._types = AgentTypes(router, awaits_registration=awaits_registration)
         self._deliveries = Deliveries(router, self._types)
@@ -136,6 +139,7 @@ class ServiceServer:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             await self._deliveries.cancel()
             await self._tracing.flush()
+            self._group_admission.close()
             self._quotas.close()
             self._store.close()
             self._blobs.close()
@@ -266,13 +270,8 @@ class ServiceServer:
                 raise Unavailable("the service is ending; send the message again")
             code = await self._types.prepare(sent.address, sent.agent)
             with self._tracing.sending(sent.address, sent.trace) as span:
-                message = await asyncio.to_thread(
-                    self._admission.admit,
-                    sent.address,
-                    sent.body,
-                    sent.idempotency_key,
-                    sent.when_busy,
-                    span.traceparent,
+                message = await self._group_admission.admit(
+                    Arrival(sent.address, sent.body, sent.idempotency_key, sent.when_busy, span.traceparent)
                 )
                 span.set("messaging.message.id", message.message_id)
         if not message.receipt.repeated:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import NewMessage, Receipt, Session
 
-__all__ = ["admit_message"]
+__all__ = ["admit_message", "limit_of", "refusal"]
 
 
 def admit_message(
@@ -35,11 +35,21 @@ def admit_message(
         InboxFull: ``limit`` messages wait.
         IdempotencyConflict: the key was used with another body.
     """
-    if when_busy is not BusyPolicy.REJECT:
-        return store.admit(session.session_id, message, limit)
     try:
-        return store.admit(session.session_id, message, 1)  # the message being handled is pending until its commit
+        return store.admit(session.session_id, message, limit_of(when_busy, limit))
     except InboxFull as error:
-        raise AgentBusy(
+        raise refusal(session, when_busy, error) from error
+
+
+def limit_of(when_busy: BusyPolicy, limit: int) -> int:
+    """Return the most messages that may wait for one of this policy to be admitted."""
+    return 1 if when_busy is BusyPolicy.REJECT else limit  # the message being handled is pending until its commit
+
+
+def refusal(session: Session, when_busy: BusyPolicy, error: Exception) -> Exception:
+    """Return the error of a message that the journal did not admit under `limit_of`."""
+    if when_busy is BusyPolicy.REJECT and isinstance(error, InboxFull):
+        return AgentBusy(
             f"{label(session)} is busy, and the message was not to wait; send it again later, or without 'reject'"
-        ) from error
+        )
+    return error

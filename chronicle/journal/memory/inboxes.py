@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
-from chronicle.errors import IdempotencyConflict, InboxFull, InvalidInput, NotFound
+from chronicle.errors import ChronicleError, IdempotencyConflict, InboxFull, InvalidInput, NotFound
 from chronicle.journal.memory.tables import Tables
 from chronicle.journal.records import Backlog, InboxMessage, MessageStatus, OutboxEnvelope, Receipt
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.ids import MessageId, SessionId
-    from chronicle.journal.records import NewMessage, OutboxMessage
+    from chronicle.journal.records import InboxWrite, NewMessage, OutboxMessage
 
 __all__ = ["Inboxes"]
 
@@ -55,6 +55,16 @@ class Inboxes(Tables):
             if key is not None:
                 session.keys[key] = (position, digest)
             return Receipt(session_id, message.message_id, position, repeated=False)
+
+    def admit_many(self, admissions: Sequence[InboxWrite]) -> list[Receipt | Exception]:
+        """Admit several messages; each is admitted or refused by itself."""
+        outcomes: list[Receipt | Exception] = []
+        for each in admissions:
+            try:
+                outcomes.append(self.admit(each.session_id, each.message, each.limit))
+            except ChronicleError as error:
+                outcomes.append(error)
+        return outcomes
 
     def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
         """Return the pending messages, in order of position."""

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         Event,
         Head,
         InboxMessage,
+        InboxWrite,
         Lease,
         MessageStatus,
         NewMessage,
@@ -349,6 +350,20 @@ class SqlJournalStore(SqlObjects):
         """Admit a message, durably."""
         with self._db.writing() as db:
             return inbox.admit(db, session_id, message, limit)
+
+    def admit_many(self, admissions: Sequence[InboxWrite]) -> list[Receipt | Exception]:
+        """Admit several messages with one sync to disk; each is admitted or refused by itself."""
+        outcomes: dict[int, Receipt | Exception] = {}
+        # By session, so that concurrent calls lock rows in one order; the sort keeps the order in each.
+        in_order = sorted(enumerate(admissions), key=lambda numbered: numbered[1].session_id)
+        with self._db.writing() as db:
+            for index, each in in_order:
+                try:
+                    with self._db.savepoint(db):
+                        outcomes[index] = inbox.admit(db, each.session_id, each.message, each.limit)
+                except ChronicleError as error:
+                    outcomes[index] = error
+        return [outcomes[index] for index in range(len(admissions))]
 
     def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
         """Return the pending messages, in order of position."""

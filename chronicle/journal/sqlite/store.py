@@ -39,6 +39,7 @@ _WRITES: Final = (
     "commit",
     "commit_many",
     "admit",
+    "admit_many",
     "retry_message",
     "put_step",
     "drop_steps",

@@ -10,7 +10,16 @@ import pytest
 
 from chronicle.errors import IdempotencyConflict, InboxFull, InvalidInput, NotFound
 from chronicle.ids import MessageId
-from chronicle.journal.records import Backlog, MessageStatus, NewMessage, OutboxMessage, Outcome, Settlement
+from chronicle.journal.records import (
+    Backlog,
+    InboxWrite,
+    MessageStatus,
+    NewMessage,
+    OutboxMessage,
+    Outcome,
+    Receipt,
+    Settlement,
+)
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
 if TYPE_CHECKING:
@@ -104,6 +113,39 @@ class InboxContract(Contract):
         assert len(store.pending(writer.session.session_id)) == 1
         writer.admit()
         assert [m.position for m in store.pending(writer.session.session_id)] == [1, 2]
+
+    def test_messages_admitted_together_are_admitted_each_by_itself(self, store: JournalStore) -> None:
+        writer, other = Writer.on(store), Writer.on(store, "other/one")
+        mine, others = writer.session.session_id, other.session.session_id
+        messages = [NewMessage(IDS.message(NOW_MS), b"%d" % number, NOW_MS, f"key {number}") for number in range(3)]
+        full = NewMessage(IDS.message(NOW_MS), b"full", NOW_MS)
+        outcomes = store.admit_many(
+            [
+                InboxWrite(others, messages[0]),
+                InboxWrite(mine, messages[1]),
+                InboxWrite(others, replace(messages[0], message_id=IDS.message(NOW_MS))),
+                InboxWrite(mine, replace(messages[1], body=b"other", message_id=IDS.message(NOW_MS))),
+                InboxWrite(others, full, limit=1),
+                InboxWrite(mine, replace(messages[1], idempotency_key="again")),
+                InboxWrite(mine, messages[2]),
+            ]
+        )
+        assert [type(outcome).__name__ for outcome in outcomes] == [
+            "Receipt",
+            "Receipt",
+            "Receipt",
+            "IdempotencyConflict",
+            "InboxFull",
+            "InvalidInput",
+            "Receipt",
+        ]
+        receipts = [outcome for outcome in outcomes if isinstance(outcome, Receipt)]
+        assert [receipt.position for receipt in receipts] == [1, 1, 1, 2]
+        assert receipts[2] == replace(receipts[0], repeated=True)
+        seen = self.other_handle(store)
+        assert [message.body for message in seen.pending(mine)] == [b"1", b"2"]
+        assert [message.body for message in seen.pending(others)] == [b"0"]
+        assert store.admit_many([]) == []
 
     def test_a_full_inbox(self, store: JournalStore) -> None:
         writer = Writer.on(store)
