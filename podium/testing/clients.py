@@ -10,7 +10,7 @@ from chronicle.canonical import encode
 from chronicle.errors import IdempotencyConflict, Unavailable
 from chronicle.journal.records import NewMessage
 from podium.errors import AgentAsleep, Evicted
-from podium.testing.puppet import script
+from podium.testing.puppet import KEYS, script
 from podium.testing.world import CLIENTS_S, World
 from podium.turn.busy import BusyPolicy
 
@@ -36,7 +36,8 @@ class Clients:
         draw = self._world.generator
         await asyncio.sleep(draw.random() * CLIENTS_S)
         agent = draw.choice(self._fleet.agents)
-        body = encode(script(draw, number, with_steps=self._world.with_steps))
+        asks = f"puppet/{KEYS[1]}" if self._world.with_asks and agent.address.key == KEYS[0] else None
+        body = encode(script(draw, number, with_steps=self._world.with_steps, asks=asks))
         key = f"key {number}" if draw.random() < 0.8 else None
         receipt = await self._admit(agent, body, key)
         if receipt is None:

@@ -9,7 +9,15 @@ from chronicle.canonical import decode
 from chronicle.errors import ChronicleError
 from chronicle.journal.records import DropReminder, MessageStatus, Outcome
 from chronicle.workspace.port import TreeRef
-from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_CANCELLED, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
+from podium.events import (
+    AGENT_CREATED,
+    ASSISTANT_MESSAGE,
+    MESSAGE_ANSWERED,
+    TURN_CANCELLED,
+    TURN_COMMITTED,
+    TURN_FAILED,
+    USER_MESSAGE,
+)
 from podium.reminders.plans import Plan
 from podium.state import follow
 from podium.testing.puppet import Expected, Puppet, expect
@@ -50,6 +58,8 @@ class CommitRules:
         self._must, self._same = verdict.must, verdict.same
         self._files_of = files_of
         self._sent = sent
+        self._answers: set[int] = set()
+        """The numbers of the questions that were answered."""
 
     def check(self, line: BranchModel, commit: Commit, head: Head) -> None:
         """Check an accepted commit against the model of its branch, and apply it to the model.
@@ -137,6 +147,7 @@ class CommitRules:
             said = cast("dict[str, Any]", decode(first.payload or b"null"))
             self._must(first.type == USER_MESSAGE, line, f"turn {last.turn} begins with {first.type}")
             self._same(line, "message", said["message"], message.body)
+            self._answered(line, commit, message)
         line.state = follow(line.state, [payload["state"]["patch"]])
         expected = self._expected(line, payload, message, steered)
         self._same(line, f"state of turn {last.turn}", line.state, expected.state)
@@ -156,6 +167,17 @@ class CommitRules:
             handed.said, handed.turn, handed.steered = tuple(_replies(commit, message_id)), last.turn, True
             wanted = (f"steered by {handed.body['number']}",)
             self._same(line, f"replies to {message_id}, which steered turn {last.turn}", handed.said, wanted)
+
+    def _answered(self, line: BranchModel, commit: Commit, message: MessageModel) -> None:
+        """Check that a message is answered if it is to be, and is the only one of its number that is."""
+        events = [event for event in commit.events if event.type == MESSAGE_ANSWERED]
+        wanted = ["answer"] in cast("list[Any]", message.body["do"])
+        self._same(line, f"number of answers to {message.body['number']}", len(events), int(wanted))
+        if wanted:
+            number = cast("int", message.body["number"])
+            self._must(number not in self._answers, line, f"question {number} was answered twice")
+            self._answers.add(number)
+            message.answer = cast("dict[str, Any]", decode(events[0].payload or b"null"))["data"]
 
     def _expected(
         self, line: BranchModel, payload: dict[str, Any], message: MessageModel | None, steered: list[MessageModel]

@@ -75,6 +75,7 @@ _WRITES: Final = frozenset(
     {
         "acquire_lease",
         "admit",
+        "admit_many",
         "cancel_reminder",
         "commit_many",
         "drop_steps",
@@ -120,6 +121,8 @@ class Link:
         ] = {}  # ordered, unlike a set: tasks end in the same order in each run
         self._stalled_until_s = 0.0
         self.alive = True
+        self.companions: list[Link] = []
+        """The links of the agents in the same process, which die together; shared with them."""
         self.store = cast("JournalStore", _LinkedStore(store, self))
 
     # -- the host's life ------------------------------------------------------------------------------------------
@@ -138,6 +141,10 @@ class Link:
             self.alive = False
             for task in list(self._tasks):
                 task.cancel()
+            companions = list(self.companions)
+            self.companions.clear()
+            for companion in companions:
+                companion.die()
 
     def stall(self, seconds: float) -> None:
         """Stall the host at its next call for some seconds."""

@@ -36,6 +36,7 @@ class SimulatedFleet:
         self._world = world
         self.agents: list[SimulatedAgent] = []
         self.hosts: list[SimulatedHost] = []
+        world.wake = self._wake_asked
 
     def add_agent(self, address: Address, session: Session) -> None:
         """Supervise an agent from now on."""
@@ -99,6 +100,12 @@ class SimulatedFleet:
         for agent in self.agents:
             if agent.address == address:
                 self.poke(agent)
+
+    async def _wake_asked(self, address: Address) -> None:
+        """Have an agent that was asked look for the question; it may be there for the first time."""
+        if all(agent.address != address for agent in self.agents):
+            self.add_agent(address, self._world.store.session(address.name, address.tenant))
+        await self._reminded(address)
 
     def _wake(self, agent: SimulatedAgent, *, usurp: bool) -> None:
         """Take an agent's lease and give it to a new host.

@@ -160,6 +160,10 @@ class SimulatedHost:
         self._world.oracle.check_run(self._lease.session_id, self._lease.epoch, number, name)
         return self._world.next_run()
 
+    def next_run(self) -> int:
+        """Return a number that no other call returns."""
+        return self._world.next_run()
+
     def handled(self, activation: Activation, seq: int) -> None:
         """Compare an activation's memory with the record, right after a commit of its own."""
         try:

@@ -14,6 +14,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import decode
 from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Head, MessageStatus, StepWrite
 from podium.history.step_record import read_record
+from podium.messages.headers import Headers
 from podium.testing.commit_rules import CommitRules
 from podium.testing.model import BranchModel, MessageModel, StepModel, Verdict
 
@@ -119,7 +120,7 @@ class JournalOracle:
         receipt = self.store.admit(session_id, message, limit)
         line = self.lines[session_id]
         known = line.messages.get(receipt.message_id)
-        if message.sender is not None:
+        if message.sender is not None and Headers.from_json(message.headers).ask is None:
             wanted = (line.session.name, decode(message.body))
             self._same(line, "a message from another agent", self.sent.get(message.message_id), wanted)
             self._must(receipt.message_id == message.message_id, line, "a delivery was taken for another message")
@@ -223,10 +224,24 @@ class JournalOracle:
         self._must(message.status is MessageStatus.PENDING, line, f"step {step.key} is of a message {message.status}")
         record = read_record(step.body, NO_BLOBS)
         self._files_of(record.tree)
-        found = StepModel(cast("int", record.result), line.turn)
+        found = StepModel(self._run_of(line, step.key, record.result), line.turn)
         known = message.steps.setdefault(step.key, found)
         self._must(known.run == found.run, line, f"step {step.key} ended twice")
         self._must(step.number <= len(message.steps), line, f"step {step.key} is number {step.number}")
+
+    def _run_of(self, line: BranchModel, key: str, result: Any) -> int:
+        """Return the number of the run whose result a step has; that of a question is in its committed answer."""
+        if not key.startswith("ask "):
+            return cast("int", result)
+        asked = next(
+            other.messages.get(result["message_id"])
+            for other in self.lines.values()
+            if result["message_id"] in other.messages
+        )
+        assert asked is not None
+        self._must(asked.status is MessageStatus.CONSUMED, line, f"{key} has an answer of a message {asked.status}")
+        self._same(line, f"answer of {key}", result["data"], asked.answer)
+        return cast("int", result["data"]["run"])
 
     def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
         """Commit several, and check the accepted ones."""

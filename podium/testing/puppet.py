@@ -33,7 +33,11 @@ KEYS: Final = ("alice", "quiet-bob")
 """The agents that may exist from the start, and that others send messages to."""
 _PATHS: Final = ("a.txt", "b.txt", "c.txt")
 _REMINDERS: Final = ("tea", "walk")
-_NOT_IN_STEPS: Final = frozenset({"remind", "forget"})
+_NOT_IN_STEPS: Final = frozenset({"remind", "forget", "ask"})
+
+
+_PATIENCE_S: Final = 2.0
+"""For an answer, less than for the turn."""
 
 
 class Stage(Protocol):
@@ -49,6 +53,10 @@ class Stage(Protocol):
 
     def run_step(self, number: int, name: str) -> int:
         """Return a number that no other run of a step returns; the step must not have ended before."""
+        ...
+
+    def next_run(self) -> int:
+        """Return a number that no other call returns."""
         ...
 
     def now_ms(self) -> int:
@@ -134,6 +142,11 @@ class Puppet(BaseAgent):
                 await ctx.send_message(text)
             case "tell", [agent, told]:
                 await ctx.tell(agent, told)
+            case "ask", [agent, question]:
+                answer = await ctx.ask(agent, question, timeout=_PATIENCE_S)
+                ctx.state.table["asked"] = answer.data["run"]
+            case "answer", []:
+                ctx.reply({"run": STAGE.get().next_run()})
             case "remind", [reminder, delay_ms, reminding]:
                 due = from_ms(STAGE.get().now_ms() + delay_ms)
                 await ctx.remind(reminder, at=due, message=reminding)
@@ -166,8 +179,13 @@ def _has_hooks(key: str) -> bool:
     return not key.startswith("quiet")
 
 
-def script(generator: random.Random, number: int, *, with_steps: bool = False) -> JsonObject:
-    """Return a message for a puppet, with ``with_steps`` one that has some of its operations in steps."""
+def script(generator: random.Random, number: int, *, with_steps: bool = False, asks: str | None = None) -> JsonObject:
+    """Return a message for a puppet.
+
+    Args:
+        with_steps: it has some of its operations in steps.
+        asks: it may ask this agent.
+    """
     tellings = itertools.count(1)
 
     def told() -> JsonObject:
@@ -195,6 +213,9 @@ def script(generator: random.Random, number: int, *, with_steps: bool = False) -
     if generator.random() < 0.25:
         trouble = generator.choice(("raise", "raise", "exit", "hang", "nan", "surrogate"))
         steps.insert(generator.randrange(len(steps) + 1), [trouble, generator.choice((1, 1, 2, 9))])
+    if asks is not None and generator.random() < 0.6:
+        question = {"number": 100_000_000 + number, "do": [["say", "asked"], ["add", number], ["answer"]]}
+        steps.insert(generator.randrange(len(steps) + 1), ["ask", asks, question])
     if with_steps:
         for place in range(len(steps)):
             if generator.random() < 0.6 and steps[place][0] not in _NOT_IN_STEPS:
@@ -275,6 +296,8 @@ def expect(
                     after.files.pop(path, None)
                 case "say", [text]:
                     after.said.append(text)
+                case "ask", [agent, _]:
+                    table["asked"] = runs[f"ask {agent}"]
                 case "remind", [reminder, _, reminding]:
                     after.reminders[reminder] = reminding
                 case "forget", [reminder]:

@@ -195,7 +195,7 @@ class ScratchWorkspace:
             Conflict: it was sealed on top of another commit.
         """
         files = self._forest.files(ref)
-        if self._forest.bases.get(ref.oplog_id, self.base.tree_id) != self.base.tree_id:
+        if ref != self.base and self._forest.bases.get(ref.oplog_id, self.base.tree_id) != self.base.tree_id:
             raise Conflict(f"tree {ref.tree_id} was sealed on top of another one")
         self.files.clear()
         self.files.update(files)

@@ -69,6 +69,7 @@ class Simulator:
         store: creates the journal; in memory by default.
         nodes: creates the nodes; in memory by default.
         with_steps: whether messages have operations in steps.
+        with_asks: whether agents ask others, and processes with several agents die.
         verbose: print each step.
     """
 
@@ -79,10 +80,11 @@ class Simulator:
         store: Callable[[], JournalStore] = MemoryJournalStore,
         nodes: Callable[[], SimulatedNodes] = ScratchNodes,
         with_steps: bool = False,
+        with_asks: bool = False,
         verbose: bool = False,
     ) -> None:
         self.seed = seed
-        self._world = World(seed, store(), nodes(), with_steps=with_steps, verbose=verbose)
+        self._world = World(seed, store(), nodes(), with_steps=with_steps, with_asks=with_asks, verbose=verbose)
         self._fleet = SimulatedFleet(self._world)
         self._clients = Clients(self._world, self._fleet)
 
@@ -108,8 +110,8 @@ class Simulator:
                 raise world.oracle.verdict.broken
         except Exception as error:
             what = str(world.oracle.verdict.broken or f"{type(error).__name__}: {error}")
-            steps = " --steps" if world.with_steps else ""
-            again = f"run it again: python -m podium.testing.simulator --seed {self.seed}{steps} --verbose"
+            kinds = (" --steps" if world.with_steps else "") + (" --asks" if world.with_asks else "")
+            again = f"run it again: python -m podium.testing.simulator --seed {self.seed}{kinds} --verbose"
             raise Broken(f"seed {self.seed}: {what}\n{world.protocol()}\n{again}") from error
         finally:
             world.loop.close()
@@ -124,7 +126,8 @@ class Simulator:
 
     async def _play(self) -> None:
         draw = self._world.generator
-        for key in draw.choice((KEYS[:1], KEYS[1:], KEYS)):
+        keys = draw.choice((KEYS[:1], KEYS[1:], KEYS))
+        for key in KEYS if self._world.with_asks else keys:  # an asker may die before it wakes the one that it asked
             self._fleet.add_agent(Address("puppet", key), self._fleet.new_session(f"puppet/{key}"))
         _ = self._world.link.spawn(self._fleet.deliver(), "courier")
         for number in range(2):  # a coordinator that is presumed dead may go on
@@ -213,12 +216,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, default=0, help="the first seed")
     parser.add_argument("--runs", type=int, default=1, help="how many seeds")
     parser.add_argument("--steps", action="store_true", help="messages with steps")
+    parser.add_argument("--asks", action="store_true", help="agents that ask others, and processes of several agents")
     parser.add_argument("--verbose", action="store_true", help="print what happens")
     options = parser.parse_args(arguments)
     commits = 0
     for seed in range(options.seed, options.seed + options.runs):
         try:
-            commits += Simulator(seed, with_steps=options.steps, verbose=options.verbose).run().commits
+            run = Simulator(seed, with_steps=options.steps, with_asks=options.asks, verbose=options.verbose).run()
+            commits += run.commits
         except Broken as broken:
             print(broken, file=sys.stderr)  # noqa: T201
             return 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.ids import IdSource
+from podium.messages.asking import StoreAsker
 from podium.testing.faults import FaultRates, Link, SharedCommitter
 from podium.testing.model import Broken
 from podium.testing.oracle import JournalOracle
@@ -16,9 +17,10 @@ from podium.testing.virtual_time import LoopClock, VirtualLoop
 from podium.turn.ports import Environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Awaitable, Callable
 
     from chronicle.journal.port import JournalStore
+    from podium.address import Address
     from podium.testing.nodes import SimulatedNodes
     from podium.turn.ports import WorkspaceRequest
 
@@ -31,6 +33,10 @@ _REPLAYED_TURNS: Final = 3
 _LAST_NOTES: Final = 60
 
 
+async def _nobody(_: Address) -> None:
+    """Wake nobody."""
+
+
 class World:
     """What all parts of a run share.
 
@@ -39,14 +45,16 @@ class World:
         store: the journal.
         nodes: hold the workspaces.
         with_steps: whether messages have steps.
+        with_asks: whether agents ask others, and the agents of a node with a shared committer die together.
         verbose: print each step.
     """
 
     def __init__(
-        self, seed: int, store: JournalStore, nodes: SimulatedNodes, *, with_steps: bool, verbose: bool
+        self, seed: int, store: JournalStore, nodes: SimulatedNodes, *, with_steps: bool, with_asks: bool, verbose: bool
     ) -> None:
         self.seed = seed
         self.with_steps = with_steps
+        self.with_asks = with_asks
         self.generator = random.Random(seed)
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
@@ -60,11 +68,15 @@ class World:
         """The link of clients, coordinators and couriers to the journal."""
         self.sent = asyncio.Event()
         """Set when an agent has sent messages to others."""
+        self.wake: Callable[[Address], Awaitable[None]] = _nobody
+        """Has an agent that was asked check its inbox."""
         self.over = False
         self.main: asyncio.Task[None] | None = None
         """The main task of the run; cancelled at the first violation."""
         self.oracle.verdict.stop = self._stop
         self._committers = [self._new_committer() for _ in range(nodes.count)]
+        self._processes: list[list[Link]] = [[] for _ in range(nodes.count)]
+        """The hosts of each node since a shared process of it died."""
         self._verbose = verbose
         self._notes: deque[tuple[float, str, tuple[object, ...]]] = deque(maxlen=_LAST_NOTES)
         self._attempts: dict[int, int] = {}
@@ -73,7 +85,12 @@ class World:
     def new_link(self, name: str) -> tuple[Link, int]:
         """Return a link for a host, and the node it runs on."""
         node = self.generator.randrange(self.nodes.count)
-        return self._new_link(name, self._committers[node]), node
+        link = self._new_link(name, self._committers[node])
+        if self.with_asks and self._committers[node] is not None:
+            process = self._processes[node]
+            process.append(link)
+            link.companions = process
+        return link, node
 
     def environment(self, link: Link, opener: Callable[[WorkspaceRequest], Any]) -> Environment:
         """Return the environment of an activation."""
@@ -87,6 +104,7 @@ class World:
             run_blocking=link.run_blocking,
             run_store=link.run_blocking,
             on_sent=self.sent.set,
+            asker=StoreAsker(link.store, self.blobs, self.ids, link.run_blocking, self.wake),
             most_replayed_turns=_REPLAYED_TURNS,
         )
 
