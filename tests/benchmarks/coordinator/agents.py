@@ -41,6 +41,27 @@ class Counter(BaseAgent):
         await ctx.send_message("counted")
 
 
+class SharedSleeper(Counter):
+    """The same in a shared host, and it goes to zero at the first chance."""
+
+    isolation = "shared"
+    idle_timeout_s = 0.05
+
+
+class SharedTalker(BaseAgent):
+    """Counts, and answers its message with as long a text, in a shared host."""
+
+    class State(DeltaState):
+        count: int = 0
+
+    isolation = "shared"
+    idle_timeout_s = 600.0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.count += 1
+        await ctx.send_message("x" * len(message["text"]))
+
+
 class Speaker(BaseAgent):
     """Says as many tokens as its message asks for."""
 

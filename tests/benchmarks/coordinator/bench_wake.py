@@ -100,7 +100,8 @@ class Talk:
                 await asyncio.sleep(0.02)
 
 
-async def _cold_actor_s() -> float:
+async def cold_actor_s() -> float:
+    """Return the seconds from the creation of an actor to its first answer."""
     began_s = time.perf_counter()
     actor: Any = Bare.remote()  # type: ignore[attr-defined]
     await actor.ping.remote()
@@ -116,13 +117,13 @@ async def _wakes(talk: Talk) -> list[Row]:
     cold, wakes = [], []
     for _ in range(WAKES):
         await talk.asleep("sleeper/one", "Sleeper")
-        cold.append(await _cold_actor_s())
+        cold.append(await cold_actor_s())
         wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
     actor, wake = statistics.median(cold), statistics.median(wakes)
-    against = f"cold raw Ray actor, {actor * 1e3:.0f} ms (p99 {_p99(cold) * 1e3:.0f} ms)"
+    against = f"cold raw Ray actor, {actor * 1e3:.0f} ms (p99 {p99(cold) * 1e3:.0f} ms)"
     return [
-        _row(f"wake from zero, process, state of {STORED_TURNS} turns: p99 {_ms(_p99(wakes))}", wake * 1e3, "ms"),
-        _row("wake from zero, process, to first token / cold raw Ray actor", wake / actor, "x", against, "<= 0.0667"),
+        row(f"wake from zero, process, state of {STORED_TURNS} turns: p99 {_ms(p99(wakes))}", wake * 1e3, "ms"),
+        row("wake from zero, process, to first token / cold raw Ray actor", wake / actor, "x", against, "<= 0.0667"),
     ]
 
 
@@ -141,8 +142,8 @@ async def _turns(talk: Talk, base: Path) -> list[Row]:
     call, insert, turn = (statistics.median(values[10:]) for values in (calls, inserts, turns))
     against = f"raw Ray call {_ms(call)} + INSERT {_ms(insert)}"
     return [
-        _row(f"turn on an active agent, no file: p99 {_ms(_p99(turns[10:]))}", turn * 1e3, "ms"),
-        _row("turn on an active agent / Ray call + INSERT", turn / (call + insert), "x", against, "<= 2.5"),
+        row(f"turn on an active agent, no file: p99 {_ms(p99(turns[10:]))}", turn * 1e3, "ms"),
+        row("turn on an active agent / Ray call + INSERT", turn / (call + insert), "x", against, "<= 2.5"),
     ]
 
 
@@ -166,9 +167,9 @@ async def _tokens(talk: Talk) -> list[Row]:
     raw_end, end, raw_first, first = (statistics.median(values) for values in (raw_ends, ends, raw_firsts, firsts))
     against = f"raw Ray streaming, {TOKENS / raw_end:.0f} items a second"
     return [
-        _row("tokens a second, one agent to one client", TOKENS / end, "tokens/s"),
-        _row("tokens a second / raw Ray streaming", raw_end / end, "x", against, ">= 5"),
-        _row("first token, later than that of raw Ray", (first - raw_first) * 1e3, "ms", _ms(raw_first), "<= 5"),
+        row("tokens a second, one agent to one client", TOKENS / end, "tokens/s"),
+        row("tokens a second / raw Ray streaming", raw_end / end, "x", against, ">= 5"),
+        row("first token, later than that of raw Ray", (first - raw_first) * 1e3, "ms", _ms(raw_first), "<= 5"),
     ]
 
 
@@ -225,9 +226,9 @@ async def _dormant(base: Path) -> list[Row]:
     among_s = await _median_wake_s(home)
     page_ms = statistics.median(pages) * 1e3
     return [
-        _row(f"{DORMANT} dormant agents: processes", processes, "processes", "", "<= 0"),
-        _row(f"{DORMANT} dormant agents: first page of ps, p99 {_ms(_p99(pages))}", page_ms, "ms", "", "<= 50"),
-        _row(f"wake of one among {DORMANT} / alone", among_s / alone_s, "x", f"alone, {_ms(alone_s)}", "<= 1.2"),
+        row(f"{DORMANT} dormant agents: processes", processes, "processes", "", "<= 0"),
+        row(f"{DORMANT} dormant agents: first page of ps, p99 {_ms(p99(pages))}", page_ms, "ms", "", "<= 50"),
+        row(f"wake of one among {DORMANT} / alone", among_s / alone_s, "x", f"alone, {_ms(alone_s)}", "<= 1.2"),
     ]
 
 
@@ -246,7 +247,8 @@ async def _measure(base: Path) -> list[Row]:
     return rows + await _dormant(base)
 
 
-def _p99(values: list[float]) -> float:
+def p99(values: list[float]) -> float:
+    """Return the 99th percentile, the largest of few."""
     return sorted(values)[min(len(values) - 1, round(0.99 * len(values)))]
 
 
@@ -254,7 +256,8 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1e3:.1f} ms"
 
 
-def _row(name: str, value: float, unit: str, against: str = "", target: str = "") -> Row:
+def row(name: str, value: float, unit: str, against: str = "", target: str = "") -> Row:
+    """Return a row."""
     return {"name": name, "value": value, "unit": unit, "target": target, "floor": against}
 
 

@@ -10,7 +10,7 @@ import asyncio
 import sqlite3
 import tempfile
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
@@ -41,10 +41,8 @@ def _answer(state: Conversation) -> dict[str, Any]:
     return {"messages": [AIMessage(TEXT)]}
 
 
-@contextmanager
-def _langgraph(directory: Path) -> Iterator[Callable[[int], float]]:
-    """Return what goes on with a conversation by so many turns, and says how many seconds that took."""
-    connection = sqlite3.connect(directory / "langgraph.db", check_same_thread=False)
+def compiled(connection: sqlite3.Connection) -> Callable[[str], None]:
+    """Return what goes on with a conversation, given by its id, by one durable turn."""
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute("PRAGMA synchronous=FULL")
     builder = StateGraph(Conversation)
@@ -52,16 +50,27 @@ def _langgraph(directory: Path) -> Iterator[Callable[[int], float]]:
     builder.add_edge(START, "answer")
     builder.add_edge("answer", END)
     graph = builder.compile(checkpointer=SqliteSaver(connection))
-    config: Any = {"configurable": {"thread_id": "one"}}
 
-    def turns(count: int) -> float:
-        began_s = time.perf_counter()
-        for _ in range(count):
-            graph.invoke({"messages": [HumanMessage(TEXT)]}, config, durability="sync")
-        return time.perf_counter() - began_s
+    def turn(conversation: str) -> None:
+        config: Any = {"configurable": {"thread_id": conversation}}
+        graph.invoke({"messages": [HumanMessage(TEXT)]}, config, durability="sync")
 
-    yield turns
-    connection.close()
+    return turn
+
+
+@contextmanager
+def _langgraph(directory: Path) -> Iterator[Callable[[int], float]]:
+    """Return what goes on with a conversation by so many turns, and says how many seconds that took."""
+    with closing(sqlite3.connect(directory / "langgraph.db", check_same_thread=False)) as connection:
+        turn = compiled(connection)
+
+        def turns(count: int) -> float:
+            began_s = time.perf_counter()
+            for _ in range(count):
+                turn("one")
+            return time.perf_counter() - began_s
+
+        yield turns
 
 
 async def _measure(directory: Path) -> tuple[float, float]:
