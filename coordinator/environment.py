@@ -19,6 +19,7 @@ __all__ = [
     "environment_without_host_variable",
     "has_ray_address",
     "home_directory",
+    "replace_variables",
     "set_host_variable",
     "traces_to",
     "variables",
@@ -38,6 +39,12 @@ def add_variables(variables: Mapping[str, str]) -> None:
     """Set variables in this process and its future children, unless they are set."""
     for name, value in variables.items():
         os.environ.setdefault(name, value)
+
+
+def replace_variables(variables: Mapping[str, str]) -> None:
+    """Make these the variables of this process and its future children."""
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 def has_ray_address() -> bool:

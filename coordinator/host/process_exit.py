@@ -1,8 +1,8 @@
 """The cause of a process's end, for processes that are not children of this one.
 
-A host's parent is Ray's raylet, which drops the exit status, and Ray reports every death with the same text. The kernel
-keeps the status for holders of a pidfd (``PIDFD_GET_INFO``, Linux 6.15). On an older kernel the only source is the file
-of last words, which a process writes before it exits deliberately.
+A host's parent is the template of Ray's workers, or Ray's raylet. It does not pass the exit status on, and Ray reports
+every death with the same text. The kernel keeps the status for holders of a pidfd (``PIDFD_GET_INFO``, Linux 6.15). On
+an older kernel the only source is the file of last words, which a process writes before it exits deliberately.
 """
 
 from __future__ import annotations

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import shutil
-from functools import partial
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
 from coordinator.environment import disable_ray_usage_statistics, has_ray_address
+from coordinator.ray.embedded import worker_template
+from coordinator.ray.embedded.starting import few_processes
 from podium.errors import HostDied, PodiumError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    import subprocess
     from pathlib import Path
 
 __all__ = [
@@ -40,18 +40,23 @@ PROBES_PER_SILENCE: Final = 6
 
 _OBJECT_STORE_BYTES: Final = 100 * 1024 * 1024
 """Ray's minimum is 75 MiB; Podium sends nothing large through the object store."""
-_SYSTEM_CONFIG: Final = {"prestart_worker_first_driver": False, "worker_niceness": 0}
+_SYSTEM_CONFIG: Final = {
+    "prestart_worker_first_driver": False,
+    "worker_niceness": 0,
+    "enable_pipe_based_agent_to_parent_health_check": True,
+}
 """No prestarted workers: the start of Ray took 1.7 s instead of 3 to 4 s, and no worker is idle. Workers have the
-priority of the service: Ray's default, a niceness of 15, leaves agents on a busy machine little time."""
+priority of the service: Ray's default, a niceness of 15, leaves agents on a busy machine little time. The raylet's end
+closes the standard input of what stands in for its agents."""
 _EMBEDDED_CPUS_PER_CORE: Final = 4
 """Logical CPUs per core of an embedded Ray: agents mostly wait, and Ray warns above a factor of four."""
-_WITHOUT_UNUSED: Final = "2.60."
-"""Prefix of the Ray versions whose start-up code `_without_unused_processes` patches; others are not patched."""
+_templates: Final[list[subprocess.Popen[bytes]]] = []
+"""The template of the workers, while this process has an embedded cluster."""
 _NOT_SENT: Final = (ray.exceptions.UnserializableException, ray.exceptions.RayError)
 """Ray's substitutes for an exception that cannot be unpickled in the receiver, and for one that cannot be pickled."""
 
 
-def connect(run_dir: Path) -> None:
+def connect(run_dir: Path, log: Path) -> None:
     """Join the cluster of ``RAY_ADDRESS``, or start an embedded one that ends with this process.
 
     A start takes two seconds on two idle cores, more on busy ones.
@@ -59,6 +64,7 @@ def connect(run_dir: Path) -> None:
     Args:
         run_dir: a short directory for an embedded cluster's session: Ray's sockets lie below it. The caller is its
             only user.
+        log: for what the template of an embedded cluster's workers writes.
     """
     disable_ray_usage_statistics()
     if has_ray_address():
@@ -66,7 +72,7 @@ def connect(run_dir: Path) -> None:
         return
     sessions = run_dir / "ray"
     shutil.rmtree(sessions, ignore_errors=True)  # sessions of earlier services: the caller holds the home
-    with _without_unused_processes():
+    with few_processes() as started:
         ray.init(
             address="local",
             namespace=NAMESPACE,
@@ -77,38 +83,17 @@ def connect(run_dir: Path) -> None:
             _temp_dir=str(sessions),
             _system_config=_SYSTEM_CONFIG,
         )
-
-
-@contextlib.contextmanager
-def _without_unused_processes() -> Iterator[None]:
-    """Keep ``ray.init`` from starting the dashboard's server, the autoscaler and the log monitor.
-
-    They take 150 MB and double the start time. No parameter, environment variable or system configuration of Ray 2.60
-    disables them: ``include_dashboard=False`` starts the server without its pages. For the autoscaler and the log
-    monitor this sets Ray's own switches, which ``ray.init`` does not expose; for the server it returns to Ray the
-    result of a server that did not start. The dashboard's agent and the runtime environments' agent (100 MB) cannot be
-    disabled: the raylet exits with them.
-    """
-    if not ray.__version__.startswith(_WITHOUT_UNUSED):
-        yield
-        return
-    from ray._private import parameter, services  # noqa: PLC0415  private modules: other versions may lack them
-
-    params: Any = parameter.RayParams
-    replaced: list[tuple[Any, str, Any]] = [
-        (parameter, "RayParams", partial(params, no_monitor=True, include_log_monitor=False)),
-        (services, "start_api_server", lambda *_args, **_kwargs: (None, None)),
-    ]
-    with contextlib.ExitStack() as stack:
-        for module, name, replacement in replaced:
-            stack.callback(setattr, module, name, getattr(module, name))
-            setattr(module, name, replacement)
-        yield
+    if started.raylet_pid is not None:
+        job_id = ray.get_runtime_context().get_job_id()
+        _templates.append(worker_template.start(run_dir, log, started.raylet_pid, job_id))
 
 
 def disconnect() -> None:
     """Leave the cluster; an embedded one ends."""
     ray.shutdown()
+    for template in _templates:
+        template.communicate()  # it ends with its standard input
+    _templates.clear()
 
 
 def cause_of(error: Exception) -> Exception:

@@ -96,7 +96,7 @@ class Router:
             Exception: Ray did not start.
         """
         on_stage("starting Ray")
-        await asyncio.to_thread(connect, self._home.run_dir)
+        await asyncio.to_thread(connect, self._home.run_dir, self._home.logs / "hosts.log")
         on_stage("starting the coordinator")
         settings, home = self._settings, self._home
         journal = home.path / "journal.db"

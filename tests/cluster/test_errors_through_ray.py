@@ -67,7 +67,7 @@ def coordinator() -> Iterator[Any]:
     run_dir = Path(tempfile.mkdtemp(prefix="podium-ray-"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for the workers
-        connect(run_dir)
+        connect(run_dir, run_dir / "log")
         try:
             yield Coordinator.remote(Host.remote())  # type: ignore[attr-defined]
         finally:

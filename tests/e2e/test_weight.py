@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.conftest import HELLO, processes_of
+from tests.e2e.conftest import HELLO, kill_at_once, processes_of
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Podium
 
-UNUSED = ("/dashboard/dashboard.py", "/autoscaler/_private/monitor.py", "/_private/log_monitor.py")
+UNUSED = (
+    "/dashboard/dashboard.py",
+    "/autoscaler/_private/monitor.py",
+    "/_private/log_monitor.py",
+    "ray::DashboardAgent",
+    "ray::RuntimeEnvAgent",
+)
 """Of the programs that ``ray.init`` starts, those that Podium has no use for."""
 
 
@@ -20,3 +27,21 @@ def test_an_embedded_ray_runs_no_dashboard_autoscaler_or_log_monitor(served: Pod
     for program in UNUSED:
         assert processes_of(served, program) == [], program
     assert chat.close() == 0
+
+
+def test_hosts_are_forked_from_a_template_and_start_without_it(served: Podium) -> None:
+    template, *_ = parents = processes_of(served, "podium worker template")
+    served("run", HELLO, "--key", "forked", "-m", "hi")
+    hosts = processes_of(served, "ray::HostActor")
+    assert hosts
+    assert {parent_of(host) for host in hosts} == {template}
+    kill_at_once(parents)
+    kill_at_once(hosts)
+    served("run", HELLO, "--key", "forked", "-m", "hi")
+    assert {parent_of(host) for host in processes_of(served, "ray::HostActor")} & {template} == set()
+    assert served("verify").returncode == 0
+
+
+def parent_of(pid: int) -> int:
+    """Return the parent of a process."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

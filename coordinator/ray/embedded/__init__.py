@@ -1,0 +1,1 @@
+"""An embedded Ray of few processes, whose workers share their memory. Begin with `starting.py`."""

@@ -1,0 +1,96 @@
+"""Start Ray on this machine without the processes that Podium does not use, and with forked workers.
+
+``ray.init`` starts five Python processes beside the scheduler, and execs each worker afresh: 70 MB and a second of CPU
+time each. None of its parameters changes that. While this module starts Ray, it sets switches that ``ray.init`` does
+not expose, and replaces two functions of Ray's start-up code:
+
+* the autoscaler and the log monitor are switched off (150 MB with the dashboard's server);
+* the dashboard's server is told to be one that did not start: ``include_dashboard=False`` starts it without its pages;
+* the dashboard's agent and the runtime environments' agent (100 MB) become a program that waits for its end, as the
+  raylet exits with either of them. So there are no metrics of Ray's, and no ``runtime_env``;
+* the raylet starts workers with `coordinator.ray.embedded.worker_launcher`, which has them forked from
+  `coordinator.ray.embedded.worker_template`.
+
+That is done for the Ray version that it was written for. Others start all of their processes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import ray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["Started", "few_processes"]
+
+_KNOWN: Final = "2.60."
+"""Prefix of the Ray versions whose start-up code this module changes."""
+_NO_PORT: Final = -1
+"""What an agent that does not listen records as its port."""
+_WAITING: Final = "cat"
+"""What an agent's place is taken by: it ends when the raylet does, to which its standard input is connected."""
+
+
+class Started:
+    """What was started."""
+
+    raylet_pid: int | None = None
+    """The raylet's process, if it starts forked workers."""
+
+
+@contextlib.contextmanager
+def few_processes() -> Iterator[Started]:
+    """Have ``ray.init`` start few processes while the context lasts."""
+    started = Started()
+    if not ray.__version__.startswith(_KNOWN):
+        yield started
+        return
+    from ray._private import parameter, services  # noqa: PLC0415  private modules: other versions may lack them
+
+    launcher = str(Path(__file__).with_name("worker_launcher.py"))
+    params: Any = parameter.RayParams
+    replaced: list[tuple[Any, str, Any]] = [
+        (parameter, "RayParams", partial(params, no_monitor=True, include_log_monitor=False, worker_path=launcher)),
+        (services, "start_api_server", lambda *_args, **_kwargs: (None, None)),
+        (services, "start_ray_process", partial(_start_process, started, services.start_ray_process)),
+    ]
+    with contextlib.ExitStack() as stack:
+        for module, name, replacement in replaced:
+            stack.callback(setattr, module, name, getattr(module, name))
+            setattr(module, name, replacement)
+        yield started
+
+
+def _start_process(
+    started: Started, start: Callable[..., Any], command: list[str], process_type: str, *rest: Any, **options: Any
+) -> Any:
+    """Start one of Ray's processes; the raylet without its agents."""
+    from ray._private import ray_constants  # noqa: PLC0415  as above
+
+    if process_type != ray_constants.PROCESS_TYPE_RAYLET:
+        return start(command, process_type, *rest, **options)
+    process = start(_without_agents(command), process_type, *rest, **options)
+    started.raylet_pid = process.process.pid
+    return process
+
+
+def _without_agents(command: list[str]) -> list[str]:
+    """Return the raylet's command with agents that only wait; record for them that they do not listen."""
+    raylet: Any = importlib.import_module("ray._raylet")  # it has no types
+    options = dict(part.removeprefix("--").split("=", 1) for part in command if part.startswith("--") and "=" in part)
+    for port in (
+        raylet.METRICS_AGENT_PORT_NAME,
+        raylet.METRICS_EXPORT_PORT_NAME,
+        raylet.DASHBOARD_AGENT_LISTEN_PORT_NAME,
+        raylet.RUNTIME_ENV_AGENT_PORT_NAME,
+    ):
+        raylet.persist_port(options["session_dir"], options["node_id"], port, _NO_PORT)
+    agents = ("--dashboard_agent_command=", "--runtime_env_agent_command=")
+    kept = [part for part in command if not part.startswith(agents)]
+    return [*kept, *(agent + _WAITING for agent in agents)]
