@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from podium.models.caching import Markable
+from podium.models.json_fields import object_of
 from podium.models.port import ImageBlock, ProviderBlock, TextBlock
 from podium.models.tools import FunctionTool, read_tools
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["chat_request", "image_url"]
 
+_OUR_FIELDS: Final = frozenset({"role", "content", "tool_calls"})
 _TTLS: Final = {"short": "30m", "long": "12h"}
 
 
@@ -114,12 +116,12 @@ class _Messages:
         of_calls: dict[str, Any] = {}
         for block in message.blocks:
             if isinstance(block, ProviderBlock) and block.provider == self._provider:
-                of_calls |= block.block.get("tool_calls", {})  # type: ignore[arg-type]  # as the reader wrote it
-                fields |= {name: value for name, value in block.block.items() if name != "tool_calls"}
+                of_calls |= object_of(block.block, "tool_calls")
+                fields |= {name: value for name, value in block.block.items() if name not in _OUR_FIELDS}
         parts = self._parts(index, (block for block in message.blocks if isinstance(block, TextBlock)))
         written: dict[str, Any] = {"role": "assistant", "content": parts or None, **fields}
         if message.tool_calls:
-            written["tool_calls"] = [_call(call) | of_calls.get(call.id, {}) for call in message.tool_calls]
+            written["tool_calls"] = [_call(call) | object_of(of_calls, call.id) for call in message.tool_calls]
         elif not parts:
             written["content"] = ""
         self._written.append(written)

@@ -71,29 +71,27 @@ class _Items:
     def __init__(self, provider: str) -> None:
         self._provider = provider
         self._written: list[JsonObject] = []
+        self._with_parts: list[tuple[dict[str, Any], str]] = []
         self._markable = Markable()
 
     def written(self, messages: Sequence[LLMMessage], *, with_breakpoints: bool) -> list[JsonObject]:
         for index, message in enumerate(messages):
             if message.role == "assistant":
                 self._add_answer(message)
-            elif message.role == "tool":
-                parts = self._parts(index, message.blocks)
-                item: dict[str, Any] = {
-                    "type": "function_call_output",
-                    "call_id": message.tool_call_id,
-                    "output": parts,
-                }
-                self._written.append(item)
+                continue
+            item: dict[str, Any]
+            if message.role == "tool":
+                item, name = {"type": "function_call_output", "call_id": message.tool_call_id}, "output"
             else:
-                self._written.append({"role": message.role, "content": self._parts(index, message.blocks)})  # type: ignore[dict-item]
+                item, name = {"role": message.role}, "content"
+            item[name] = self._parts(index, message.blocks)
+            self._written.append(item)
+            self._with_parts.append((item, name))
         if with_breakpoints:
             for part, hint in self._markable.marked(messages):
                 part["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": _TTLS[hint]}
-        for written in self._written:
-            for name in ("content", "output"):
-                if name in written:
-                    written[name] = _plain(written[name])
+        for item, name in self._with_parts:
+            item[name] = _plain(item[name])
         return self._written
 
     def _parts(self, index: int, blocks: Iterable[ContentBlock]) -> list[JsonObject]:
@@ -139,9 +137,9 @@ def _call(call: ToolCall) -> JsonObject:
     return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
 
 
-def _plain(content: Any) -> Any:
+def _plain(content: list[dict[str, Any]]) -> Any:
     """Return parts that are one text as the text."""
-    if isinstance(content, list) and all(part.keys() == {"type", "text"} for part in content):
+    if all(part.keys() == {"type", "text"} for part in content):
         return "".join(part["text"] for part in content)
     return content
 

@@ -32,8 +32,12 @@ json_values = st.recursive(
     max_leaves=8,
 )
 json_objects = st.dictionaries(texts, json_values, max_size=3)
+kinds_of_blocks = st.fixed_dictionaries(
+    {"type": st.sampled_from(["reasoning", "message", "function_call", "tool_use", "thinking"])},
+    optional={"content": st.just([{"type": "text", "text": "x"}]), "tool_calls": json_objects, "phase": st.just("c")},
+)
 images = st.builds(ImageBlock, texts, st.binary(max_size=20)) | st.builds(ImageBlock, texts, st.none(), some_text)
-provider_blocks = st.builds(ProviderBlock, some_text, json_objects)
+provider_blocks = st.builds(ProviderBlock, st.just("p") | some_text, json_objects | kinds_of_blocks)
 blocks = st.builds(TextBlock, texts) | images | provider_blocks
 tool_calls = st.builds(
     ToolCall, some_text, some_text, json_objects, st.none() | texts, after_blocks=st.none() | st.integers(0, 5)
