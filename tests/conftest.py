@@ -104,8 +104,12 @@ def pytest_configure(config: pytest.Config) -> None:
     mark_this_run(worker_id(config))
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark by folder, and skip what cannot run here (a failure in CI, see below)."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark by folder, leave out what was not asked for, and skip what cannot run here (a failure in CI, see below)."""
+    if "live" not in config.option.markexpr:
+        live = [item for item in items if item.get_closest_marker("live")]
+        config.hook.pytest_deselected(items=live)
+        items[:] = [item for item in items if item not in live]
     reason = no_fuse()
     for item in items:
         for mark in FOLDER_MARKS.get(folder_of(item.path), ()):

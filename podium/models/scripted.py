@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
@@ -52,6 +53,7 @@ _NAME: Final = "scripted"
 _WORD: Final = re.compile(r"\s*\S+\s*$|\s*\S+")
 _FIELDS: Final = frozenset({"text", "reasoning", "tool_calls", "delay_ms", "usage", "finish", "when", "error"})
 _CHARACTERS_A_TOKEN: Final = 4
+_KEPT_REQUESTS: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +90,8 @@ class ScriptedProvider:
         self._echoes = script is None
         self._model = model
         self._given = 0
-        self.requests: list[tuple[LLMMessage, ...]] = []
-        """The messages of each request so far."""
+        self.requests: deque[tuple[LLMMessage, ...]] = deque(maxlen=_KEPT_REQUESTS)
+        """The messages of the latest requests."""
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.e2e.conftest import HELLO, kill_at_once, processes_of
+from tests.e2e.conftest import AGENTS, HELLO, kill_at_once, processes_of, text_of
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Podium
@@ -26,6 +26,13 @@ def test_an_embedded_ray_runs_no_dashboard_autoscaler_or_log_monitor(served: Pod
     assert processes_of(served, "/raylet/raylet"), "the processes of Ray are not found by their command lines"
     for program in UNUSED:
         assert processes_of(served, program) == [], program
+    assert chat.close() == 0
+
+
+def test_an_agents_process_has_no_library_of_a_model_vendor(served: Podium) -> None:
+    chat = served.chat(f"{AGENTS / 'weighed.py'}:Weighed", "vendors")
+    frames = chat.say("podium openai anthropic httpx2")
+    assert text_of(frames) == "podium"
     assert chat.close() == 0
 
 

@@ -1,0 +1,20 @@
+"""An agent that tells which libraries its process has loaded."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+
+
+class Weighed(BaseAgent):
+    """Names those of its message that are loaded."""
+
+    class State(DeltaState):
+        pass
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        loaded = [name for name in message["text"].split() if name in sys.modules]
+        await ctx.send_message(" ".join(loaded))
