@@ -112,11 +112,12 @@ def show_nodes(nodes: Sequence[Mapping[str, Any]] | None) -> None:
         say("no service is running; it has the nodes")
         return
     table(
-        ("NODE", "STATUS", "AGENTS", "WARM", "STARTING", "MOUNTS", "WORKSPACES", "CPUS", "MEMORY AVAILABLE"),
+        ("NODE", "STATUS", "AGENTS", "HOSTS", "WARM", "STARTING", "MOUNTS", "WORKSPACES", "CPUS", "MEMORY AVAILABLE"),
         [
             (
                 node["node"],
                 "ready" if node["problem"] is None else f"not ready: {node['problem']}",
+                str(node["agents"]),
                 str(node["assigned"]),
                 str(node["warm"]),
                 str(node["starting"]),

@@ -167,6 +167,8 @@ class Node(Result):
     """Hosts that are ready for an agent."""
     assigned: int
     """Hosts that have an agent."""
+    agents: int = 0
+    """Agents on them; many may share one."""
 
 
 class Deleted(Result):

@@ -105,7 +105,11 @@ class NodeFacts(NodeState):
 
     starting: int
     warm: int
+    """Hosts without an agent."""
     assigned: int
+    """Hosts with an agent, or with many."""
+    agents: int
+    """The agents on them."""
 
 
 def agent_facts(state: FleetState, address: Address, outbox_held: str | None = None) -> AgentFacts:
@@ -159,12 +163,13 @@ def awake_facts(hosts: HostTable, memory: Mapping[str, int], agents: Iterable[Ad
 
 def node_facts(node: NodeState, hosts: HostTable) -> NodeFacts:
     """Return a node with the hosts of a table, which are all its own."""
-    counts = Counter(host.status for host in hosts)
+    counts = Counter(HostStatus.ASSIGNED if host.is_in_use else host.status for host in hosts)
     return {
         **node,
         "starting": counts[HostStatus.STARTING],
         "warm": counts[HostStatus.WARM],
         "assigned": counts[HostStatus.ASSIGNED],
+        "agents": sum(host.agents for host in hosts),
     }
 
 

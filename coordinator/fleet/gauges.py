@@ -22,7 +22,7 @@ def gauges_of(hosts: HostTable, waiting: int) -> dict[Series, Value]:
         hosts: its hosts and their agents.
         waiting: agents that are to wake and are not awake yet.
     """
-    statuses = Counter(host.status for host in hosts)
+    statuses = Counter(HostStatus.ASSIGNED if host.is_in_use else host.status for host in hosts)
     awake = Counter(
         (placement.address.agent_type, placement.address.tenant)
         for placement in hosts.placements()

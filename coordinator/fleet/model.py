@@ -93,6 +93,11 @@ class Host:
     activating: int = 0
     """Those of them whose activation has not completed."""
 
+    @property
+    def is_in_use(self) -> bool:
+        """Whether it is ready and has agents: a shared host stays warm then."""
+        return self.status is HostStatus.ASSIGNED or (self.status is HostStatus.WARM and self.agents > 0)
+
 
 @dataclass(frozen=True, slots=True)
 class Placement:

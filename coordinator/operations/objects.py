@@ -340,6 +340,8 @@ class NodeObject(TypedDict):
     """Hosts that are ready for an agent."""
     assigned: int
     """Hosts that have an agent."""
+    agents: int
+    """Agents on them; many may share one."""
 
 
 @_documented

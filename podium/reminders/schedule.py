@@ -182,7 +182,9 @@ def _time_of(at: Json | datetime, tz: str | None, now_ms: int, since_ms: int) ->
     except OverflowError as error:
         raise InvalidInput(f"at={time.isoformat()} cannot be used: it is at the end of all time") from error
     if due_ms <= since_ms:
-        raise InvalidInput(f"at={time.isoformat()} is in the past; it is {from_ms(now_ms).isoformat()} now")
+        raise InvalidInput(
+            f"at={time.isoformat()} is in the past; it is {from_ms(now_ms).isoformat()} now: give a later time"
+        )
     return due_ms
 
 
@@ -211,7 +213,9 @@ def _cron_line(line: object) -> str:
         CronSim(line, datetime(2000, 1, 1, tzinfo=UTC))
     except (CronSimError, AssertionError) as error:
         problem = str(error).removeprefix("Bad ") or "a field"
-        raise InvalidInput(f"{line!r} is not a cron line: its {problem} cannot be read") from error
+        raise InvalidInput(
+            f"{line!r} is not a cron line: its {problem} cannot be read; write it as in '0 9 * * MON-FRI'"
+        ) from error
     return " ".join(fields)
 
 

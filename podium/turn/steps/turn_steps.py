@@ -22,7 +22,7 @@ from chronicle.journal.records import StoredStep
 from podium.agent_record import read_agent
 from podium.errors import Permanent, PodiumError, ProgramChanged, StepsOutdated
 from podium.history.step_record import StepRecord, args_hash, digest, read_record, write_record
-from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
+from podium.state import InvalidValue, PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
 from podium.state.plain_json import plain_json
 from podium.turn.steps.effects import RunningStep, current_step, inside, repeat_effects
 from podium.turn.steps.failures import failed_step
@@ -360,7 +360,7 @@ class TurnSteps:
                         raise
                     await asyncio.sleep(retry.delay_after_s(tries))
                 else:
-                    return plain_json(result)
+                    return _result(step.key, result)
 
     async def _end(self, step: RunningStep, result: Json) -> None:
         """Make a step durable. The lock is held."""
@@ -483,6 +483,18 @@ class TurnSteps:
             raise PodiumError(
                 f"the turn of step {name!r} is over; await the steps that a hook begins before the hook returns"
             )
+
+
+def _result(key: str, value: object) -> Json:
+    """Return what a step's function returned, as JSON.
+
+    Raises:
+        InvalidValue: JSON cannot represent it; the message has the step, the path and how to mend it.
+    """
+    try:
+        return plain_json(value)
+    except InvalidValue as error:
+        raise InvalidValue(error.path, f"{error.reason}; it is in the result of step {key!r}") from None
 
 
 async def _let_others_continue() -> None:

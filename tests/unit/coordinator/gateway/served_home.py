@@ -187,7 +187,7 @@ class HarnessFleet:
 
     async def nodes(self) -> list[NodeFacts]:
         node = unreachable_node("local", "its manager does not answer")
-        return [{**node, "starting": 0, "warm": 1, "assigned": len(self._harnesses)}]
+        return [{**node, "starting": 0, "warm": 1, "assigned": len(self._harnesses), "agents": len(self._harnesses)}]
 
     async def rewind(self, agent: str, turn: int, only: Collection[Part] | None) -> tuple[int, int | None]:
         await self.sleep(agent)

@@ -196,11 +196,10 @@ async def test_the_last_error_is_of_the_last_failed_attempt() -> None:
 async def test_a_node_has_its_hosts_by_their_phases(home: Home) -> None:
     home.host()
     home.state.hosts.add(Host("host_2", home.code, "", HostStatus.WARM))
+    for number in range(2):
+        home.state.hosts.add(Host(f"shared_{number}", home.code, "", HostStatus.WARM, isolation="shared"))
+    for key in ("a", "b", "c"):
+        home.state.hosts.assign("shared_0", Address("shared", key))
     node = node_facts(unreachable_node("local", "it hangs"), home.state.hosts)
-    assert (node["node"], node["problem"], node["starting"], node["warm"], node["assigned"]) == (
-        "local",
-        "it hangs",
-        0,
-        1,
-        1,
-    )
+    assert (node["node"], node["problem"]) == ("local", "it hangs")
+    assert (node["starting"], node["warm"], node["assigned"], node["agents"]) == (0, 2, 2, 4)

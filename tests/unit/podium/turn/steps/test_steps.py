@@ -389,7 +389,7 @@ async def test_bad_calls_are_refused_with_reasons() -> None:
         kept.append(ctx)
         with pytest.raises(PodiumError, match=r"step 'inner' is called inside of step 'outer#1'"):
             await ctx.step("outer", inner)
-        with pytest.raises(ValueError, match=r"/rows/0: .* is not JSON; give text"):
+        with pytest.raises(ValueError, match=r"/rows/0: .* is not JSON; give text.* result of step 'result#1'"):
             await ctx.step("result", lambda: {"rows": [object()]})
         with pytest.raises(ValueError, match=r"/0: a PosixPath is not JSON"):
             await ctx.step("argument", lambda path: None, ctx.workspace)
