@@ -333,6 +333,13 @@ class JournalStore(ObjectRecords, Protocol):
         """
         ...
 
+    def message_of_key(self, session_id: SessionId, idempotency_key: str) -> InboxMessage | None:
+        """Return the message that was admitted to a session under an idempotency key, whatever its status.
+
+        ``None`` if there is none, or its record was pruned.
+        """
+        ...
+
     def messages(self, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
         """Return a session's messages of one status, in order of position."""
         ...

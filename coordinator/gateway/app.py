@@ -11,8 +11,8 @@ from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.protection.body_limit import BodyLimit
 from coordinator.gateway.request_spans import RequestSpans
-from coordinator.gateway.routes import agents as agent_routes
 from coordinator.gateway.routes import (
+    ag_ui,
     archives,
     artifacts,
     document,
@@ -24,9 +24,12 @@ from coordinator.gateway.routes import (
     metrics,
     project,
     reminders,
+    ui,
 )
+from coordinator.gateway.routes import agents as agent_routes
 from coordinator.gateway.routes.v2 import artifacts as stored_artifacts
 from coordinator.gateway.routes.v2 import bundles, sessions
+from coordinator.operations.conversations import Conversations
 from coordinator.sessions.home_sessions import HomeSessions
 from podium.turn.telemetry import NO_TRACER
 
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from coordinator.access.administration import KeyAdministration
     from coordinator.access.audit import Audit
     from coordinator.access.caller import Access
+    from coordinator.gateway.routes.ag_ui import AcceptsState
     from coordinator.gateway.routes.project import Reload
     from coordinator.operations.agents import HomeAgents
     from coordinator.streams.home_streams import HomeStreams
@@ -53,6 +57,11 @@ _ROUTERS: Final = (
     archives.router,
     keys.router,
     project.router,
+    ui.router,
+    ui.chat,
+    ui.agent,
+    ag_ui.router,
+    ag_ui.agent,
 )
 _ROUTERS_OF_SESSIONS: Final = (sessions.router, stored_artifacts.router, bundles.router)
 
@@ -65,6 +74,7 @@ def create_app(
     keys_of_home: KeyAdministration | None = None,
     audit: Audit | None = None,
     reload: Reload | None = None,
+    accepts_state: AcceptsState = lambda _: False,
     body_bytes: int = 8 * 1024 * 1024,
     upload_bytes: int = 1024 * 1024 * 1024,
     tracer: Tracer = NO_TRACER,
@@ -78,6 +88,7 @@ def create_app(
         keys_of_home: administers keys; ``None`` where none are used.
         audit: the record of administrators' actions; ``None`` for none.
         reload: reads the project again; ``None`` without a project.
+        accepts_state: whether the class of an agent type accepts the state that a front end sends.
         body_bytes: the longest body, but of an uploaded file.
         upload_bytes: the largest file that can be uploaded.
         tracer: opens a span for each request.
@@ -99,6 +110,8 @@ def create_app(
     app.state.keys = keys_of_home
     app.state.audit = audit
     app.state.reload = reload
+    app.state.accepts_state = accepts_state
+    app.state.chats = Conversations(agents)
     app.state.upload_bytes = upload_bytes
     add_handlers(app)
     for router in _ROUTERS:

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from coordinator.access.audit import Audit
 from coordinator.access.caller import Access, Caller, Scope
 from coordinator.operations.agents import HomeAgents
+from coordinator.operations.conversations import Conversations
 from coordinator.operations.cursors import MOST_ITEMS
 from coordinator.sessions.home_sessions import HomeSessions
 from coordinator.streams.home_streams import HomeStreams
@@ -21,8 +22,10 @@ from podium.errors import UnknownAgent
 __all__ = [
     "AUDITED",
     "Administering",
+    "AgentType",
     "Agents",
     "Called",
+    "Chats",
     "Cursor",
     "IdempotencyKey",
     "Limit",
@@ -49,6 +52,15 @@ async def _caller(request: Request) -> Caller:
 Agents: TypeAlias = Annotated[HomeAgents, Depends(_agents)]
 """The agents of the home."""
 
+
+def _chats(request: Request) -> Conversations:
+    chats: Conversations = request.app.state.chats
+    return chats
+
+
+Chats: TypeAlias = Annotated[Conversations, Depends(_chats)]
+"""Conversations of front ends."""
+
 Called: TypeAlias = Annotated[Caller, Depends(_caller)]
 """The authenticated caller."""
 
@@ -70,7 +82,7 @@ IdempotencyKey: TypeAlias = Annotated[
 
 MessageId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a message: `msg_…`.")]
 
-_Type = Annotated[
+AgentType: TypeAlias = Annotated[
     str,
     Path(
         alias="type",
@@ -78,6 +90,7 @@ _Type = Annotated[
         json_schema_extra={"pattern": r"^[A-Za-z_](\.?[A-Za-z0-9_-])*\.?$", "minLength": 1, "maxLength": 64},
     ),
 ]
+"""The type in the path."""
 _Key = Annotated[
     str,
     Path(
@@ -87,15 +100,15 @@ _Key = Annotated[
 ]
 
 
-def _reading(caller: Called, agent_type: _Type, key: _Key) -> Address:
+def _reading(caller: Called, agent_type: AgentType, key: _Key) -> Address:
     return permitted(caller, Scope.READ, f"{agent_type}/{key}")
 
 
-def _writing(caller: Called, agent_type: _Type, key: _Key) -> Address:
+def _writing(caller: Called, agent_type: AgentType, key: _Key) -> Address:
     return permitted(caller, Scope.WRITE, f"{agent_type}/{key}")
 
 
-def _administering(caller: Called, agent_type: _Type, key: _Key) -> Address:
+def _administering(caller: Called, agent_type: AgentType, key: _Key) -> Address:
     return permitted(caller, Scope.ADMIN, f"{agent_type}/{key}")
 
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from coordinator.streams.sse import HEADERS, KEEP_ALIVE, OPENING
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from starlette.types import Receive, Scope, Send
@@ -58,6 +58,7 @@ class EventStreamResponse(Response):
         opening: opens the stream; it is closed with the response.
         on_abandoned: called if the client disconnects before the end of the stream.
         look_s: interval of looks at the stream: in silence a comment is sent after one or two of them.
+        headers: of the response, beside its content type.
     """
 
     media_type = "text/event-stream"
@@ -68,6 +69,7 @@ class EventStreamResponse(Response):
         on_abandoned: Callable[[], Awaitable[None]] | None = None,
         *,
         look_s: float = 7.5,
+        headers: Mapping[str, str] = HEADERS,
     ) -> None:
         self._opening = opening
         self._on_abandoned = on_abandoned
@@ -79,7 +81,7 @@ class EventStreamResponse(Response):
         self._gone = False
         self.status_code = 200
         self.background = None
-        self.init_headers(HEADERS)
+        self.init_headers(headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002  ASGI
         """Send the stream."""

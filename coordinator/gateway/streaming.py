@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from coordinator.streams.home_streams import HomeStreams
     from podium.address import Address
 
-__all__ = ["STREAM", "AsksForStream", "LastEventId", "event_tail", "resumed_stream", "sent_stream"]
+__all__ = [
+    "STREAM",
+    "AsksForStream",
+    "LastEventId",
+    "accepted_frame",
+    "cancelling",
+    "event_tail",
+    "resumed_stream",
+    "sent_stream",
+]
 
 _MEDIA_TYPE: Final = "text/event-stream"
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
@@ -81,8 +90,8 @@ def sent_stream(
     Args:
         cancel_on_disconnect: whether a client that leaves before the end cancels the message.
     """
-    opening = streams.messages.open(address, receipt["message_id"], accepted=_accepted(receipt))
-    abandoned = _cancelling(agents, address, receipt["message_id"]) if cancel_on_disconnect else None
+    opening = streams.messages.open(address, receipt["message_id"], accepted=accepted_frame(receipt))
+    abandoned = cancelling(agents, address, receipt["message_id"]) if cancel_on_disconnect else None
     return EventStreamResponse(opening, abandoned)
 
 
@@ -99,7 +108,7 @@ async def resumed_stream(
     receipt = await agents.receipt(address, message_id)
     if position is not None and position.is_end:
         return Response(status_code=204)
-    return EventStreamResponse(streams.messages.open(address, message_id, position, _accepted(receipt)))
+    return EventStreamResponse(streams.messages.open(address, message_id, position, accepted_frame(receipt)))
 
 
 async def event_tail(
@@ -116,12 +125,15 @@ async def event_tail(
     return EventStreamResponse(streams.events.open(address, after, types))
 
 
-def _accepted(receipt: Receipt) -> dict[str, Any]:
+def accepted_frame(receipt: Receipt) -> dict[str, Any]:
+    """Return the frame that begins the stream of a message."""
     keys = {"position": receipt["position"], "before": receipt["before"]}
     return {"type": "accepted", "message_id": receipt["message_id"], **keys}
 
 
-def _cancelling(agents: HomeAgents, address: Address, message_id: str) -> Callable[[], Awaitable[None]]:
+def cancelling(agents: HomeAgents, address: Address, message_id: str) -> Callable[[], Awaitable[None]]:
+    """Return what cancels a message whose client left."""
+
     async def cancel() -> None:
         try:
             await agents.cancel(address, message_id)

@@ -19,6 +19,7 @@ __all__ = [
     "ArtifactObject",
     "ArtifactPage",
     "CancelledReminder",
+    "ChatMessages",
     "Deleted",
     "DiffSide",
     "DiffTranscript",
@@ -412,6 +413,17 @@ class Receipt(TypedDict):
     """Its place in the inbox, from 1; never reused."""
     before: int
     """Messages ahead of it, the one being handled included."""
+
+
+@_documented
+class ChatMessages(TypedDict):
+    """What was said, as the AI SDK has it."""
+
+    agent: str
+    messages: list[dict[str, Any]]
+    """`UIMessage` objects, oldest first. The id of an assistant's message is podium's id of the message it answers."""
+    earlier: bool
+    """Whether there are earlier ones."""
 
 
 @_documented

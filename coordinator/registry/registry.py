@@ -27,6 +27,8 @@ class RegisteredAgent:
     config: JsonObject = field(default_factory=dict)
     spec: str = ""
     """As the project file names it, such as ``agent.py:Greeter``; empty if none does."""
+    accepts_client_state: bool = False
+    """Whether messages have the state of an AG-UI front end; known to the process that read the project."""
 
     @property
     def place(self) -> str:

@@ -68,6 +68,10 @@ class BaseAgent:
     """Limit of one artifact's size in bytes; a larger one is refused. Default 1 GiB: a client fetches it in a minute or
     two."""
 
+    accepts_client_state: ClassVar[bool] = False
+    """Whether a message from an AG-UI front end has that front end's ``state``, in ``message["ag_ui"]["state"]``. By
+    default it is dropped: anyone who may send a message could put anything into it."""
+
     retention: ClassVar[Retention | None] = None
     """How much history is kept; ``None`` keeps all of it. With ``Retention(turns=1000)`` or ``Retention(days=30)``
     older history is dropped when the agent goes to sleep, unless forks read it. The versions of files are kept."""

@@ -43,6 +43,8 @@ class AgentInfo:
     entity_type: str
     schema_version: int
     idle_timeout_s: float
+    accepts_client_state: bool = False
+    """Whether messages have the state of an AG-UI front end."""
 
 
 def inspect_agent(
@@ -120,6 +122,7 @@ def _report(path: str, class_name: str) -> dict[str, object]:
             entity_type=cls.State._entity_type or agent_type,  # noqa: SLF001  the documented way to declare it
             schema_version=cls.State._version,  # noqa: SLF001
             idle_timeout_s=float(cls.idle_timeout_s),
+            accepts_client_state=bool(cls.accepts_client_state),
         )
     )
 

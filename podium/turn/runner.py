@@ -45,7 +45,7 @@ from podium.turn.retaining import retain
 from podium.turn.scope import TurnScope
 from podium.turn.seen_config import SeenConfig
 from podium.turn.snapshot_policy import SnapshotPolicy
-from podium.turn.steering import Steering
+from podium.turn.steering import STEERED, Steering
 from podium.turn.steps.turn_steps import TurnSteps
 from podium.turn.stream import frame_sink, turn_start
 from podium.turn.telemetry import TurnOutcome
@@ -295,6 +295,7 @@ class TurnRunner:
         self._publish(message, turn_start(scope.turn, message.attempts + 1, event_id, steered=True))
         if self._steps is not None:
             self._steps.steered(message.message_id)
+        await scope.emit(STEERED, {"message_id": message.message_id, "message": body_of(message)})
         handed = scope.steered(message, lambda frame: self._publish(message, frame), event_id)
         assert self._permit is not None, "a turn is steered while it runs"
         with use_permit(self._permit):  # the task was created by the caller of `steer`

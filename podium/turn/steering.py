@@ -7,14 +7,17 @@ accepts messages until ``on_message`` returns, and commits when the calls that h
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from chronicle.journal.records import InboxMessage
 
-__all__ = ["Steering"]
+__all__ = ["STEERED", "Steering"]
+
+STEERED: Final = "podium.steered"
+"""The name of the event that tells the readers of the steered message: ``message_id`` and ``message`` of the other."""
 
 
 class Steering:

@@ -34,11 +34,14 @@ class CuttingProxy:
 
 
 @asynccontextmanager
-async def cutting_proxy(server: str, cuts: Sequence[Cut]) -> AsyncIterator[CuttingProxy]:
-    """Run a proxy before the server at a URL. Connections after those of ``cuts`` are passed on whole."""
+async def cutting_proxy(server: str, cuts: Sequence[Cut], *, rest: str | None = None) -> AsyncIterator[CuttingProxy]:
+    """Run a proxy before the server at a URL. Connections after those of ``cuts`` are passed on whole.
+
+    Args:
+        rest: the server of every connection but the first one.
+    """
     proxy = CuttingProxy()
     planned = iter(cuts)
-    host, port = urlsplit(server).hostname, urlsplit(server).port
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         cut = next(planned, Cut(b""))
@@ -47,8 +50,11 @@ async def cutting_proxy(server: str, cuts: Sequence[Cut]) -> AsyncIterator[Cutti
         proxy.last_event_ids.append(found[1].decode() if found else None)
         if cut.on_request is not None:
             cut.on_request()
-        answer, request = await asyncio.open_connection(host, port)
+        to = urlsplit(server if rest is None or len(proxy.last_event_ids) == 1 else rest)
+        answer, request = await asyncio.open_connection(to.hostname, to.port)
         request.write(re.sub(rb"\r\nconnection: [^\r]*", b"\r\nConnection: close", head, flags=re.IGNORECASE))
+        length = re.search(rb"\r\ncontent-length: *([0-9]+)", head, re.IGNORECASE)
+        request.write(await reader.readexactly(int(length[1]) if length else 0))
         passed = b""
         while data := await answer.read(65536):
             end = (passed + data).find(cut.after) + len(cut.after) - len(passed) if cut.after else 0

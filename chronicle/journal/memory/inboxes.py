@@ -78,6 +78,13 @@ class Inboxes(Tables):
             session_id, position = self._messages[message_id]
             return self._sessions[session_id].inbox[position]
 
+    def message_of_key(self, session_id: SessionId, idempotency_key: str) -> InboxMessage | None:
+        """Return the message that was admitted to a session under an idempotency key."""
+        with self._open():
+            session = self._sessions.get(session_id)
+            place = session.keys.get(idempotency_key) if session is not None else None
+            return session.inbox[place[0]] if session is not None and place is not None else None
+
     def messages(self, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
         """Return a session's messages of one status, in order of position."""
         with self._open():

@@ -32,6 +32,7 @@ __all__ = [
     "admit",
     "backlog",
     "find_message",
+    "message_of_key",
     "messages",
     "pending",
     "retry",
@@ -128,6 +129,15 @@ def find_message(db: Connection, message_id: MessageId) -> InboxMessage:
     if row is None:
         raise NotFound(f"no message {message_id}")
     return inbox_message_from(row)
+
+
+def message_of_key(db: Connection, session_id: SessionId, idempotency_key: str) -> InboxMessage | None:
+    """Return the message of an idempotency key; ``None`` if there is none."""
+    row = db.execute(
+        f"{_SELECT} WHERE inbox.session = (SELECT key FROM session WHERE session_id = ?) AND idempotency_key = ?",
+        (session_id, idempotency_key),
+    ).fetchone()
+    return inbox_message_from(row) if row is not None else None
 
 
 def retry(db: Connection, session_id: SessionId, message_id: MessageId) -> InboxMessage:

@@ -375,6 +375,11 @@ class SqlJournalStore(SqlObjects):
         with self._db.reading() as db:
             return inbox.find_message(db, message_id)
 
+    def message_of_key(self, session_id: SessionId, idempotency_key: str) -> InboxMessage | None:
+        """Return the message that was admitted to a session under an idempotency key."""
+        with self._db.reading() as db:
+            return inbox.message_of_key(db, session_id, idempotency_key)
+
     def messages(self, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
         """Return a session's messages of one status, in order of position."""
         with self._db.reading() as db:

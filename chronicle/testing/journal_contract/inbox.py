@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import IdempotencyConflict, InboxFull, InvalidInput, NotFound
-from chronicle.ids import MessageId
+from chronicle.ids import MessageId, SessionId
 from chronicle.journal.records import (
     Backlog,
     InboxWrite,
@@ -78,6 +78,22 @@ class InboxContract(Contract):
             store.admit(session_id, replace(repeat, body=b"other"))
         other = Writer.on(store, "other/one")
         assert not store.admit(other.session.session_id, repeat).repeated
+
+    def test_a_message_is_found_by_its_idempotency_key(self, store: JournalStore) -> None:
+        writer, other = Writer.on(store), Writer.on(store, "other/one")
+        session_id = writer.session.session_id
+        message = NewMessage(IDS.message(NOW_MS), b"body", NOW_MS, "key")
+        assert store.message_of_key(session_id, "key") is None
+        store.admit(session_id, message)
+        found = store.message_of_key(session_id, "key")
+        assert found == store.message(message.message_id)
+        assert store.message_of_key(session_id, "ke") is None
+        assert store.message_of_key(other.session.session_id, "key") is None
+        assert store.message_of_key(SessionId("ses_no"), "key") is None
+        writer.write(settled=(Settlement(message.message_id, Outcome.CONSUMED),))
+        consumed = self.other_handle(store).message_of_key(session_id, "key")
+        assert consumed is not None
+        assert (consumed.message_id, consumed.status) == (message.message_id, MessageStatus.CONSUMED)
 
     def test_headers_stay_with_the_message(self, store: JournalStore) -> None:
         writer = Writer.on(store)

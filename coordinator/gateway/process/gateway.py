@@ -139,6 +139,7 @@ class Gateway:
             keys_of_home=self.access.administration,
             audit=self.access.audit,
             reload=lambda: classes.reload(link),
+            accepts_state=classes.accept_state,
             body_bytes=self.rules.body_bytes,
             upload_bytes=self.rules.upload_bytes,
             tracer=tracing.tracer,
@@ -221,6 +222,11 @@ class _Classes:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    def accept_state(self, agent_type: str) -> bool:
+        """Return whether the class of a type accepts the state that a front end sends."""
+        found = self._last.get(agent_type) if self._last is not None else None
+        return found is not None and found.accepts_client_state
 
     def _read(self) -> asyncio.Task[Registry]:
         return asyncio.get_running_loop().create_task(asyncio.to_thread(self._resolve), name="resolve-agents")

@@ -289,7 +289,17 @@ async def served_home(
     audit = Audit(home.logs, clock)
     administration = KeyAdministration(keys, audit, clock) if keys is not None else None
     streams = HomeStreams(fleet.client, agents)
-    app = create_app(agents, access, streams, keys_of_home=administration, audit=audit, reload=reload, **limits)
+    accepting = {agent_type_of(kind) for kind in classes if kind.accepts_client_state}
+    app = create_app(
+        agents,
+        access,
+        streams,
+        keys_of_home=administration,
+        audit=audit,
+        reload=reload,
+        accepts_state=accepting.__contains__,
+        **limits,
+    )
     leaving = asyncio.Event()
     transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)
     try:

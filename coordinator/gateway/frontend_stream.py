@@ -1,0 +1,113 @@
+"""The response of a stream for a front end: the frames of a message, encoded for its wire."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from coordinator.frontends.wire import encode_frames
+from coordinator.gateway.event_stream import EventStreamResponse
+from coordinator.gateway.streaming import accepted_frame, cancelling
+from coordinator.streams.sse import HEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+
+    from starlette.responses import Response
+
+    from coordinator.frontends.wire import WireFrame
+    from coordinator.operations.agents import HomeAgents
+    from coordinator.operations.objects import Receipt
+    from coordinator.streams.home_streams import HomeStreams
+    from coordinator.streams.message_streams import MessageReader
+    from podium.address import Address
+    from podium.turn.stream import Frame
+
+__all__ = ["Encoder", "front_end_stream"]
+
+
+class Encoder(Protocol):
+    """Encodes the stream of one message, as those of `coordinator.frontends` do."""
+
+    def feed(self, frame: Frame) -> list[WireFrame]:
+        """Return what a frame becomes."""
+        ...
+
+    def cut_off(self) -> list[WireFrame]:
+        """Return the end of a stream whose terminal frame did not come; nothing if it did."""
+        ...
+
+
+class _Encoded(NamedTuple):
+    event: bytes
+
+
+class _Reader:
+    """A reader of a message's stream that gets it encoded."""
+
+    def __init__(
+        self,
+        reader: MessageReader,
+        encoder: Encoder,
+        begin_attempt: Callable[[Frame], Awaitable[Mapping[str, Any]]] | None,
+        end: bytes,
+    ) -> None:
+        self._reader = reader
+        self._encoder = encoder
+        self._begin_attempt = begin_attempt
+        self._end: bytes | None = end
+        """What comes last; `None` once it was returned."""
+
+    @property
+    def is_complete(self) -> bool:
+        return self._reader.is_complete
+
+    async def next(self) -> Sequence[_Encoded]:
+        while batch := await self._reader.next():
+            found: list[WireFrame] = []
+            for streamed in batch:
+                frame = streamed.frame
+                if frame["type"] == "turn_start" and self._begin_attempt is not None:
+                    frame = {**frame, **await self._begin_attempt(frame)}
+                found += self._encoder.feed(frame)
+            if found:
+                return [_Encoded(encode_frames(found))]
+        if self._end is None:
+            return []
+        last, self._end = encode_frames(self._encoder.cut_off()) + self._end, None
+        return [_Encoded(last)] if last else []
+
+    def cut_off(self) -> None:
+        self._end = None
+        self._reader.cut_off()
+
+
+def front_end_stream(
+    streams: HomeStreams,
+    agents: HomeAgents,
+    address: Address,
+    receipt: Receipt,
+    encoder: Encoder,
+    *,
+    cancel_on_disconnect: bool = False,
+    begin_attempt: Callable[[Frame], Awaitable[Mapping[str, Any]]] | None = None,
+    headers: Mapping[str, str] | None = None,
+    end: bytes = b"",
+) -> Response:
+    """Return the whole stream of a message, from its beginning.
+
+    Args:
+        cancel_on_disconnect: whether a client that leaves before the end cancels the message.
+        begin_attempt: returns what the encoder gets with each ``turn_start``, beside its keys.
+        headers: of the response, beside those of every stream.
+        end: what is sent last.
+    """
+    message_id = receipt["message_id"]
+
+    @contextmanager
+    def opening() -> Iterator[_Reader]:
+        with streams.messages.open(address, message_id, accepted=accepted_frame(receipt)) as reader:
+            yield _Reader(reader, encoder, begin_attempt, end)
+
+    abandoned = cancelling(agents, address, message_id) if cancel_on_disconnect else None
+    return EventStreamResponse(opening(), abandoned, headers={**HEADERS, **(headers or {})})

@@ -1,0 +1,168 @@
+"""Routes for the AI SDK: chats with agents, for `useChat` and every other `DefaultChatTransport`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+from urllib.parse import quote
+
+from fastapi import APIRouter, Path, Query
+from starlette.requests import Request
+from starlette.responses import Response
+
+from coordinator.access.caller import Scope
+from coordinator.frontends.ai_sdk import HEADERS, UiMessageStream, ui_messages
+from coordinator.frontends.wire import DONE
+from coordinator.gateway.dependencies import Agents, AgentType, Called, Chats, Reading, Streams, Writing, permitted
+from coordinator.gateway.documents import statuses
+from coordinator.gateway.errors import ApiError, mark_admitted
+from coordinator.gateway.frontend_bodies import UiBody
+from coordinator.gateway.frontend_stream import front_end_stream
+from coordinator.gateway.routes.messages import Traceparent
+from coordinator.operations.agents import HomeAgents
+from coordinator.operations.conversations import Conversations
+from coordinator.operations.objects import ChatMessages, Receipt
+from coordinator.operations.problems import Problem
+from coordinator.streams.home_streams import HomeStreams
+from podium.address import Address
+
+__all__ = ["agent", "chat", "router"]
+
+router = APIRouter(prefix="/ui/{type}", tags=["front ends"])
+chat = APIRouter(prefix="/ui/{type}/{key}", tags=["front ends"])
+"""The routes of a chat whose id is an agent's key."""
+agent = APIRouter(prefix="/agents/{type}/{key}/ui", tags=["front ends"])
+"""The routes of the chats of one agent."""
+
+_STREAM: Final[dict[int | str, dict[str, Any]]] = {
+    200: {
+        "description": "The UI message stream, version 1, as server-sent events.",
+        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+    }
+}
+_NOTHING: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "Nothing of the chat runs."}}
+_SENDS: Final = statuses(404, 409, 413, 507)
+_MOST_MESSAGES: Final = 10_000
+
+ChatId = Annotated[str, Path(min_length=1, max_length=256, description="The chat, as the front end named it.")]
+Exchanges = Annotated[
+    int, Query(ge=1, le=_MOST_MESSAGES, description="The most messages of users; those before them are left out.")
+]
+
+
+@router.post("", responses={**_STREAM, **_SENDS}, response_class=Response)
+async def send_chat(
+    request: Request,
+    agents: Agents,
+    streams: Streams,
+    chats: Chats,
+    caller: Called,
+    agent_type: AgentType,
+    body: UiBody,
+    traceparent: Traceparent = None,
+) -> Response:
+    """Send the last message of a chat to the agent whose key is the chat's id, and stream the answer."""
+    address = permitted(caller, Scope.WRITE, f"{agent_type}/{body.id}")
+    return await _send(request, agents, streams, chats, address, body, traceparent)
+
+
+@chat.get("", responses=statuses(404))
+async def get_chat(chats: Chats, address: Reading, limit: Exchanges = 1000) -> ChatMessages:
+    """Return the messages of a chat as `UIMessage` objects, to begin a page with; its key is the chat's id."""
+    return await _messages(chats, address, limit)
+
+
+@chat.get("/stream", responses={**_STREAM, **_NOTHING, **statuses(404)}, response_class=Response)
+async def resume_chat(agents: Agents, streams: Streams, chats: Chats, address: Reading) -> Response:
+    """Stream the answer that a chat waits for from its beginning; 204 if it waits for none. Its id is the key."""
+    return await _resume(agents, streams, chats, address, address.key)
+
+
+@agent.post("", responses={**_STREAM, **_SENDS}, response_class=Response)
+async def send_chat_to_agent(
+    request: Request,
+    agents: Agents,
+    streams: Streams,
+    chats: Chats,
+    address: Writing,
+    body: UiBody,
+    traceparent: Traceparent = None,
+) -> Response:
+    """Send the last message of a chat to an agent, and stream the answer. The chat's id names the stream only."""
+    if "/" in body.id:
+        raise ApiError(Problem(400, "invalid_parameter"), "the id of a chat has no '/'", "id")
+    return await _send(request, agents, streams, chats, address, body, traceparent)
+
+
+@agent.get("", responses=statuses(404))
+async def get_agent_chat(chats: Chats, address: Reading, limit: Exchanges = 1000) -> ChatMessages:
+    """Return the visible transcript of an agent as `UIMessage` objects, to begin a page with."""
+    return await _messages(chats, address, limit)
+
+
+@agent.get("/{chat_id}/stream", responses={**_STREAM, **_NOTHING, **statuses(404)}, response_class=Response)
+async def resume_chat_of_agent(
+    agents: Agents, streams: Streams, chats: Chats, address: Reading, chat_id: ChatId
+) -> Response:
+    """Stream the answer that a chat of an agent waits for from its beginning; 204 if it waits for none."""
+    return await _resume(agents, streams, chats, address, chat_id)
+
+
+async def _send(
+    request: Request,
+    agents: HomeAgents,
+    streams: HomeStreams,
+    chats: Conversations,
+    address: Address,
+    body: UiBody,
+    traceparent: str | None,
+) -> Response:
+    again = body.trigger == "regenerate-message"
+    receipt = await chats.send(
+        address,
+        body.sent(),
+        again=again,
+        answer=body.messageId if again else None,
+        replaces=body.edits,
+        when_busy=body.when_busy,
+        trace=traceparent,
+    )
+    mark_admitted(request, receipt["message_id"])
+    return _stream(agents, streams, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
+
+
+async def _resume(
+    agents: HomeAgents, streams: HomeStreams, chats: Conversations, address: Address, chat: str
+) -> Response:
+    receipt = await chats.running(address, chat)
+    return Response(status_code=204) if receipt is None else _stream(agents, streams, address, receipt)
+
+
+async def _messages(chats: Conversations, address: Address, limit: int) -> ChatMessages:
+    found, earlier = await chats.exchanges(address, limit)
+    return {"agent": address.name, "messages": ui_messages(found, _path(address)), "earlier": earlier}
+
+
+def _stream(
+    agents: HomeAgents,
+    streams: HomeStreams,
+    address: Address,
+    receipt: Receipt,
+    *,
+    cancel_on_disconnect: bool = False,
+) -> Response:
+    encoder = UiMessageStream(_path(address))
+    return front_end_stream(
+        streams,
+        agents,
+        address,
+        receipt,
+        encoder,
+        cancel_on_disconnect=cancel_on_disconnect,
+        headers=HEADERS,
+        end=DONE,
+    )
+
+
+def _path(address: Address) -> str:
+    """Return the path of an agent's routes. It has no host: a front end may reach the gateway by another name."""
+    return f"/v1/agents/{address.agent_type}/{quote(address.key, safe='')}"
