@@ -84,6 +84,15 @@ def before_call(context, case, **kwargs):
             found["type"] = "notes"
     if "path" in found and _number(found["path"]) % 2:
         found["path"] = "notes.txt"
+    if isinstance(case.body, dict) and isinstance(case.body.get("messages"), list):
+        text = {"type": "text", "text": "hello"}
+        message = {"id": "m-" + str(_number(case.body) % 50), "role": "user", "parts": [text], "content": "hello"}
+        case.body["messages"][-1:] = [message]
+        case.body.pop("resume", None)
+        case.body.pop("cancel_on_disconnect", None)
+        for name in ("id", "threadId"):
+            if name in case.body:
+                case.body[name] = KEYS[_number(case.body[name]) % len(KEYS)]
     if isinstance(case.body, dict) and isinstance(case.body.get("key"), str):
         case.body["key"] = "fork-" + str(_number(case.body["key"]) % 50)
     if context.operation.path.startswith("/v2/") and isinstance(case.body, dict):

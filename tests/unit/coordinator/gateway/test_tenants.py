@@ -60,7 +60,8 @@ IDLE: Final = {"resume_chat", "resume_chat_of_agent"}
 QUERIES: Final = {"get_difference": "?from=0"}
 SESSION_IDS: Final = ("session_id", "branch_id", "event_id", "stored_artifact_id", "bundle_id")
 NAMES: Final = {
-    name: f"<{name}>" for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "response_id")
+    name: f"<{name}>"
+    for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "chat_id", "response_id")
 }
 FOREIGN: Final = "alice"
 """The key of an agent that the other tenant has."""
