@@ -17,7 +17,9 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from chronicle.error_pickling import Portable
+from coordinator.operations.errors import MessageNotAnswered
 from coordinator.operations.problems import ERRORS, TYPES, Problem, more_of, problem_of
+from coordinator.streams.public_texts import public_text
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -94,7 +96,8 @@ async def _known(request: Request, error: Exception) -> Response:
     if problem.status == 500:
         return _hidden(request, error, problem.code)
     more = {**_admitted(request), **more_of(error)}
-    return error_response(problem, str(error), getattr(error, "param", None), more=more)
+    text = public_text(str(error)) if problem.status > 500 and not isinstance(error, MessageNotAnswered) else str(error)
+    return error_response(problem, text, getattr(error, "param", None), more=more)
 
 
 async def _left(_: Request, __: Exception) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coordinator.operations.errors import not_answered
+from coordinator.streams.public_texts import public_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -51,7 +52,7 @@ class AnswerBuilder:
                     }
                 )
             case "error":
-                raise not_answered({"message_id": self._message_id, **frame})
+                raise not_answered(public_frame({"message_id": self._message_id, **frame}))
             case "turn_end":
                 return self._answer(frame)
         return None

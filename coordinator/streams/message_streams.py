@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from coordinator.service.client import ServiceError, ServiceRefused
 from coordinator.streams.position import Position, Reading, outcome_of
+from coordinator.streams.public_texts import public_frame
 from coordinator.streams.sse import encode_event
 from podium.errors import PodiumError
 from podium.turn.stream import TERMINAL_FRAMES, VOIDING_FRAMES, Backlog
@@ -345,7 +346,7 @@ class _Followed:
                 await asyncio.sleep(_RETRY_S)
 
     def _take(self, frame: Frame, position: str | None) -> None:
-        kind = frame["type"]
+        frame, kind = public_frame(frame), frame["type"]
         if kind in VOIDING_FRAMES:
             self._so_far.backlog.drop_attempts()
         if kind == "agent_start":

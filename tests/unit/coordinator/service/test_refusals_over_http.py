@@ -14,7 +14,7 @@ from coordinator.access.stored_quotas import store_quotas
 from coordinator.gateway.app import create_app
 from coordinator.operations.agents import HomeAgents
 from coordinator.streams.home_streams import HomeStreams
-from podium.errors import AgentLoadError
+from podium.errors import AgentLoadError, HostDied
 from tests.unit.coordinator.service.served import HELLO, Agents, client_of, serving
 
 if TYPE_CHECKING:
@@ -110,7 +110,12 @@ async def test_a_bug_of_the_service_is_hidden(home: Home, caplog: pytest.LogCapt
 @pytest.mark.parametrize(
     ("failure", "status", "code"),
     [
-        (AgentLoadError("its module is missing"), 502, "agent_load_error"),
+        (AgentLoadError("/srv/app/hello.py: its module is missing"), 502, "agent_load_error"),
+        (
+            HostDied("it died while it imported /srv/app/hello.py; /srv/app/.podium/hosts.log says more"),
+            503,
+            "host_died",
+        ),
         (TimeoutError(), 504, "timeout"),
         (KeyError("a bug"), 500, "refused"),
     ],
@@ -129,6 +134,7 @@ async def test_an_error_after_the_message_was_admitted_names_it(
         error = refused(await http.post(f"{path}/messages", json={"message": {"text": "hi"}}), status)
         (waiting,) = (await http.get(f"{path}/inbox")).json()["items"]
         assert (error["code"], error["message_id"]) == (code, waiting["message_id"])
+        assert "/srv" not in error["message"]
         before = refused(await http.post("/v1/agents/unknown/a/messages", json={"message": {"text": "hi"}}), 404)
         assert "message_id" not in before
     caplog.clear()
