@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing, suppress
-from pathlib import Path
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import uuid4
 
-from chronicle.errors import ChronicleError
+from coordinator.client.choosing import choose_backend
 from coordinator.client.errors import AnswerTimeout, BadAnswer, InvalidRequest
 from coordinator.client.files import AsyncFiles
 from coordinator.client.results import (
@@ -17,8 +16,12 @@ from coordinator.client.results import (
     Artifact,
     Deleted,
     Difference,
+    Erased,
     Event,
+    Folded,
     Forked,
+    FoundArtifact,
+    Imported,
     InboxMessage,
     Message,
     Node,
@@ -36,13 +39,13 @@ from podium.errors import InvalidAddress
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
     from typing import Self
 
-    from coordinator.client.backend import Backend, Frames, Wire
+    from coordinator.client.backend import Frames, Wire
     from coordinator.client.results import Result
-    from coordinator.settings import Settings
 
 __all__ = ["AsyncPodium"]
 
@@ -76,7 +79,7 @@ class AsyncPodium:
         home: Path | str | None = None,
         reconnect_s: float | None = None,
     ) -> None:
-        self._backend = _backend(url, key, home, reconnect_s)
+        self._backend = choose_backend(url, key, home, reconnect_s)
 
     async def __aenter__(self) -> Self:
         return self
@@ -300,6 +303,53 @@ class AsyncPodium:
         """
         return read_result(Rewound, await self._backend.rewind(_address(agent), turn, only))
 
+    async def fold(
+        self, agent: str, *, keep_turns: int | None = None, keep_days: float | None = None, dry_run: bool = False
+    ) -> Folded:
+        """Drop the older history of an agent for good; state, files and versions of files stay.
+
+        Args:
+            keep_turns: keep the last turns, so many at least.
+            keep_days: keep what is younger at least. Without both limits all history before now is dropped.
+            dry_run: change nothing, and return what would be done.
+
+        Raises:
+            RequestConflict: it is awake, or forks read what would be dropped.
+        """
+        found = await self._backend.fold(_address(agent), keep_turns, keep_days, dry_run=dry_run)
+        return read_result(Folded, found)
+
+    async def erase(self, agent: str, events: Sequence[str]) -> Erased:
+        """Erase the content of messages, replies, results and artifacts for good; the chain of events still verifies.
+
+        Args:
+            events: ids of events, or of artifacts.
+
+        Raises:
+            ResourceNotFound: the agent has no event of one of the ids; nothing was erased.
+        """
+        return read_result(Erased, await self._backend.erase(_address(agent), events))
+
+    async def export(self, agent: str) -> AsyncGenerator[bytes]:
+        """Yield the bytes of an archive of an agent: all its events, and all versions of its files."""
+        async with aclosing(self._backend.export(_address(agent))) as chunks:
+            async for chunk in chunks:
+                yield chunk
+
+    async def import_archive(self, agent: str, content: bytes | AsyncIterator[bytes]) -> Imported:
+        """Create an agent from an archive, which is verified as a whole before anything is written.
+
+        Args:
+            agent: the address of the new agent.
+            content: what `export` yielded.
+
+        Raises:
+            RequestConflict: there is an agent of that address.
+            InvalidRequest: the content is no archive, or a damaged one.
+            PermissionDenied: the key is not an operator's.
+        """
+        return read_result(Imported, await self._backend.import_archive(_address(agent), content))
+
     async def why(self, agent: str) -> Why:
         """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
 
@@ -370,14 +420,18 @@ class AsyncPodium:
             async for state in states:
                 yield state
 
-    async def diff(self, agent: str, before: int, after: int | None = None) -> Difference:
-        """Return the differences between two turns of an agent: in state, files and transcript.
+    async def diff(
+        self, agent: str, before: int | None = None, after: int | None = None, *, other: str | None = None
+    ) -> Difference:
+        """Return the differences between two turns, of an agent or of two agents: in state, files and transcript.
 
         Args:
-            before: a turn.
+            before: a turn of the agent; the last one by default.
             after: another one; the last one by default.
+            other: the agent that ``after`` is a turn of, such as a fork; by default the same one.
         """
-        return read_result(Difference, await self._backend.difference(_address(agent), before, after))
+        compared = _address(other) if other is not None else None
+        return read_result(Difference, await self._backend.difference(_address(agent), before, after, compared))
 
     # -- files and artifacts --------------------------------------------------------------------------------------
 
@@ -399,37 +453,13 @@ class AsyncPodium:
         async with aclosing(self._backend.read_artifact(_address(agent), artifact_id)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
+    async def find_artifact(self, artifact_id: str) -> FoundArtifact:
+        """Return an artifact by its id alone, with an agent that has it.
 
-def _backend(url: str | None, key: str | None, home: Path | str | None, reconnect_s: float | None) -> Backend:
-    """Return the backend for a client's arguments, completed from the environment."""
-    from coordinator.settings import read_settings  # noqa: PLC0415  slow to import, as are the backends
-
-    if url and home is not None:
-        raise InvalidRequest("give url or home, not both", code="invalid_url", param="home")
-    settings = read_settings()
-    reconnect_s = settings.reconnect_s if reconnect_s is None else reconnect_s
-    url = url or (settings.url if home is None else "")
-    if not url:
-        from coordinator.client.local_backend import LocalBackend  # noqa: PLC0415
-
-        return LocalBackend(Path(home) if home is not None else settings.home, reconnect_s)
-    from coordinator.client.http_backend import HttpBackend  # noqa: PLC0415
-
-    return HttpBackend(url, _default_key(url, settings) if key is None else key, reconnect_s)
-
-
-def _default_key(url: str, settings: Settings) -> str:
-    """Return the key of the environment, else that of a gateway of this user; empty if there is none."""
-    from coordinator.client.local_gateway import key_for_local_gateway  # noqa: PLC0415  not every client needs it
-    from coordinator.registry.project import home_of_project  # noqa: PLC0415
-
-    given = settings.key.get_secret_value()
-    if given:
-        return given
-    homes = [settings.home]
-    with suppress(ChronicleError):  # a project file that cannot be read is not this client's concern
-        homes += [home for home in (home_of_project(),) if home is not None]
-    return key_for_local_gateway(url, homes)
+        Raises:
+            ResourceNotFound: no agent has it.
+        """
+        return read_result(FoundArtifact, await self._backend.find_artifact(artifact_id))
 
 
 def _address(agent: str) -> Address:

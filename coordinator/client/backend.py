@@ -96,8 +96,8 @@ class Backend(Protocol):
     async def state(self, agent: Address, at: int | None) -> Wire:
         """Return the state at the end of a turn."""
 
-    async def difference(self, agent: Address, before: int, after: int | None) -> Wire:
-        """Return the differences between two turns."""
+    async def difference(self, agent: Address, before: int | None, after: int | None, other: Address | None) -> Wire:
+        """Return the differences between two turns, of an agent or of two."""
 
     async def fork(self, agent: Address, key: str, at: int | None) -> Wire:
         """Make an agent that continues another one."""
@@ -110,6 +110,18 @@ class Backend(Protocol):
 
     async def verify(self, agent: Address) -> Wire:
         """Check an agent's stored data."""
+
+    async def fold(self, agent: Address, keep_turns: int | None, keep_days: float | None, *, dry_run: bool) -> Wire:
+        """Drop the older history of an agent."""
+
+    async def erase(self, agent: Address, events: Sequence[str]) -> Wire:
+        """Erase the content of events of an agent."""
+
+    def export(self, agent: Address) -> Chunks:
+        """Yield the archive of an agent."""
+
+    async def import_archive(self, agent: Address, content: bytes | AsyncIterator[bytes]) -> Wire:
+        """Create an agent from an archive."""
 
     # -- files and artifacts --------------------------------------------------------------------------------------
 
@@ -133,3 +145,6 @@ class Backend(Protocol):
 
     def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:
         """Yield the content of an artifact."""
+
+    async def find_artifact(self, artifact_id: str) -> Wire:
+        """Return an artifact by its id, and an agent that has it."""

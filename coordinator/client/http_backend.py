@@ -172,9 +172,30 @@ class HttpBackend:
         """Return the state at the end of a turn."""
         return await self._get(_path(agent, "state"), at=at)
 
-    async def difference(self, agent: Address, before: int, after: int | None) -> Wire:
-        """Return the differences between two turns."""
-        return await self._get(_path(agent, "diff"), **{"from": before, "to": after})
+    async def difference(self, agent: Address, before: int | None, after: int | None, other: Address | None) -> Wire:
+        """Return the differences between two turns, of an agent or of two."""
+        named = None if other is None else _own_tenant(other).name
+        return await self._get(_path(agent, "diff"), **{"from": before, "to": after, "with": named})
+
+    async def fold(self, agent: Address, keep_turns: int | None, keep_days: float | None, *, dry_run: bool) -> Wire:
+        """Drop the older history of an agent."""
+        body = {"keep_turns": keep_turns, "keep_days": keep_days, "dry_run": dry_run}
+        return _object(await self._post(_path(agent, "fold"), body))
+
+    async def erase(self, agent: Address, events: Sequence[str]) -> Wire:
+        """Erase the content of events of an agent."""
+        return _object(await self._post(_path(agent, "erase"), {"events": list(events)}))
+
+    async def export(self, agent: Address) -> Chunks:
+        """Yield the archive of an agent."""
+        async with self._connection.response("GET", _path(agent, "archive"), timeout_s=None) as answer:
+            async for chunk in self._connection.chunks(answer):
+                yield chunk
+
+    async def import_archive(self, agent: Address, content: bytes | AsyncIterator[bytes]) -> Wire:
+        """Create an agent from an archive."""
+        path = _path(agent, "archive")
+        return _object(await self._connection.json("PUT", path, content=content, timeout_s=None))
 
     async def fork(self, agent: Address, key: str, at: int | None) -> Wire:
         """Make an agent that continues another one."""
@@ -236,6 +257,10 @@ class HttpBackend:
             async for chunk in chunks:
                 yield chunk
 
+    async def find_artifact(self, artifact_id: str) -> Wire:
+        """Return an artifact by its id, and an agent that has it."""
+        return await self._get(path_of("artifacts", artifact_id))
+
     # -- inside ---------------------------------------------------------------------------------------------------
 
     async def _get(self, path: str, **query: object) -> Wire:
@@ -289,9 +314,14 @@ def _is_content(answer: httpx.Response) -> bool:
     return "Accept-Ranges" in answer.headers
 
 
-def _path(agent: Address, *parts: str | bytes) -> str:
+def _own_tenant(agent: Address) -> Address:
     if agent.tenant != DEFAULT_TENANT:
         raise InvalidRequest(f"{agent} names a tenant; over HTTP the key does", code="invalid_address", param="agent")
+    return agent
+
+
+def _path(agent: Address, *parts: str | bytes) -> str:
+    _own_tenant(agent)
     return path_of("agents", agent.agent_type, agent.key, *parts)
 
 

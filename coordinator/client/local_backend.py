@@ -184,10 +184,34 @@ class LocalBackend:
         with _translated():
             return _wire(await (await self._agents()).state(agent, at))
 
-    async def difference(self, agent: Address, before: int, after: int | None) -> Wire:
-        """Return the differences between two turns."""
+    async def difference(self, agent: Address, before: int | None, after: int | None, other: Address | None) -> Wire:
+        """Return the differences between two turns, of an agent or of two."""
         with _translated():
-            return _wire(await (await self._agents()).diff((agent, before), (agent, after)))
+            return _wire(await (await self._agents()).diff((agent, before), (other or agent, after)))
+
+    async def fold(self, agent: Address, keep_turns: int | None, keep_days: float | None, *, dry_run: bool) -> Wire:
+        """Drop the older history of an agent."""
+        with _translated():
+            agents = await self._agents()
+            return _wire(await agents.fold(agent, keep_turns=keep_turns, keep_days=keep_days, dry_run=dry_run))
+
+    async def erase(self, agent: Address, events: Sequence[str]) -> Wire:
+        """Erase the content of events of an agent."""
+        with _translated():
+            return _wire(await (await self._agents()).erase(agent, events))
+
+    async def export(self, agent: Address) -> Chunks:
+        """Yield the archive of an agent."""
+        with _translated():
+            async with (await self._agents()).exported(agent) as found:
+                async for piece in _pieces(await asyncio.to_thread(found.path.open, "rb")):
+                    yield piece
+
+    async def import_archive(self, agent: Address, content: bytes | AsyncIterator[bytes]) -> Wire:
+        """Create an agent from an archive."""
+        pieces = _one(content) if isinstance(content, bytes) else content
+        with _translated():
+            return _wire(await (await self._agents()).import_agent(agent, pieces))
 
     async def fork(self, agent: Address, key: str, at: int | None) -> Wire:
         """Make an agent that continues another one."""
@@ -257,6 +281,11 @@ class LocalBackend:
             found = await agents.artifact(agent, artifact_id)
             async for piece in _pieces(await asyncio.to_thread(agents.open_artifact, found)):
                 yield piece
+
+    async def find_artifact(self, artifact_id: str) -> Wire:
+        """Return an artifact by its id, and an agent that has it."""
+        with _translated():
+            return _wire(await (await self._agents()).find_artifact(artifact_id))
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

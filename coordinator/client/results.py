@@ -24,11 +24,18 @@ __all__ = [
     "Difference",
     "DifferenceSide",
     "DirectoryEntry",
+    "DroppedCounts",
+    "DroppedLater",
+    "Erased",
+    "ErasedEvent",
     "Event",
     "FileChanged",
     "FileVersion",
+    "Folded",
     "ForkPoint",
     "Forked",
+    "FoundArtifact",
+    "Imported",
     "InboxMessage",
     "LastError",
     "Message",
@@ -179,6 +186,75 @@ class Deleted(Result):
     """The number of events that were deleted with it."""
     detached: tuple[str, ...]
     """Addresses of the forks that were detached."""
+
+
+class DroppedCounts(Result):
+    """A part of an agent's history."""
+
+    events: int
+    """Of the agent's own branch."""
+    turns: int
+    """Turns that cannot be read without it."""
+    bytes: int
+    """Of the payloads in the journal."""
+
+
+class DroppedLater(DroppedCounts):
+    """What of an agent's history can be dropped later."""
+
+    from_turn: int | None
+    """From this turn on; ``None`` if it does not depend on turns."""
+    from_ms: int | None
+    """From this time on; ``None`` if it does not depend on time."""
+
+
+class Folded(Result):
+    """An agent whose older history was dropped."""
+
+    agent: str
+    version: int
+    turn: int
+    marked: bool
+    """Whether a mark was made now, an event with the whole state, with which its history can begin."""
+    dropped: DroppedCounts
+    first_turn: int
+    """The oldest turn that is kept."""
+    later: DroppedLater | None
+    """What can be dropped once the newest mark is old enough."""
+
+
+class ErasedEvent(Result):
+    """An event whose content was erased."""
+
+    event_id: str
+    type: str
+    turn: int
+    had_blob: bool
+    """Whether the content was in a blob, which ``podium gc`` frees."""
+
+
+class Erased(Result):
+    """What was erased of an agent."""
+
+    agent: str
+    erased: tuple[ErasedEvent, ...]
+    """Without those that were erased before."""
+
+
+class Imported(Result):
+    """An agent that was created from an archive."""
+
+    agent: str
+    exported_as: str
+    """The address of the agent that was exported."""
+    branch: str
+    version: int
+    turn: int
+    hash: str
+    """The hash of its last event, equal to that of the export."""
+    events: int
+    new_blobs: int
+    """Blobs that the home did not have."""
 
 
 class State(Result):
@@ -472,6 +548,14 @@ class Artifact(Result):
     timestamp: int
     message_id: str | None
     """The message that was being handled; ``None`` in other hooks."""
+
+
+class FoundArtifact(Result):
+    """An artifact that was found by its id."""
+
+    agent: str
+    """An agent that has it: the one that published it, unless that was deleted."""
+    artifact: Artifact
 
 
 _R = TypeVar("_R", bound=Result)

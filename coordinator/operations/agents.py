@@ -19,7 +19,6 @@ from coordinator.telemetry.instruments import SERVICE_UP
 from coordinator.telemetry.snapshots import of_backlog
 from podium.address import DEFAULT_TENANT, Address
 from podium.errors import AgentAwake
-from podium.history.branching import plan_rewind, rewind_agent
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -373,15 +372,15 @@ class HomeAgents(HomeContents):
         """
         now_ms = self._clock.now_ms()
         try:
-            plan, head = await self._stores.write(
-                lambda store, blobs: rewind_agent(store, blobs, address, turn, only, self._ids, now_ms)
+            done = await self._stores.write(
+                lambda store, blobs: branches.rewind(store, blobs, address, turn, only, self._ids, now_ms)
             )
         except AgentAwake:
-            before, made = await (await self._link.client()).rewind(str(address), turn, only)
-            plan = await self._stores.read(
-                lambda store, blobs: plan_rewind(store, blobs, address, turn, only, at=before)
+            answer = await (await self._link.client()).rewind(str(address), turn, only)
+            done = await self._stores.read(
+                lambda store, blobs: branches.rewound_by_service(store, blobs, address, turn, only, answer)
             )
-            return branches.rewound_object(plan, made)
-        if head is not None:
-            await self._wake_if_waiting(address)
-        return branches.rewound_object(plan, head.turn if head is not None else None)
+        else:
+            if done.made is not None:
+                await self._wake_if_waiting(address)
+        return branches.rewound_object(done.plan, done.made)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.history.archive import Manifest
 
-__all__ = ["Exported", "exported", "exported_object", "import_from", "imported_object"]
+__all__ = ["Exported", "exported", "exported_object", "import_from", "imported_object", "new_file"]
 
 _FILE: Final = "agent.podium"
 
@@ -82,6 +82,17 @@ def import_from(
         with Archive(path) as archive:
             made = import_agent(store, blobs, archive, target, ids, now_ms)
             return imported_object(target.name, archive.manifest, made.head, made.blobs)
+
+
+def new_file(path: Path) -> Path:
+    """Return the path of an archive that is to be written.
+
+    Raises:
+        InvalidInput: something is there already.
+    """
+    if path.exists():
+        raise InvalidInput(f"{path} exists already; name another file")
+    return path
 
 
 def exported_object(agent: str, manifest: Manifest, size_bytes: int) -> ExportedObject:

@@ -3,24 +3,47 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.verification import Verifier
 from podium.address import Address
 from podium.agent_record import find_session
-from podium.history.branching import fork_agent
+from podium.history.branching import fork_agent, plan_rewind, rewind_agent
 from podium.history.delete import delete_agent
 
 if TYPE_CHECKING:
-    from chronicle.blobs.port import BlobStore
+    from collections.abc import Collection
+
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from coordinator.home import Home
     from coordinator.operations.objects import Deleted, Forked, Rewound, Verification
     from coordinator.verification import SessionCheck
+    from podium.events import Part
     from podium.history.branching import Rewind
 
-__all__ = ["delete", "fork", "rewound_object", "verification_object", "verify"]
+__all__ = [
+    "Rewinding",
+    "delete",
+    "fork",
+    "rewind",
+    "rewound_by_service",
+    "rewound_object",
+    "verification_object",
+    "verify",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewinding:
+    """A rewind that was made."""
+
+    plan: Rewind
+    """What it changed."""
+    made: int | None
+    """The new turn; ``None`` if nothing had to change."""
 
 
 def fork(
@@ -46,6 +69,46 @@ def fork(
         "from": {"agent": source.name, "turn": made.turn, "seq": made.seq},
     }
     return forked, made.parent_branch_id
+
+
+def rewind(
+    store: JournalStore,
+    blobs: BlobStore,
+    address: Address,
+    turn: int,
+    only: Collection[Part] | None,
+    ids: IdSource,
+    now_ms: int,
+) -> Rewinding:
+    """Return a sleeping agent to a turn, as a turn of its own.
+
+    Args:
+        only: the parts to restore; all if ``None``.
+
+    Raises:
+        AgentAwake: it is awake: its service rewinds it, and `rewound_by_service` tells what that did.
+        UnknownAgent: there is no such agent, or it never started.
+        UnknownMoment: it has not committed that turn.
+    """
+    plan, head = rewind_agent(store, blobs, address, turn, only, ids, now_ms)
+    return Rewinding(plan, head.turn if head is not None else None)
+
+
+def rewound_by_service(
+    store: JournalStore,
+    blobs: BlobReader,
+    address: Address,
+    turn: int,
+    only: Collection[Part] | None,
+    done: tuple[int, int | None],
+) -> Rewinding:
+    """Return what the service did to an agent that was awake.
+
+    Args:
+        done: the turn before the rewind, and the new one, as the service answered.
+    """
+    before, made = done
+    return Rewinding(plan_rewind(store, blobs, address, turn, only, at=before), made)
 
 
 def rewound_object(plan: Rewind, made: int | None) -> Rewound:

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import typer
 
-from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, AgentArgument, BlobsUrlOption, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    ApiKeyOption,
+    BlobsUrlOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    UrlOption,
+)
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
-
-if TYPE_CHECKING:
-    from chronicle.journal.records import Head
+from coordinator.cli.views_of_archives import show_export, show_import
 
 __all__ = ["export", "import_"]
 
@@ -23,6 +29,8 @@ def export(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="The new file; it must not exist.")],
     *,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -30,21 +38,20 @@ def export(
 
     Everything is verified while it is read. The agent may be running; messages in its inbox are not exported.
     """
-    from chronicle.errors import InvalidInput  # noqa: PLC0415  slow to import, and --help needs none
-    from podium.address import Address  # noqa: PLC0415
+    if url:
+        from coordinator.cli.remote import archives as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.export(Gateway(url, api_key), agent, file, json=json)
+        return
+    from coordinator.operations.archives import exported_object, new_file  # noqa: PLC0415
+    from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
     from podium.history.archive import export_agent  # noqa: PLC0415
 
-    if file.exists():
-        raise InvalidInput(f"{file} exists already; name another file")
+    path = new_file(file)
     with read_journal(home) as store, opened_blobs(home) as blobs:
-        manifest = export_agent(store, blobs, Address.of(find_agent(store, agent)), file)
-    size = file.stat().st_size
-    if json:
-        counts = {"events": manifest.events, "blobs": manifest.blobs, "bytes": size}
-        write_json({"agent": manifest.agent, "file": str(file), **_head(manifest.head), **counts})
-        return
-    write_line(f"{manifest.agent} after turn {manifest.head.turn}: {manifest.events} events, {manifest.blobs} blobs")
-    say(f"head {manifest.head.hash}")
+        manifest = export_agent(store, blobs, Address.of(find_agent(store, agent)), path)
+    show_export(exported_object(manifest.agent, manifest, path.stat().st_size), file, json=json)
 
 
 def import_(
@@ -55,6 +62,8 @@ def import_(
     ] = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -62,27 +71,24 @@ def import_(
 
     The whole file is verified before anything is written. The home is created if it does not exist.
     """
+    if url:
+        from coordinator.cli.remote import archives as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.import_(Gateway(url, api_key), file, name, json=json)
+        return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.operations.archives import imported_object  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
     from podium.history.archive import Archive  # noqa: PLC0415
     from podium.history.archive_import import import_agent  # noqa: PLC0415
 
     with Archive(file) as archive:
-        manifest = archive.manifest
-        target = Address.parse(name or manifest.agent)
+        target = Address.parse(name or archive.manifest.agent)
         archive.check()  # Before a home is created for it.
         Home(home).create(blobs_url)
         with opened_journal(home) as store, opened_blobs(home) as blobs:
             imported = import_agent(store, blobs, archive, target, IdSource(), SystemClock().now_ms())
-    if json:
-        counts = {"events": manifest.events, "new_blobs": imported.blobs}
-        write_json({"agent": str(target), "exported_as": manifest.agent, **_head(imported.head), **counts})
-        return
-    write_line(f"{target} after turn {imported.head.turn}: {manifest.events} events, {imported.blobs} new blobs")
-    say(f"head {imported.head.hash}")
-
-
-def _head(head: Head) -> dict[str, Any]:
-    return {"branch": head.branch_id, "version": head.seq, "turn": head.turn, "hash": head.hash}
+    show_import(imported_object(str(target), archive.manifest, imported.head, imported.blobs), json=json)

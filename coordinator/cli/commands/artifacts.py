@@ -6,8 +6,9 @@ import base64
 import codecs
 import shutil
 import sys
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["artifact", "artifacts"]
 
 _PIECE_BYTES: Final = 1024 * 1024
+_IN_MEMORY_BYTES: Final = 16 * 1024 * 1024
 
 
 def artifacts(
@@ -80,6 +82,8 @@ def artifact(
         ),
     ] = None,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -88,24 +92,39 @@ def artifact(
     The bytes are printed unchanged. On a terminal, text is shown without control characters, and other content is
     refused.
     """
+    if url:
+        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as received:
+            content = cast("BinaryIO", received)
+            described = remote.artifact(Gateway(url, api_key), artifact_id, content)
+            content.seek(0)
+            _put_out(described, content, output, json=json)
+        return
     from podium.artifacts.artifacts import find_artifact, open_artifact  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         found = find_artifact(store, blobs, artifact_id)
         with open_artifact(blobs, found) as content:
-            if output is not None:
-                path = _saved(found, content, output)
-                if json:
-                    write_json({**_object(found), "file": str(path)})
-                else:
-                    say(f"{path}: {found.media_type}, {found.size_bytes} bytes")
-            elif json:
-                write_json({**_object(found), **_whole(content)})
-            elif sys.stdout.isatty():
-                _show(found, content)
-            else:
-                sys.stdout.flush()
-                shutil.copyfileobj(content, sys.stdout.buffer, _PIECE_BYTES)
+            _put_out(_object(found), content, output, json=json)
+
+
+def _put_out(described: dict[str, Any], content: BinaryIO, output: Path | None, *, json: bool) -> None:
+    """Write an artifact to where it is wanted."""
+    if output is not None:
+        path = _saved(described["name"], content, output)
+        if json:
+            write_json({**described, "file": str(path)})
+        else:
+            say(f"{path}: {described['media_type']}, {described['size']} bytes")
+    elif json:
+        write_json({**described, **_whole(content)})
+    elif sys.stdout.isatty():
+        _show(described, content)
+    else:
+        sys.stdout.flush()
+        shutil.copyfileobj(content, sys.stdout.buffer, _PIECE_BYTES)
 
 
 def _object(found: Artifact) -> dict[str, Any]:
@@ -122,12 +141,12 @@ def _whole(content: BinaryIO) -> dict[str, str]:
         return {"encoding": "base64", "content": base64.b64encode(data).decode()}
 
 
-def _saved(found: Artifact, content: BinaryIO, output: Path) -> Path:
+def _saved(name: str, content: BinaryIO, output: Path) -> Path:
     """Write the content to a new file, atomically."""
     from chronicle.errors import InvalidInput  # noqa: PLC0415
     from chronicle.system.atomic_files import replacing  # noqa: PLC0415
 
-    path = output / found.name if output.is_dir() else output
+    path = output / name if output.is_dir() else output
     if path.exists():
         raise InvalidInput(f"{path} exists already; name another file")
     with replacing(path) as partial, partial.open("xb") as file:
@@ -135,7 +154,7 @@ def _saved(found: Artifact, content: BinaryIO, output: Path) -> Path:
     return path
 
 
-def _show(found: Artifact, content: BinaryIO) -> None:
+def _show(described: dict[str, Any], content: BinaryIO) -> None:
     """Write text to a terminal, without its control characters.
 
     Raises:
@@ -145,8 +164,8 @@ def _show(found: Artifact, content: BinaryIO) -> None:
 
     if not _is_text(content):
         raise InvalidInput(
-            f"{found.name} ({found.media_type}, {found.size_bytes} bytes) is not text, so it is not shown on a "
-            "terminal; write it to a file with -o, or redirect the output"
+            f"{described['name']} ({described['media_type']}, {described['size']} bytes) is not text, so it is not "
+            "shown on a terminal; write it to a file with -o, or redirect the output"
         )
     content.seek(0)
     decoder = codecs.getincrementaldecoder("utf-8")()

@@ -7,10 +7,19 @@ from typing import Annotated
 import typer
 
 from chronicle.cli_kit.confirmation import confirm
-from chronicle.cli_kit.terminal import say, write_json, write_line
+from chronicle.cli_kit.terminal import write_json
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, AgentArgument, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import (
+    DEFAULT_HOME,
+    AgentArgument,
+    ApiKeyOption,
+    DebugOption,
+    HomeOption,
+    JsonOption,
+    UrlOption,
+)
 from coordinator.cli.stores import opened_journal
+from coordinator.cli.views_of_archives import show_erased
 
 __all__ = ["erase"]
 
@@ -23,6 +32,8 @@ def erase(
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
     home: HomeOption = DEFAULT_HOME,
+    url: UrlOption = "",
+    api_key: ApiKeyOption = "",
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
@@ -31,10 +42,14 @@ def erase(
     Their events stay, and the chain verifies. It cannot be undone. Copies that the agent made in its state or its files
     are not erased: see podium fold.
     """
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.erase(Gateway(url, api_key), agent, events, yes=yes, json=json)
+        return
+    from coordinator.operations.dropping import erase as erase_events  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
-    from podium.artifacts.artifacts import event_id_of  # noqa: PLC0415
-    from podium.events import ARTIFACT_ADDED  # noqa: PLC0415
-    from podium.history.erase import erase_messages  # noqa: PLC0415
 
     with opened_journal(home) as store:
         address = Address.of(find_agent(store, agent))
@@ -43,11 +58,8 @@ def erase(
                 f"Erase {len(set(events))} messages of {address} permanently?",
                 without_terminal=f"erasing messages of {address} cannot be undone; add --yes to do it",
             )
-        erased = erase_messages(store, address, [event_id_of(event) for event in events])
+        erased = erase_events(store, address, events)
     if json:
-        write_json({"agent": str(address), "erased": [event.event_id for event in erased]})
-        return
-    for event in erased:
-        write_line(f"{event.event_id} {event.type} of turn {event.turn} is erased")
-    if any(event.payload_ref is not None or event.type == ARTIFACT_ADDED for event in erased):
-        say("podium gc frees the blobs that nothing else needs")
+        write_json({"agent": str(address), "erased": [event["event_id"] for event in erased["erased"]]})
+    else:
+        show_erased(erased["erased"])

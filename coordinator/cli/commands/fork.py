@@ -45,28 +45,17 @@ def fork(
         return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from chronicle.ids import IdSource  # noqa: PLC0415
+    from coordinator.operations.branches import fork as fork_agent  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
-    from podium.history.branching import fork_agent  # noqa: PLC0415
 
     with opened_journal(home) as store:
         session, turn = split_moment(store, moment)
         source = Address.of(session)
-        target = Address(source.agent_type, new_key, source.tenant)
-        forked = fork_agent(store, source, turn, target, IdSource(), SystemClock().now_ms())
+        forked, parent_branch_id = fork_agent(store, source, turn, new_key, IdSource(), SystemClock().now_ms())
+        branch_id = store.session(forked["agent"], source.tenant).main_branch_id
+    target = Address.parse(forked["agent"], source.tenant)
     if json:
-        write_json(
-            {
-                "agent": str(target),
-                "branch": forked.head.branch_id,
-                "version": forked.head.seq,
-                "turn": forked.turn,
-                "from": {
-                    "agent": str(source),
-                    "branch": forked.parent_branch_id,
-                    "turn": forked.turn,
-                    "seq": forked.seq,
-                },
-            }
-        )
+        continued = {**forked["from"], "agent": str(source), "branch": parent_branch_id}
+        write_json({**forked, "agent": str(target), "branch": branch_id, "from": continued})
         return
-    write_line(f"{target} continues {source} from turn {forked.turn}")
+    write_line(f"{target} continues {source} from turn {forked['turn']}")

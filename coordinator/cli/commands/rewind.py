@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.trees.tree_diff import Change
+    from coordinator.operations.branches import Rewinding
     from podium.address import Address
     from podium.events import Part
     from podium.history.branching import Rewind
@@ -84,7 +85,8 @@ def rewind(
         if dry_run:
             plan = plan_rewind(store, blobs, address, turn, parts)
         else:
-            plan, made = _rewind(home, store, blobs, address, turn, parts)
+            done = _rewind(home, store, blobs, address, turn, parts)
+            plan, made = done.plan, done.made
         files = _files(blobs, plan)
     if json:
         _write_json(plan, files, made)
@@ -103,23 +105,22 @@ def rewind(
 
 def _rewind(
     home: Path, store: JournalStore, blobs: BlobStore, address: Address, turn: int, only: Sequence[Part]
-) -> tuple[Rewind, int | None]:
-    """Rewind an agent: here if it sleeps, else in its service. Return the plan, and the new turn."""
+) -> Rewinding:
+    """Rewind an agent: here if it sleeps, else in its service."""
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from chronicle.ids import IdSource  # noqa: PLC0415
+    from coordinator.operations.branches import rewind as rewind_here  # noqa: PLC0415
+    from coordinator.operations.branches import rewound_by_service  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
-    from podium.history.branching import plan_rewind, rewind_agent  # noqa: PLC0415
 
     try:
-        plan, head = rewind_agent(store, blobs, address, turn, only, IdSource(), SystemClock().now_ms())
+        return rewind_here(store, blobs, address, turn, only, IdSource(), SystemClock().now_ms())
     except AgentAwake:
         waiting = f"waiting for {address} to end its turn"
         done = call_service(home, waiting, lambda client: client.rewind(str(address), turn, only))
         if done is None:
             raise
-        before, made = done
-        return plan_rewind(store, blobs, address, turn, only, at=before), made
-    return plan, head.turn if head is not None else None
+        return rewound_by_service(store, blobs, address, turn, only, done)
 
 
 def _files(blobs: BlobReader, plan: Rewind) -> list[Change]:

@@ -37,22 +37,15 @@ def state(
 
         remote.state(Gateway(url, api_key), moment, json=json)
         return
+    from coordinator.operations.history import state_object  # noqa: PLC0415  slow to import, and --help needs none
     from podium.address import Address  # noqa: PLC0415
-    from podium.agent_record import read_agent  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
-        record = read_agent(store, blobs, Address.of(session), turn)
+        address = Address.of(session)
+        found = state_object(store, blobs, address, turn)
     if json:
-        write_json(
-            {
-                "agent": str(record.address),
-                "branch": record.head.branch_id,
-                "version": record.version_seq,
-                "turn": record.turn,
-                "state": record.state,
-            }
-        )
+        write_json({**found, "agent": str(address), "branch": session.main_branch_id})
         return
-    say(f"{record.address} after turn {record.turn}")
-    write(json_text(record.state, indent=2) + "\n")
+    say(f"{address} after turn {found['turn']}")
+    write(json_text(found["state"], indent=2) + "\n")

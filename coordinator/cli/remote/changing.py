@@ -11,6 +11,7 @@ from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.remote.connection import ask, moment_of
 from coordinator.cli.views import parts_text, show_file_changes, show_patch
+from coordinator.cli.views_of_archives import show_erased, show_folded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from coordinator.client.async_client import AsyncPodium
     from coordinator.client.results import Difference, Forked, Verification
 
-__all__ = ["delete", "drop", "fork", "passivate", "retry", "rewind", "verify"]
+__all__ = ["delete", "drop", "erase", "fold", "fork", "passivate", "retry", "rewind", "verify"]
 
 _MOST_SHOWN: Final = 20
 """Limit of state changes shown as text."""
@@ -148,3 +149,38 @@ def delete(gateway: Gateway, agent: str, *, yes: bool, detach: bool, json: bool)
     for name in deleted.detached:
         write_line(f"{name} is detached")
     write_line(f"{agent} is deleted: {deleted.events} events")
+
+
+def fold(
+    gateway: Gateway,
+    agent: str,
+    keep_turns: int | None,
+    keep_days: float | None,
+    *,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Drop the older history of an agent."""
+    folded = ask(
+        gateway,
+        f"folding {agent}",
+        lambda podium: podium.fold(agent, keep_turns=keep_turns, keep_days=keep_days, dry_run=dry_run),
+    ).model_dump()
+    if json:
+        write_json(folded)
+    else:
+        show_folded(folded, dry_run=dry_run)
+
+
+def erase(gateway: Gateway, agent: str, events: Sequence[str], *, yes: bool, json: bool) -> None:
+    """Erase the content of events of an agent."""
+    if not yes:
+        confirm(
+            f"Erase {len(set(events))} messages of {agent} at {gateway.url} permanently?",
+            without_terminal=f"erasing messages of {agent} cannot be undone; add --yes to do it",
+        )
+    erased = ask(gateway, f"erasing messages of {agent}", lambda podium: podium.erase(agent, events)).erased
+    if json:
+        write_json({"agent": agent, "erased": [event.event_id for event in erased]})
+    else:
+        show_erased([event.model_dump() for event in erased])

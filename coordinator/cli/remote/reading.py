@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.cli_kit.terminal import json_text, say, write, write_json, write_line
 from chronicle.clock import SystemClock
-from chronicle.errors import InvalidInput, NotFound
+from chronicle.errors import NotFound
 from coordinator.cli.remote.connection import ask, moment_of
 from coordinator.cli.views import (
     show_agents,
@@ -29,10 +29,11 @@ from coordinator.client.errors import ResourceNotFound
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from typing import BinaryIO
 
     from coordinator.cli.remote.connection import Gateway, Moment
     from coordinator.client.async_client import AsyncPodium
-    from coordinator.client.results import Artifact, Difference, FileVersion, Outbox, State
+    from coordinator.client.results import Artifact, Difference, FileVersion, FoundArtifact, Outbox, State
 
 __all__ = [
     "artifact",
@@ -267,31 +268,30 @@ def artifacts(gateway: Gateway, moment: str, *, json: bool) -> None:
         say(f"{agent} has no artifacts")
 
 
-def artifact(gateway: Gateway, agent: str, artifact_id: str) -> tuple[dict[str, Any], bytes]:
-    """Return an artifact and its content.
+def artifact(gateway: Gateway, artifact_id: str, file: BinaryIO) -> dict[str, Any]:
+    """Write the content of an artifact to a file, and return what is known of it.
 
     Raises:
-        NotFound: the agent has none of that id.
+        ResourceNotFound: there is none of that id.
     """
 
-    async def read(podium: AsyncPodium) -> tuple[dict[str, Any], bytes]:
-        content = await podium.artifact(agent, artifact_id)
-        found = next(each for each in await podium.artifacts(agent) if each.artifact_id == artifact_id)
-        return found.model_dump(), content
+    async def read(podium: AsyncPodium) -> FoundArtifact:
+        found = await podium.find_artifact(artifact_id)
+        file.write(await podium.artifact(found.agent, artifact_id))
+        return found
 
-    return ask(gateway, f"reading {artifact_id}", read)
+    return ask(gateway, f"reading {artifact_id}", read).artifact.model_dump()
 
 
 def diff(gateway: Gateway, moment: str, other: str | None, *, json: bool) -> None:
-    """Show the differences between two turns of an agent."""
+    """Show the differences between two moments."""
 
     async def read(podium: AsyncPodium) -> Difference:
         before = await moment_of(podium, moment)
         after = await moment_of(podium, other) if other is not None else None
-        if after is not None and after.agent != before.agent:
-            raise InvalidInput("over --url two turns of one agent can be compared, not two agents")
-        first = before.turn if before.turn is not None else (await podium.agent(before.agent)).turn
-        return await podium.diff(before.agent, first, after.turn if after is not None else None)
+        if after is None or after.agent == before.agent:
+            return await podium.diff(before.agent, before.turn, after.turn if after is not None else None)
+        return await podium.diff(before.agent, before.turn, after.turn, other=after.agent)
 
     found = ask(gateway, f"comparing {moment}", read).model_dump()
     if json:

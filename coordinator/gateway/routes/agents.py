@@ -30,6 +30,7 @@ from coordinator.operations.objects import (
     Verification,
     WhyObject,
 )
+from coordinator.streams.public_texts import public_text
 
 __all__ = ["agent", "router"]
 
@@ -74,7 +75,12 @@ async def delete_agent(
 @agent.get("/why", responses=statuses(404))
 async def explain_agent(agents: Agents, address: Reading) -> WhyObject:
     """Tell what an agent waits for, and what is known of its host, its lease, its inbox and its last failures."""
-    return await agents.why(address)
+    found = await agents.why(address)
+    found["waits_for"] = public_text(found["waits_for"])
+    for name in ("problem", "wake_error", "last_death", "quarantine"):
+        text = found[name]
+        found[name] = public_text(text) if text is not None else None
+    return found
 
 
 @router.get("/nodes", responses=statuses())

@@ -26,8 +26,21 @@ from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import ServiceError
 from coordinator.streams.home_streams import HomeStreams
 from coordinator.testing import ScriptedResponse, ScriptedServer
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+from podium.testing import AgentHarness
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium, set_reminders
 from tests.waiting import wait_until
+
+
+class Publisher(BaseAgent):
+    """Publishes a note."""
+
+    class State(DeltaState):
+        pass
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        await ctx.add_artifact("note.txt", "a note\n")
 
 
 class NoService:
@@ -101,6 +114,10 @@ READING = [
     ("cat", "counter/a@2", "gone"),
     ("diff", "counter/a@2", "counter/a@3"),
     ("diff", "counter/a@2"),
+    ("diff", "counter/a@2", "counter/a@1"),
+    ("diff", "counter/a@1", "counter/a"),
+    ("fold", "counter/a", "--dry-run"),
+    ("fold", "counter/a", "--keep-turns", "1", "--dry-run"),
     ("rewind", "counter/a", "1", "--dry-run"),
     ("verify", "counter/a"),
 ]
@@ -203,3 +220,47 @@ def test_addresses_of_agents_are_completed_from_the_home_and_from_a_server(
     assert complete("state", "--home", str(made.path), "counter/") == ["counter/a", "counter/a@1"]
     assert complete("state", "--url", url, "counter/a@") == ["counter/a@1"]
     assert complete("state", "--home", str(tmp_path / "none"), "c") == []
+
+
+def test_an_agent_is_exported_imported_folded_and_erased(
+    podium: Podium, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, local = tmp_path / "remote.podium", tmp_path / "local.podium"
+    exported = json.loads(remotely(capsys, url, "export", "counter/a", str(file), "--json")[0])
+    assert exported == {**json.loads(podium("export", "counter/a", str(local), "--json")), "file": str(file)}
+    remotely(capsys, url, "export", "counter/a", str(file), code=ExitCode.USAGE)
+    imported = json.loads(remotely(capsys, url, "import", str(file), "--as", "counter/copy", "--json")[0])
+    of_fork = {name: imported[name] for name in ("branch", "version", "hash")}
+    same = {name: exported[name] for name in ("turn", "events")}
+    assert imported == {"agent": "counter/copy", "exported_as": "counter/a", "new_blobs": 0, **same, **of_fork}
+    assert podium("state", "counter/copy") == podium("state", "counter/a")
+    remotely(capsys, url, "import", str(file), "--as", "counter/copy", code=ExitCode.AGENT_EXISTS)
+    file.write_bytes(b"no archive")
+    remotely(capsys, url, "import", str(file), code=ExitCode.DAMAGED)
+
+    events = [json.loads(line) for line in podium("log", "counter/copy", "--json").splitlines()]
+    (said,) = [event["event_id"] for event in events if event["type"] == "user_message" and event["turn"] == 3]
+    remotely(capsys, url, "erase", "counter/copy", said, code=ExitCode.USAGE)
+    refused = remotely(capsys, url, "erase", "counter/copy", said, "--yes", code=ExitCode.USAGE)
+    assert "belongs to another agent" in refused[1]
+    out, _ = remotely(capsys, url, "erase", "counter/a", said, "--yes", "--json")
+    assert json.loads(out) == {"agent": "counter/a", "erased": [said]}
+
+
+def test_an_artifact_is_read_by_its_id(
+    made: HomeMaker, url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def publish() -> str:
+        async with AgentHarness(Publisher, "a", store=made.store, blobs=made.blobs) as agent:
+            assert (await agent.send("go")).ok
+            (artifact,) = agent.artifacts()
+            return artifact.artifact_id
+
+    artifact_id = asyncio.run(publish())
+    assert remotely(capsys, url, "artifact", artifact_id)[0] == "a note\n"
+    described = json.loads(remotely(capsys, url, "artifact", artifact_id, "--json")[0])
+    local = Podium(made.path, capsys)
+    assert described == json.loads(local("artifact", artifact_id, "--json"))
+    remotely(capsys, url, "artifact", artifact_id, "-o", str(tmp_path))
+    assert (tmp_path / "note.txt").read_bytes() == b"a note\n"
+    remotely(capsys, url, "artifact", artifact_id[:-4] + "0000", code=ExitCode.UNKNOWN_ARTIFACT)

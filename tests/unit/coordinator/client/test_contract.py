@@ -339,6 +339,54 @@ async def test_fork_rewind_passivate_verify_and_delete(podium: AsyncPodium) -> N
     assert [found.agent async for found in podium.agents()] == ["notes/bob"]
 
 
+async def test_two_agents_are_compared(podium: AsyncPodium) -> None:
+    for said in ("one", "two"):
+        await handled(podium, AGENT, said)
+    await podium.fork(AGENT, "bob", at=1)
+    found = await podium.diff(AGENT, other="notes/bob")
+    assert (found.before.agent, found.before.turn) == (AGENT, 2)
+    assert (found.after.agent, found.after.turn) == ("notes/bob", 1)
+    assert list(found.state) == [{"op": "replace", "path": "/count", "value": 1}]
+    assert (await podium.diff(AGENT, 1, 1, other="notes/bob")).diff == ""
+    with pytest.raises(ResourceNotFound):
+        await podium.diff(AGENT, other="notes/none")
+
+
+async def test_history_is_dropped_and_messages_are_erased(podium: AsyncPodium) -> None:
+    for said in ("one", "two"):
+        await handled(podium, AGENT, said)
+    await podium.passivate(AGENT)
+    planned = await podium.fold(AGENT, keep_turns=1, dry_run=True)
+    assert (planned.agent, planned.marked, planned.turn) == (AGENT, True, 2)
+    *_, last = [event async for event in podium.events(AGENT, types=["user_message"])]
+    erased = await podium.erase(AGENT, [last.event_id])
+    assert [(event.event_id, event.type, event.turn) for event in erased.erased] == [(last.event_id, last.type, 2)]
+    with pytest.raises(ResourceNotFound):
+        await podium.erase(AGENT, ["evt_00000000000000000000000000"])
+    folded = await podium.fold(AGENT)
+    assert (folded.first_turn, folded.dropped.turns, folded.later) == (2, 2, None)
+    with pytest.raises(ResourceNotFound) as caught:
+        await podium.state(AGENT, at=1)
+    assert caught.value.code == "unknown_turn"
+
+
+async def test_an_agent_goes_through_a_file(podium: AsyncPodium) -> None:
+    await handled(podium, AGENT, "one")
+    archive = b"".join([chunk async for chunk in podium.export(AGENT)])
+
+    async def pieces() -> AsyncIterator[bytes]:
+        for start in range(0, len(archive), 1000):
+            yield archive[start : start + 1000]
+
+    made = await podium.import_archive("notes/copy", pieces())
+    assert (made.agent, made.exported_as, made.turn) == ("notes/copy", AGENT, 1)
+    assert (await podium.state("notes/copy")).state == (await podium.state(AGENT)).state
+    with pytest.raises(RequestConflict):
+        await podium.import_archive("notes/copy", archive)
+    with pytest.raises(InvalidRequest):
+        await podium.import_archive("notes/bad", archive[:-100])
+
+
 async def test_files_are_read_written_listed_and_deleted(podium: AsyncPodium) -> None:
     await handled(podium, AGENT, "one")
     files = podium.files(AGENT)
@@ -425,6 +473,7 @@ def test_results_have_the_keys_of_the_wire() -> None:
         "LastError": "LastErrorObject",
         "Why": "WhyObject",
         "Node": "NodeObject",
+        "Outbox": "OutboxObject",
         "Reminder": "ReminderObject",
     }
     for name in results.__all__:
