@@ -1,0 +1,58 @@
+"""A program that sends messages to clerks through a gateway, and may be killed at any time.
+
+``python -m tests.e2e.chaos.sender URL NAME DIRECTORY AGENT …``: several messages at a time. It writes a line to
+``acknowledged`` for each message that the gateway has accepted, and to ``answered`` for each answer, and repeats
+under the same idempotency key what failed. It ends when there is a file ``enough``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import sys
+from pathlib import Path
+
+from coordinator.client import AsyncPodium, ClientError
+from tests.e2e.agents.clerks import note
+
+AT_A_TIME = 8
+RECONNECT_S = 5.0
+AGAIN_S = 0.2
+
+
+async def send(client: AsyncPodium, agent: str, number: str, writes: bool, directory: Path) -> None:
+    """Send one message until it is answered."""
+    message = {"number": number, "writes": writes, "notes": str(directory / "notes")}
+    acknowledged = False
+    while True:
+        try:
+            async with await client.stream(agent, message, idempotency_key=number) as run:
+                if not acknowledged:
+                    note(str(directory / "acknowledged"), f"{agent} {number} {run.message_id}")
+                    acknowledged = True
+                answer = await run.answer()
+        except ClientError as error:
+            note(str(directory / "errors"), f"{number} {type(error).__name__}: {error}")
+            await asyncio.sleep(AGAIN_S)
+        else:
+            assert answer.data["number"] == number, (number, answer.data)
+            note(str(directory / "answered"), number)
+            return
+
+
+async def main(url: str, name: str, directory: Path, agents: list[str]) -> None:
+    """Send until it is enough."""
+    numbers = itertools.count()
+
+    async def go_on(client: AsyncPodium) -> None:
+        while not (directory / "enough").exists():
+            number = next(numbers)
+            await send(client, agents[number % len(agents)], f"{name}-{number}", number % 3 == 0, directory)
+
+    async with AsyncPodium(url=url, reconnect_s=RECONNECT_S) as client, asyncio.TaskGroup() as tasks:
+        for _ in range(AT_A_TIME):
+            tasks.create_task(go_on(client))
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], sys.argv[2], Path(sys.argv[3]), sys.argv[4:]))

@@ -1,0 +1,218 @@
+"""Random kills of all kinds of processes under load: no accepted message is lost, none is handled twice.
+
+Clients send to agents of both isolations through the gateway. After each kill, and after a stop of everything in order,
+the next one comes when further messages were answered; so there is load at each, and nothing waits for long. At the end
+the agents' states, files and journals are compared with what the clients were told.
+
+The clients repeat what failed under the same idempotency keys, as programs of users do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from chronicle.journal.records import MessageStatus
+from coordinator.gateway_record import read_record
+from coordinator.home import Home
+from podium.address import Address
+from podium.agent_record import read_agent
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, fresh_home, processes_of, runs
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[3]
+TYPES = ("clerk", "sharedclerk")
+KINDS = {
+    "host": "ray::HostActor",
+    "node manager": "ray::NodeManagerActor",
+    "coordinator": "ray::CoordinatorActor",
+    "mount server": "chronicle.fuse.zygote.main",
+    "raylet": "/raylet/raylet",
+    "service": "coordinator.service.daemon",
+}
+"""What is killed, by a part of its command line; besides the gateway, the clients, and all at once."""
+SHORT = ("host", "coordinator", "gateway", "node manager", "client", "mount server", "service", "host")
+RECOVERY_S = 180.0
+"""For a new service on a busy machine; what happens within it is checked at the end."""
+
+
+class Chaos:
+    """A served home, its clients, and what they were told."""
+
+    def __init__(self, podium: Podium, directory: Path, clients: int, keys: int, seed: int) -> None:
+        self.podium = podium
+        self.directory = directory
+        self.draw = random.Random(seed)
+        self._agents = [f"{agent_type}/{key}" for key in range(keys) for agent_type in TYPES]
+        self._names = itertools.count()
+        self._clients: list[subprocess.Popen[bytes]] = []
+        self._project = directory / "podium.toml"
+        shutil.copy(AGENTS / "clerks.py", directory)
+        self._project.write_text('agents = ["clerks.py:Clerk", "clerks.py:SharedClerk"]\n')
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self._port = free.getsockname()[1]
+        self.up()
+        for _ in range(clients):
+            self.start_client()
+
+    # -- what runs ------------------------------------------------------------------------------------------------
+
+    def up(self) -> None:
+        """Serve, unless it is served."""
+        self.podium("up", "--project", str(self._project), "--detach", "--port", str(self._port))
+
+    def start_client(self) -> None:
+        """Start a client, which has messages of its own."""
+        url, name = f"http://127.0.0.1:{self._port}", f"client{next(self._names)}"
+        command = [sys.executable, "-m", "tests.e2e.chaos.sender", url, name, str(self.directory), *self._agents]
+        environment = {**self.podium.environment, "PODIUM_HOME": str(self.podium.home)}
+        self._clients.append(subprocess.Popen(command, cwd=ROOT, env=environment))
+
+    def kill(self, kind: str) -> None:
+        """Kill one process of a kind with SIGKILL, and start again what nobody else does."""
+        match kind:
+            case "gateway":
+                record = read_record(Home(self.podium.home))
+                assert record is not None, "the gateway has ended by itself"
+                os.kill(record.pid, signal.SIGKILL)
+                wait_until(lambda: not runs(record.pid))
+                self.up()
+            case "client":
+                client = self._clients.pop(self.draw.randrange(len(self._clients)))
+                client.kill()
+                client.wait(TIMEOUT_S)
+                self.start_client()
+            case "everything":
+                self.podium("down")
+                self.up()
+            case _:
+                found = processes_of(self.podium, KINDS[kind])
+                if found:  # an agent may sleep, and no host run
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(self.draw.choice(found), signal.SIGKILL)
+
+    def wait_for_answers(self, more: int, after: str) -> None:
+        """Wait until so many further messages were answered."""
+        wanted = len(self.told("answered")) + more
+        wait_until(lambda: len(self.told("answered")) >= wanted, f"no answers after the kill of {after}", RECOVERY_S)
+        assert all(client.poll() is None for client in self._clients), "a client has failed"
+
+    def told(self, what: str) -> list[str]:
+        """Return the lines that the clients or agents wrote."""
+        path = self.directory / what
+        return path.read_text().splitlines() if path.exists() else []
+
+    def finish(self) -> None:
+        """Have the clients end, and wait until nothing is pending."""
+        (self.directory / "enough").touch()
+        for client in self._clients:
+            assert client.wait(RECOVERY_S) == 0
+        store = Home(self.podium.home).journal(read_only=True)
+        with contextlib.closing(store):
+            wait_until(lambda: not store.sessions_with_pending(), "messages are left", RECOVERY_S)
+
+    def end(self) -> None:
+        """Kill what a failed test left."""
+        for client in self._clients:
+            client.kill()
+            client.wait(TIMEOUT_S)
+        self.podium("down", check=False)
+
+    # -- what is checked ------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Compare states, files, journals and notes with what the clients were told."""
+        home = Home(self.podium.home)
+        store, blobs = home.journal(read_only=True), home.blobs()
+        acknowledged: dict[str, set[str]] = {agent: set() for agent in self._agents}
+        for line in self.told("acknowledged"):
+            agent, number, message_id = line.split()
+            acknowledged[agent].add(number)
+            assert store.message(message_id).status is MessageStatus.CONSUMED, line  # type: ignore[arg-type]
+        for agent in self._agents:
+            record = read_agent(store, blobs, Address.parse(agent))
+            numbers = [str(number) for number in record.state["numbers"]]  # type: ignore[union-attr]
+            assert not acknowledged[agent] - set(numbers), f"{agent} has lost messages"
+            assert [number for number, times in Counter(numbers).items() if times > 1] == [], f"{agent}: twice"
+            assert record.state["stepped"] == numbers, f"{agent}: a step was not restored"
+            session = store.session(agent)
+            events = list(store.events(session.main_branch_id, types=["user_message"]))
+            handled = [event_number(event.payload) for event in events]
+            assert handled == numbers, f"{agent}: the journal has other turns than the state"
+            written = [number for number in numbers if int(number.rpartition("-")[2]) % 3 == 0]
+            files = self.podium("cat", agent, "numbers").stdout.split() if written else []
+            assert files == written, f"{agent}: the files have other turns than the state"
+        store.close()
+        blobs.close()
+        self._check_steps()
+        assert self.podium.json("verify")["ok"]
+
+    def _check_steps(self) -> None:
+        """No step ran after it had ended."""
+        ended: set[str] = set()
+        for line in self.told("notes"):
+            what, number = line.split()
+            assert what == "ended" or number not in ended, f"the step of {number} ran after it had ended"
+            if what == "ended":
+                ended.add(number)
+
+
+def event_number(payload: bytes | None) -> str:
+    """The number of a handled message."""
+    assert payload is not None
+    return str(json.loads(payload)["message"]["number"])
+
+
+@contextlib.contextmanager
+def chaos(directory: Path, *, clients: int, keys: int, seed: int, **environment: str) -> Iterator[Chaos]:
+    """Serve agents, and have clients send to them."""
+    with fresh_home({"PODIUM_LEASE_TTL_S": "5", "PODIUM_STOP_TIMEOUT_S": "5", **environment}) as podium:
+        going = Chaos(podium, directory, clients, keys, seed)
+        try:
+            yield going
+        finally:
+            going.end()
+
+
+def play(going: Chaos, kinds: list[str], answers: int) -> None:
+    """Kill, and wait for answers, in turn; then check."""
+    going.wait_for_answers(answers, "nothing")
+    for kind in kinds:
+        print("kill", kind, len(going.told("answered")), flush=True)
+        going.kill(kind)
+        going.wait_for_answers(answers, kind)
+    going.finish()
+    going.check()
+
+
+def test_kills_under_load_lose_and_repeat_nothing(tmp_path: Path) -> None:
+    with chaos(tmp_path, clients=2, keys=3, seed=1) as going:
+        play(going, list(SHORT), 12)
+        assert len(going.told("acknowledged")) > 12 * len(SHORT)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_thousands_of_messages_through_many_kills(tmp_path: Path, seed: int) -> None:
+    kinds = [*KINDS, "gateway", "client", "everything"]
+    order = [kind for _ in range(5) for kind in random.Random(seed).sample(kinds, len(kinds))]
+    with chaos(tmp_path, clients=3, keys=6, seed=seed) as going:
+        play(going, order, 60)
+        assert len(going.told("acknowledged")) > 2500
