@@ -6,12 +6,13 @@ import json
 import os
 import signal
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.home import Home
 from tests.e2e.conftest import AGENTS, kill_everything, processes_of
 from tests.waiting import wait_until
 
@@ -27,9 +28,11 @@ def order(podium: Podium, key: str, **arguments: Any) -> None:
 
 
 def fires(podium: Podium, key: str) -> list[dict[str, Any]]:
-    """Return the reminders that were handled, in order."""
-    events = podium.lines("log", f"reminded/{key}", "--all")
-    handled = [event["payload"] for event in events if event["type"] == "user_message"]
+    """Return the reminders that were handled, in order; read from the journal, which is asked again and again."""
+    with closing(Home(podium.home).journal(read_only=True)) as store:
+        session = store.session(f"reminded/{key}")
+        events = store.events(session.main_branch_id, types=["user_message"])
+        handled = [json.loads(event.payload or b"null") for event in events]
     return [payload["reminder"] for payload in handled if "reminder" in payload]
 
 
