@@ -67,6 +67,10 @@ class ObjectRecords(Protocol):
         """
         ...
 
+    def object_ids(self, kind: str, session_id: SessionId, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
+        """Return the ids of the objects of a kind that belong to a session, in order; their bodies are not read."""
+        ...
+
     def all_objects(self) -> Iterator[StoredObject]:
         """Yield the objects of all kinds and namespaces, oldest first; those that are stored meanwhile, too."""
         ...

@@ -29,6 +29,7 @@ from coordinator.gateway.routes import (
 from coordinator.gateway.routes import agents as agent_routes
 from coordinator.gateway.routes.v2 import artifacts as stored_artifacts
 from coordinator.gateway.routes.v2 import bundles, sessions
+from coordinator.gateway.routes.v2 import responses as response_routes
 from coordinator.operations.conversations import Conversations
 from coordinator.sessions.home_sessions import HomeSessions
 from podium.turn.telemetry import NO_TRACER
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from coordinator.gateway.routes.ag_ui import AcceptsState
     from coordinator.gateway.routes.project import Reload
     from coordinator.operations.agents import HomeAgents
+    from coordinator.responses.responses import HomeResponses
     from coordinator.streams.home_streams import HomeStreams
     from podium.turn.telemetry import Tracer
 
@@ -63,7 +65,7 @@ _ROUTERS: Final = (
     ag_ui.router,
     ag_ui.agent,
 )
-_ROUTERS_OF_SESSIONS: Final = (sessions.router, stored_artifacts.router, bundles.router)
+_ROUTERS_OF_SESSIONS: Final = (sessions.router, stored_artifacts.router, bundles.router, response_routes.router)
 
 
 def create_app(
@@ -71,6 +73,7 @@ def create_app(
     access: Access,
     streams: HomeStreams,
     *,
+    responses: HomeResponses | None = None,
     keys_of_home: KeyAdministration | None = None,
     audit: Audit | None = None,
     reload: Reload | None = None,
@@ -85,6 +88,7 @@ def create_app(
         agents: the agents of the home; the caller closes them.
         access: authenticates callers.
         streams: the streams of messages and events; the caller closes them.
+        responses: the responses of models; the caller closes them. ``None`` where no model can be reached.
         keys_of_home: administers keys; ``None`` where none are used.
         audit: the record of administrators' actions; ``None`` for none.
         reload: reads the project again; ``None`` without a project.
@@ -107,6 +111,7 @@ def create_app(
     app.state.sessions = HomeSessions(agents)
     app.state.access = access
     app.state.streams = streams
+    app.state.responses = responses
     app.state.keys = keys_of_home
     app.state.audit = audit
     app.state.reload = reload

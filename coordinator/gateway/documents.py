@@ -37,6 +37,7 @@ _MEANINGS: Final = {
     500: "An unexpected error; the gateway's log has it.",
     502: "The agent could not handle the message.",
     503: "The home's service cannot be reached now; see `Retry-After`.",
+    504: "There was no answer in time.",
     507: "The disk of the home is full.",
 }
 _TYPES: Final = tuple(sorted(set(TYPES.values())))

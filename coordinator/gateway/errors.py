@@ -22,7 +22,7 @@ from coordinator.operations.problems import ERRORS, TYPES, Problem, more_of, pro
 from coordinator.streams.public_texts import public_text
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from fastapi import FastAPI
     from starlette.requests import Request
@@ -43,6 +43,7 @@ class ApiError(Portable):
 
 _NOT_JSON: Final = Problem(400, "invalid_json")
 _WRONG_TYPE: Final = Problem(415, "unsupported_media_type")
+_UNKNOWN_TAGS: Final = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _INVALID: Final = Problem(400, "invalid_parameter")
 
 
@@ -157,7 +158,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """Answer a parameter or body that does not fit: the first problem, and where it is."""
     assert isinstance(error, RequestValidationError)
     first = cast("Mapping[str, Any]", error.errors()[0])
-    place = tuple(str(part) for part in first["loc"])
+    place = _place(first["loc"], error.body)
     param = ".".join(place[1:]) or None
     if first["type"] == "json_invalid":
         return error_response(_NOT_JSON, f"the body is not JSON: {first['ctx']['error']} at character {place[-1]}")
@@ -165,9 +166,36 @@ async def _invalid(request: Request, error: Exception) -> Response:
         return error_response(_WRONG_TYPE, "send the body as JSON, with Content-Type: application/json")
     if first["type"] == "extra_forbidden":
         return error_response(Problem(400, "unknown_field"), f"there is no field {place[-1]!r} here", param)
+    if first["type"] == "none_required":
+        return error_response(Problem(400, "unsupported_field"), f"{param} is not supported", param)
+    if first["type"] in _UNKNOWN_TAGS:
+        known = first.get("ctx", {}).get("expected_tags")
+        message = f"{param or place[0]}: there is no such type here" + (f"; there is {known}" if known else "")
+        return error_response(_INVALID, message, param or place[0])
     if first["type"] == "missing":
         return error_response(Problem(400, "missing_field"), f"{place[-1]} is missing", param or place[0])
     return error_response(_INVALID, f"{param or place[0]}: {str(first['msg']).lower()}", param or place[0])
+
+
+def _place(location: Sequence[str | int], body: object) -> tuple[str, ...]:
+    """Return where a problem is, without the tags of unions, which are in pydantic's locations and not in the body."""
+    if not location or location[0] != "body":
+        return tuple(str(part) for part in location)
+    place: list[str | int] = ["body"]
+    inside = body
+    for number, part in enumerate(location[1:], start=2):
+        if isinstance(inside, dict | list) and _has(inside, part):
+            inside = inside[part]  # type: ignore[index]  # checked
+        elif number < len(location) or not isinstance(inside, dict):
+            continue
+        place.append(part)
+    return tuple(str(part) for part in place)
+
+
+def _has(inside: dict[object, object] | list[object], part: str | int) -> bool:
+    if isinstance(inside, list):
+        return isinstance(part, int) and part < len(inside)
+    return part in inside
 
 
 def _is_json(request: Request) -> bool:

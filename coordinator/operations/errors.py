@@ -8,32 +8,40 @@ podium.errors.PodiumError
 │   └── SessionReadOnly     the session is an agent's
 ├── UnknownFile         an agent has no file at a path, at a moment
 ├── NotAFile            a path names no file; of an upload, it cannot become one
+├── EmptyContext        a request for a response has nothing that a model could answer
+├── ResponseFailed      a model gave no answer, or not all of it
 └── MessageNotAnswered  a message was not handled
     ├── MessageFailed   its last attempt failed
     ├── MessageParked   it failed as often as it may, and waits for a retry
     └── MessageCancelled    it was cancelled, or another message took its place
+chronicle.errors.NotFound
+└── UnknownResponse     no response of that id
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from chronicle.errors import NotFound
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "EmptyContext",
     "InvalidCursor",
     "MessageCancelled",
     "MessageFailed",
     "MessageNotAnswered",
     "MessageParked",
     "NotInSessions",
+    "ResponseFailed",
     "SessionReadOnly",
     "UnknownBranch",
     "UnknownBundle",
     "UnknownEventType",
+    "UnknownResponse",
     "UnknownSession",
     "UnknownSessionArtifact",
     "UnknownSessionEvent",
@@ -91,6 +99,33 @@ class SessionReadOnly(NotInSessions):
 
 class UploadTooLarge(PodiumError):
     """A file that is larger than what may be uploaded. Nothing was changed."""
+
+
+class EmptyContext(PodiumError):
+    """There is neither an input nor a transcript: nothing that a model could answer."""
+
+    param = "input"
+
+
+class ResponseFailed(PodiumError):
+    """A response that has no answer, or not all of it.
+
+    Attributes:
+        code: why: a kind of `podium.models.errors.ModelError`, ``cancelled``, ``shutting_down``, ``not_stored`` or
+            ``internal_error``.
+        response_id: the response; its record has what there is of the output.
+        retry_after_s: seconds after which a repetition may succeed, if the provider named them.
+    """
+
+    def __init__(self, message: str, code: str, response_id: str, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.response_id = response_id
+        self.retry_after_s = retry_after_s
+
+
+class UnknownResponse(NotFound):
+    """There is no response of that id, or it was deleted."""
 
 
 class MessageNotAnswered(PodiumError):

@@ -6,6 +6,7 @@ client raises by it what a home on this machine refuses.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,7 @@ from coordinator.operations import errors as operations
 from coordinator.service.client import ServiceError, ServiceRefused
 from coordinator.streams.position import InvalidPosition
 from podium import errors as podium
+from podium.models.errors import ModelError
 from podium.state import errors as state
 
 if TYPE_CHECKING:
@@ -124,10 +126,35 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     chronicle.Unavailable: Problem(503, "unavailable", 1),
     chronicle.StorageRefused: Problem(507, "storage_refused", 1),
     chronicle.ChronicleError: Problem(500, "error"),
+    # models and responses; their kinds are below
+    ModelError: Problem(502, "model_error"),
+    operations.ResponseFailed: Problem(502, "model_error"),
+    operations.EmptyContext: Problem(400, "missing_input"),
+    operations.UnknownResponse: Problem(404, "unknown_response"),
     # the agent's state
     state.StateError: Problem(500, "state_error"),
 }
 """By class; a subclass that is not listed has the problem of its nearest base."""
+
+
+_OF_MODELS: Final[Mapping[str, Problem]] = {
+    "rate_limited": Problem(429, "rate_limited", 1),
+    "overloaded": Problem(503, "overloaded", 1),
+    "unavailable": Problem(503, "model_unavailable", 1),
+    "timeout": Problem(504, "model_timeout"),
+    "protocol": Problem(502, "model_protocol"),
+    "bad_request": Problem(400, "model_bad_request"),
+    "auth": Problem(502, "model_auth"),
+    "context_overflow": Problem(400, "context_overflow"),
+    "deadline_exceeded": Problem(504, "deadline_exceeded"),
+    "budget_exceeded": Problem(403, "budget_exceeded"),
+    "unknown_profile": Problem(404, "unknown_profile"),
+    "cancelled": Problem(409, "cancelled"),
+    "shutting_down": Problem(503, "unavailable", 1),
+    "not_stored": Problem(507, "not_stored"),
+    "internal_error": Problem(500, "internal_error"),
+}
+"""By kind of a model's error, and by code of a response that failed."""
 
 
 def problem_of(error: BaseException) -> Problem | None:
@@ -137,6 +164,10 @@ def problem_of(error: BaseException) -> Problem | None:
     """
     if isinstance(error, ServiceRefused) and (named := _named(error.kind)) is not None:
         return named
+    if isinstance(error, ModelError | operations.ResponseFailed):
+        kind = error.kind if isinstance(error, ModelError) else error.code
+        told = _OF_MODELS.get(kind, ERRORS[ModelError])
+        return replace(told, retry_after_s=math.ceil(error.retry_after_s)) if error.retry_after_s else told
     found = _of_class(type(error))
     if found is not None and isinstance(error, TooManyRequests):
         return replace(found, retry_after_s=error.retry_after_s)
@@ -147,6 +178,8 @@ def more_of(error: BaseException) -> dict[str, Any]:
     """Return what a client is told of an error beside its message, type, code and param."""
     if isinstance(error, operations.MessageNotAnswered):
         return {"message_id": error.message_id, "error_type": error.error_type}
+    if isinstance(error, operations.ResponseFailed):
+        return {"response_id": error.response_id}
     if isinstance(error, chronicle.BranchVersionConflict):
         return {"version": error.version, "head_event_id": error.head_event_id}
     return {}

@@ -77,6 +77,10 @@ class Objects(Tables):
             each for each in named if each.object_id > after and (session_id is None or each.session_id == session_id)
         ][:limit]
 
+    def object_ids(self, kind: str, session_id: SessionId, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
+        """Return the ids of the objects of a kind that belong to a session, in order; their bodies are not read."""
+        return [each.object_id for each in self.objects(kind, namespace, session_id=session_id)]
+
     def all_objects(self) -> Iterator[StoredObject]:
         """Yield the objects of all kinds and namespaces, oldest first."""
         with self._open():

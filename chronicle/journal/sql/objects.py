@@ -94,6 +94,12 @@ class SqlObjects:
             rows = db.execute(query, values).fetchall()
         return [_object_from(row) for row in rows]
 
+    def object_ids(self, kind: str, session_id: SessionId, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
+        """Return the ids of the objects of a kind that belong to a session, in order; their bodies are not read."""
+        query = "SELECT object_id FROM object WHERE session_id = ? AND namespace = ? AND kind = ? ORDER BY object_id"
+        with self._db.reading() as db:
+            return [object_id for (object_id,) in db.execute(query, (session_id, namespace, kind)).fetchall()]
+
     def all_objects(self) -> Iterator[StoredObject]:
         """Yield the objects of all kinds and namespaces, oldest first; those that are stored meanwhile, too."""
         last = 0

@@ -83,6 +83,19 @@ class ObjectContract(Contract):
         assert list(seen.objects("artifact")) == []
         assert len(list(seen.all_objects())) == 5
 
+    def test_the_ids_of_a_session_are_listed(self, store: JournalStore) -> None:
+        session, other = new_session(), new_session()
+        for each in (session, other):
+            store.ensure_session(each.name, each.session_id, each.main_branch_id, NOW_MS, "acme")
+        for number in (3, 1, 2):
+            made = new_artifact(namespace="acme", session_id=session.session_id if number > 1 else other.session_id)
+            store.put_object(replace(made, object_id=f"art_{number}"))
+        store.put_object(replace(new_artifact(namespace="acme", session_id=session.session_id), kind="bundle"))
+        seen = self.other_handle(store)
+        assert list(seen.object_ids("artifact", session.session_id, "acme")) == ["art_2", "art_3"]
+        assert list(seen.object_ids("artifact", other.session_id, "acme")) == ["art_1"]
+        assert list(seen.object_ids("artifact", session.session_id)) == []
+
     def test_an_id_is_taken_once(self, store: JournalStore) -> None:
         made = store.put_object(new_artifact())
         with pytest.raises(Conflict):

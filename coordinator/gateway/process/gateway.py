@@ -14,20 +14,25 @@ import os
 import signal
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 import uvicorn
 
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError
+from chronicle.ids import IdSource
 from coordinator.gateway.app import create_app
 from coordinator.gateway.process.listener import url_of
 from coordinator.gateway.process.serving import server_config
 from coordinator.gateway_record import GatewayRecord, write_record
+from coordinator.models.client import ModelClient
 from coordinator.operations.agents import HomeAgents
 from coordinator.registry.project import load_project
 from coordinator.registry.reloading import reload_project
 from coordinator.registry.resolve import resolve
+from coordinator.responses.reading import SessionReader
+from coordinator.responses.responses import HomeResponses
 from coordinator.service.link import ServiceLink
 from coordinator.streams.home_streams import HomeStreams
 from coordinator.telemetry.tracing import Tracing
@@ -132,10 +137,14 @@ class Gateway:
         agents = HomeAgents(self.home, link)
         streams = HomeStreams(link.client, agents)
         tracing = Tracing("gateway")
+        clock = SystemClock()
+        models = ModelClient(self.home.models_socket)
+        responses = HomeResponses(agents.stores, partial(SessionReader, clock=clock), models, clock, IdSource())
         app = create_app(
             agents,
             self.access.access,
             streams,
+            responses=responses,
             keys_of_home=self.access.administration,
             audit=self.access.audit,
             reload=lambda: classes.reload(link),
@@ -144,9 +153,9 @@ class Gateway:
             upload_bytes=self.rules.upload_bytes,
             tracer=tracing.tracer,
         )
-        server = _Server(server_config(app, self.rules, SystemClock()))
+        server = _Server(server_config(app, self.rules, clock))
         try:
-            async with streams, asyncio.TaskGroup() as tasks:
+            async with streams, responses, asyncio.TaskGroup() as tasks:
                 serving = tasks.create_task(server.serve(sockets=[self.listener]), name="http")
                 started = tasks.create_task(server.is_serving.wait(), name="http-start")
                 await asyncio.wait({serving, started}, return_when=asyncio.FIRST_COMPLETED)
@@ -159,6 +168,7 @@ class Gateway:
                     await self._end_service(link)
                 finally:
                     streams.close()
+                    responses.close()
                     await self._close(server, serving)
                     await tracing.flush()
         finally:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import httpx
@@ -26,6 +27,8 @@ from coordinator.gateway.app import create_app
 from coordinator.gateway.routes.project import Reload
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
+from coordinator.responses.reading import SessionReader
+from coordinator.responses.responses import HomeResponses
 from coordinator.service.client import AdmittedMessage, ServiceError, ServiceRefused
 from coordinator.streams.home_streams import HomeStreams
 from podium.address import Address
@@ -38,6 +41,7 @@ from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
 from podium.turn.journal_frames import retry_frames
 from podium.turn.upload import FileChanged, change_file
+from tests.unit.coordinator.responses.model_calls import TestModels
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -232,6 +236,7 @@ class ServedHome:
     app: Any
     leaving: asyncio.Event
     """Set it to have the client leave, as soon as its request was read."""
+    models: TestModels
 
     async def send(self, agent: str, *texts: str) -> AgentHarness:
         """Have an agent handle messages, past the gateway."""
@@ -290,10 +295,13 @@ async def served_home(
     administration = KeyAdministration(keys, audit, clock) if keys is not None else None
     streams = HomeStreams(fleet.client, agents)
     accepting = {agent_type_of(kind) for kind in classes if kind.accepts_client_state}
+    models = TestModels()
+    responses = HomeResponses(agents.stores, partial(SessionReader, clock=clock), models, clock, IdSource())
     app = create_app(
         agents,
         access,
         streams,
+        responses=responses,
         keys_of_home=administration,
         audit=audit,
         reload=reload,
@@ -303,8 +311,8 @@ async def served_home(
     leaving = asyncio.Event()
     transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)
     try:
-        async with streams, httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
-            yield ServedHome(http, fleet, agents, app, leaving)
+        async with streams, responses, httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            yield ServedHome(http, fleet, agents, app, leaving, models)
     finally:
         await asyncio.shield(fleet.close())
         if isinstance(access, KeyAccess):

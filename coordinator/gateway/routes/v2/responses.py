@@ -1,0 +1,78 @@
+"""Routes of responses, with the field and event names of Open Responses."""
+
+from __future__ import annotations
+
+from typing import Annotated, TypeAlias
+
+from fastapi import APIRouter, Depends, Path
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from coordinator.access.caller import Scope
+from coordinator.gateway.dependencies import Called, IdempotencyKey
+from coordinator.gateway.disconnects import while_connected
+from coordinator.gateway.documents import statuses
+from coordinator.gateway.event_stream import EventStreamResponse
+from coordinator.gateway.streaming import STREAM
+from coordinator.responses.body import ResponseBody
+from coordinator.responses.objects import DeletedResponse, ResponseObject
+from coordinator.responses.responses import HomeResponses
+from podium.models.errors import ModelError
+
+__all__ = ["router"]
+
+router = APIRouter(prefix="/responses", tags=["responses"])
+
+
+def _responses(request: Request) -> HomeResponses:
+    responses: HomeResponses | None = request.app.state.responses
+    if responses is None:
+        raise ModelError("this gateway reaches no models", "unavailable")
+    return responses
+
+
+Responses: TypeAlias = Annotated[HomeResponses, Depends(_responses)]
+"""The responses of the home."""
+ResponseId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a response: `rsp_…`.")]
+
+
+@router.post(
+    "",
+    response_model=ResponseObject,
+    responses={200: STREAM[200], **statuses(404, 409, 413, 502, 504, 507)},
+)
+async def create_response(
+    request: Request,
+    responses: Responses,
+    caller: Called,
+    body: ResponseBody,
+    idempotency_key: IdempotencyKey = None,
+) -> ResponseObject | Response:
+    """Have a model answer, alone or on a branch of a session, to which nothing is appended.
+
+    With `"stream": true` the answer is a stream of the events of Open Responses; what fails then is its last event,
+    `response.failed`. A client that leaves ends the response, unless it sent an `Idempotency-Key`: then it goes on, and
+    a repetition gets it.
+    """
+    caller.require(Scope.WRITE)
+    run = await responses.respond(caller.tenant, body, idempotency_key)
+    if body.stream:
+        return EventStreamResponse(run.open())
+    try:
+        return await while_connected(request, run.result())
+    except ClientDisconnect:
+        return Response(status_code=204)  # nobody reads it
+
+
+@router.get("/{response_id}", responses=statuses(404))
+async def get_response(responses: Responses, caller: Called, response_id: ResponseId) -> ResponseObject:
+    """Return a response that has ended, with the items of its input."""
+    caller.require(Scope.READ)
+    return await responses.response(caller.tenant, response_id)
+
+
+@router.delete("/{response_id}", responses=statuses(404))
+async def delete_response(responses: Responses, caller: Called, response_id: ResponseId) -> DeletedResponse:
+    """Delete a response, durably. Events of branches for which it stands have no text afterwards."""
+    caller.require(Scope.ADMIN)
+    return await responses.delete(caller.tenant, response_id)

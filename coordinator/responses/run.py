@@ -1,0 +1,147 @@
+"""A response that is being made: its events, kept until it has ended, for any number of readers."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from coordinator.streams.sse import encode_event
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+    from coordinator.operations.errors import ResponseFailed
+    from coordinator.responses.encoder import StreamEvent
+    from coordinator.responses.objects import ResponseObject
+
+__all__ = ["EncodedEvent", "ResponseRun", "RunReader", "encode_events"]
+
+_END: Final = b"data: [DONE]\n\n"
+"""What ends a stream of Open Responses, after its last event."""
+
+
+class EncodedEvent:
+    """Events as they are sent."""
+
+    __slots__ = ("event",)
+
+    def __init__(self, event: bytes) -> None:
+        self.event = event
+
+
+def encode_events(events: Iterable[StreamEvent]) -> EncodedEvent:
+    """Return the SSE encoding of events: the event's name is its type."""
+    return EncodedEvent(
+        b"".join([b"event: " + each["type"].encode() + b"\n" + encode_event(each, None) for each in events])
+    )
+
+
+class ResponseRun:
+    """A response that is being made, or was.
+
+    Args:
+        response_id: its id.
+        kept: whether it goes on without readers: a repetition of its request asks for it.
+    """
+
+    def __init__(self, response_id: str, *, kept: bool) -> None:
+        self.response_id = response_id
+        self.kept = kept
+        self._events: list[EncodedEvent] = []
+        self._changed = asyncio.Event()
+        self._readers = 0
+        self._on_abandoned: Callable[[], object] | None = None
+        self._response: ResponseObject | None = None
+        self._error: ResponseFailed | None = None
+        self._done = False
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the last event is there."""
+        return self._done
+
+    def on_abandoned(self, call: Callable[[], object]) -> None:
+        """Have a function called when the last reader leaves before the end, unless the response is kept."""
+        self._on_abandoned = call
+
+    def publish(self, events: Sequence[StreamEvent]) -> None:
+        """Add events."""
+        if events:
+            self._events.append(encode_events(events))
+            self.wake()
+
+    def end(self, response: ResponseObject, events: Sequence[StreamEvent], error: ResponseFailed | None = None) -> None:
+        """Add the last events; the response is durable by then, unless that is the error."""
+        last = encode_events(events)
+        self._events.append(EncodedEvent(last.event + _END))
+        self._response, self._error, self._done = response, error, True
+        self.wake()
+
+    async def result(self) -> ResponseObject:
+        """Wait for the end, as a reader, and return the response.
+
+        Raises:
+            ResponseFailed: it failed.
+        """
+        with self.open() as reader:
+            while await reader.next():
+                pass
+        if self._error is not None:
+            raise self._error
+        assert self._response is not None
+        return self._response
+
+    @contextmanager
+    def open(self) -> Iterator[RunReader]:
+        """Read the stream from its beginning."""
+        self._readers += 1
+        try:
+            yield RunReader(self)
+        finally:
+            self._readers -= 1
+            if not self._readers and not self._done and not self.kept and self._on_abandoned is not None:
+                self._on_abandoned()
+
+    def after(self, index: int) -> Sequence[EncodedEvent]:
+        """Return the events after the first ones."""
+        return self._events[index:]
+
+    async def change(self) -> None:
+        """Wait for another event, or for `wake`."""
+        await self._changed.wait()
+
+    def wake(self) -> None:
+        """Have all readers look again."""
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+class RunReader:
+    """A reader of a run's stream; a `coordinator.gateway.event_stream.EventReader`."""
+
+    def __init__(self, run: ResponseRun) -> None:
+        self._run = run
+        self._index = 0
+        self._cut = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the whole stream was returned."""
+        return self._run.is_done and not self._run.after(self._index)
+
+    async def next(self) -> Sequence[EncodedEvent]:
+        """Wait for events and return them; none at the end."""
+        while not self._cut:
+            if events := self._run.after(self._index):
+                self._index += len(events)
+                return events
+            if self._run.is_done:
+                return ()
+            await self._run.change()
+        return ()
+
+    def cut_off(self) -> None:
+        """End the stream now."""
+        self._cut = True
+        self._run.wake()
