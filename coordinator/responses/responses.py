@@ -11,12 +11,10 @@ import asyncio
 import logging
 from contextlib import aclosing
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast
 
 from chronicle.canonical import encode
 from chronicle.errors import ChronicleError, IdempotencyConflict
-from chronicle.journal.objects import Repetition
 from coordinator.models.calls import CallRecord, ModelRequest
 from coordinator.operations.errors import ResponseFailed
 from coordinator.responses.body import QosBody
@@ -25,6 +23,7 @@ from coordinator.responses.encoder import ResponseEncoder, replayed
 from coordinator.responses.items import dumped, user_item
 from coordinator.responses.records import ResponseRecord, delete_response, read_record, read_response, store_record
 from coordinator.responses.run import ResponseRun
+from coordinator.sessions.repetition import repetition_of
 from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
+    from chronicle.journal.objects import Repetition
     from chronicle.journal.port import JournalStore
     from coordinator.responses.body import ResponseBody
     from coordinator.responses.context import BranchContext, BranchReader
@@ -142,7 +142,9 @@ class HomeResponses:
         for task in list(self._running.values()):
             task.cancel()
 
-    async def respond(self, tenant: str, body: ResponseBody, idempotency_key: str | None = None) -> ResponseRun:
+    async def respond(
+        self, tenant: str, body: ResponseBody, idempotency_key: str | None = None, traceparent: str | None = None
+    ) -> ResponseRun:
         """Begin a response, or join the one that the same request began before.
 
         Raises:
@@ -152,8 +154,9 @@ class HomeResponses:
             IdempotencyConflict: the key was used with another body.
         """
         if idempotency_key is None:
-            return await self._begin(tenant, body, None)
-        repetition = Repetition(f"POST /v2/responses {idempotency_key}", _digest(body))
+            return await self._begin(tenant, body, None, traceparent)
+        asked = body.model_dump(mode="json", by_alias=True, exclude={"stream"})
+        repetition = cast("Repetition", repetition_of("POST /v2/responses", idempotency_key, asked))
         key = (tenant, idempotency_key)
         if (there := self._of_key.get(key)) is not None:
             digest, found = there
@@ -163,7 +166,9 @@ class HomeResponses:
         found = asyncio.get_running_loop().create_future()
         self._of_key[key] = (repetition.request_sha256, found)
         try:
-            run = await self._stored(tenant, repetition, idempotency_key) or await self._begin(tenant, body, repetition)
+            run = await self._stored(tenant, repetition, idempotency_key) or await self._begin(
+                tenant, body, repetition, traceparent
+            )
         except BaseException as error:
             del self._of_key[key]
             found.set_exception(error if isinstance(error, Exception) else ConnectionAbortedError())
@@ -196,8 +201,10 @@ class HomeResponses:
 
     # -- beginning --------------------------------------------------------------------------------------------------
 
-    async def _begin(self, tenant: str, body: ResponseBody, repetition: Repetition | None) -> ResponseRun:
-        asked = await self._ask(tenant, body, repetition)
+    async def _begin(
+        self, tenant: str, body: ResponseBody, repetition: Repetition | None, traceparent: str | None
+    ) -> ResponseRun:
+        asked = await self._ask(tenant, body, repetition, traceparent)
         run = ResponseRun(asked.begun["id"], kept=repetition is not None)
         task = self._tasks.create_task(self._make(run, asked), name=f"response {run.response_id}")
         self._running[run] = task
@@ -205,7 +212,9 @@ class HomeResponses:
         run.on_abandoned(task.cancel)
         return run
 
-    async def _ask(self, tenant: str, body: ResponseBody, repetition: Repetition | None) -> _Asked:
+    async def _ask(
+        self, tenant: str, body: ResponseBody, repetition: Repetition | None, traceparent: str | None
+    ) -> _Asked:
         started_s, created_ms = self._clock.monotonic_s(), self._clock.now_ms()
         items = [user_item(body.input)] if isinstance(body.input, str) else [dumped(item) for item in body.input]
         _ = encode(items)  # text that is no Unicode is refused here
@@ -227,6 +236,7 @@ class HomeResponses:
             qos=_quality(body),
             owner=response_id,
             prompt_cache_key=body.prompt_cache_key or body.session_id,
+            traceparent=traceparent,
         )
         return _Asked(tenant, started_s, created_ms, begun, request, items, repetition)
 
@@ -347,11 +357,6 @@ class HomeResponses:
 
 def _quality(body: ResponseBody) -> QualityOfService:
     return (body.qos or QosBody()).quality()
-
-
-def _digest(body: ResponseBody) -> str:
-    """Return what makes requests equal: all but whether the answer is a stream."""
-    return sha256(encode(body.model_dump(mode="json", by_alias=True, exclude={"stream"}))).hexdigest()
 
 
 def _begun(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Depends, Path
+from fastapi import APIRouter, Depends, Header, Path
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -33,6 +33,9 @@ def _responses(request: Request) -> HomeResponses:
 
 Responses: TypeAlias = Annotated[HomeResponses, Depends(_responses)]
 """The responses of the home."""
+Traceparent: TypeAlias = Annotated[
+    str | None, Header(description="The caller's span, by W3C Trace Context: the call becomes a part of its trace.")
+]
 ResponseId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a response: `rsp_…`.")]
 
 
@@ -47,6 +50,7 @@ async def create_response(
     caller: Called,
     body: ResponseBody,
     idempotency_key: IdempotencyKey = None,
+    traceparent: Traceparent = None,
 ) -> ResponseObject | Response:
     """Have a model answer, alone or on a branch of a session, to which nothing is appended.
 
@@ -55,7 +59,7 @@ async def create_response(
     a repetition gets it.
     """
     caller.require(Scope.WRITE)
-    run = await responses.respond(caller.tenant, body, idempotency_key)
+    run = await responses.respond(caller.tenant, body, idempotency_key, traceparent)
     if body.stream:
         return EventStreamResponse(run.open())
     try:

@@ -38,6 +38,13 @@ BODIES: Final[dict[str, Any]] = {
     },
     "create_bundle": {"items": [{"artifact_id": "<stored_artifact_id>"}]},
     "create_key": {"name": "x"},
+    "create_response": {
+        "model": "code.fast",
+        "input": "x",
+        "session_id": "<session_id>",
+        "branch_id": "<branch_id>",
+        "head_event_id": "<event_id>",
+    },
     "create_session": {"base_bundle_ids": ["<bundle_id>"]},
     "create_stored_artifact": {"content": "x", "retention_class": "session", "session_id": "<session_id>"},
     "create_token": {"agent": "AGENT"},
@@ -58,10 +65,9 @@ SENDING: Final = {"run_agent", "send_chat_to_agent", "send_message"}
 IDLE: Final = {"resume_chat", "resume_chat_of_agent"}
 """Those that answer 204 if nothing runs, also of an agent that does not exist: a page asks before its first message."""
 QUERIES: Final = {"get_difference": "?from=0"}
-SESSION_IDS: Final = ("session_id", "branch_id", "event_id", "stored_artifact_id", "bundle_id")
+SESSION_IDS: Final = ("session_id", "branch_id", "event_id", "stored_artifact_id", "bundle_id", "response_id")
 NAMES: Final = {
-    name: f"<{name}>"
-    for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "chat_id", "response_id")
+    name: f"<{name}>" for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "chat_id")
 }
 FOREIGN: Final = "alice"
 """The key of an agent that the other tenant has."""
@@ -165,7 +171,7 @@ async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
 
 
 async def things_of_a_session(home: ServedHome, keys: KeyStore, tenant: str) -> dict[str, str]:
-    """Open a session with an event, an artifact and a bundle; return their ids."""
+    """Open a session with an event, an artifact, a bundle and a response; return their ids."""
     headers = {"Authorization": f"Bearer {keys.create('sessions', tenant, [Scope.WRITE], 1)[1]}"}
 
     async def post(path: str, body: Any) -> Any:
@@ -178,7 +184,9 @@ async def things_of_a_session(home: ServedHome, keys: KeyStore, tenant: str) -> 
     event = {"event_type": "note", "payload": "a third secret"}
     body = {"expected_version": 0, "expected_head_event_id": None, "event": event}
     appended = await post(f"/v2/sessions/{ids['session_id']}/branches/{ids['branch_id']}/events", body)
-    return {**ids, "event_id": appended["id"], "stored_artifact_id": artifact["id"], "bundle_id": bundle["id"]}
+    ids |= {"event_id": appended["id"], "stored_artifact_id": artifact["id"], "bundle_id": bundle["id"]}
+    response = await post("/v2/responses", {"model": "code.fast", "input": "a fourth secret"})
+    return {**ids, "response_id": response["id"]}
 
 
 def unknown(ids: dict[str, str]) -> dict[str, str]:
