@@ -320,6 +320,14 @@ def test_an_answer_that_is_cut_is_an_error_or_whole(running: Running, wire: Wire
         assert outcome.message == whole.message
 
 
+@pytest.mark.parametrize("wire", ["chat", "messages"])
+def test_a_cut_behind_the_models_end_loses_nothing(running: Running, wire: Wire) -> None:
+    whole = running.collect(wire, Reply(RICH))
+    without_last = len(b"".join(frames(wire, RICH)[:-1]))  # [DONE], or message_stop
+    assert running.collect(wire, Reply(RICH, shape=cut_at(without_last))) == whole
+    assert running.collect(wire, Reply(RICH, shape=end_at(without_last))) == whole
+
+
 @given(
     st.sampled_from(WIRES), st.integers(0, 20), st.sampled_from([b'data: {"id": "x\n\n', b"data: [1]\n\n", b"\xff\n\n"])
 )

@@ -28,7 +28,7 @@ _NO_KEY: Final = "none"
 class AnthropicProvider:
     """A model behind the Messages API, of Anthropic or of a server that speaks it.
 
-    Use it in one event loop, and close it at the end. No credentials are read from the environment.
+    Use it in one event loop, and close it at the end. No key and no address is read from the environment.
 
     Args:
         model: the model's name at the provider.
@@ -76,6 +76,7 @@ class AnthropicProvider:
             api_key=key,
             base_url=self._options.base_url,
             max_retries=0,
+            open_telemetry=False,  # calls have spans of ours
             timeout=sdk.Timeout(silence_timeout_s, connect=connect_timeout_s),
             # The library sends the key as a bearer's, which servers of other makes may not know.
             default_headers={} if self._options.is_vendor else {"X-Api-Key": key},

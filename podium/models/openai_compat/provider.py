@@ -30,7 +30,7 @@ _NO_KEY: Final = "none"
 class OpenAICompatProvider:
     """A model behind the chat completions API, of OpenAI or of any server that speaks it.
 
-    Use it in one event loop, and close it at the end. Nothing is read from the environment.
+    Use it in one event loop, and close it at the end. No key and no address is read from the environment.
 
     Args:
         model: the model's name at the provider.

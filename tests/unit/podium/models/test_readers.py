@@ -206,13 +206,18 @@ def test_blocks_of_the_provider_are_whole() -> None:
         *block(0, {"type": "redacted_thinking", "data": "x"}),
         *block(1, search, *({"type": "input_json_delta", "partial_json": part} for part in ('{"query": ', '"x"}'))),
         *block(2, result),
-        *block(3, {"type": "thinking", "thinking": "", "signature": ""}, {"type": "signature_delta", "signature": "s"}),
+        *block(
+            3,
+            {"type": "thinking", "thinking": "", "signature": ""},
+            {"type": "signature_delta", "signature": "s"},
+            {"type": "signature_delta", "signature": "t"},
+        ),
     )
     assert chunks == [
         ProviderBlock("anthropic", {"type": "redacted_thinking", "data": "x"}),
         ProviderBlock("anthropic", search | {"input": {"query": "x"}}),
         ProviderBlock("anthropic", result),
-        ProviderBlock("anthropic", {"type": "thinking", "thinking": "", "signature": "s"}),
+        ProviderBlock("anthropic", {"type": "thinking", "thinking": "", "signature": "st"}),
     ]
 
 
