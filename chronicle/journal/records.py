@@ -402,7 +402,7 @@ class Backlog:
     """What waits in a journal, over all sessions."""
 
     sessions: int
-    """All sessions."""
+    """Sessions that have a name of their own, other than their id."""
     pending: int
     """Pending messages."""
     oldest_pending_ms: int | None

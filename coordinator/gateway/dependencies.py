@@ -39,7 +39,7 @@ __all__ = [
 ]
 
 
-def _agents(request: Request) -> HomeAgents:
+async def _agents(request: Request) -> HomeAgents:
     agents: HomeAgents = request.app.state.agents
     return agents
 
@@ -100,15 +100,15 @@ _Key = Annotated[
 ]
 
 
-def _reading(caller: Called, agent_type: AgentType, key: _Key) -> Address:
+async def _reading(caller: Called, agent_type: AgentType, key: _Key) -> Address:
     return permitted(caller, Scope.READ, f"{agent_type}/{key}")
 
 
-def _writing(caller: Called, agent_type: AgentType, key: _Key) -> Address:
+async def _writing(caller: Called, agent_type: AgentType, key: _Key) -> Address:
     return permitted(caller, Scope.WRITE, f"{agent_type}/{key}")
 
 
-def _administering(caller: Called, agent_type: AgentType, key: _Key) -> Address:
+async def _administering(caller: Called, agent_type: AgentType, key: _Key) -> Address:
     return permitted(caller, Scope.ADMIN, f"{agent_type}/{key}")
 
 
@@ -128,7 +128,7 @@ def permitted(caller: Caller, scope: Scope, name: str) -> Address:
     return named
 
 
-def _streams(request: Request) -> HomeStreams:
+async def _streams(request: Request) -> HomeStreams:
     streams: HomeStreams = request.app.state.streams
     return streams
 
@@ -137,7 +137,7 @@ Streams: TypeAlias = Annotated[HomeStreams, Depends(_streams)]
 """The streams of messages and events."""
 
 
-def _sessions(request: Request) -> HomeSessions:
+async def _sessions(request: Request) -> HomeSessions:
     sessions: HomeSessions = request.app.state.sessions
     return sessions
 

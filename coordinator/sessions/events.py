@@ -44,6 +44,21 @@ class NewEvent:
     payload: Any = None
     payload_ref: str | None = None
 
+    def check(self) -> None:
+        """Check what can be checked without a journal.
+
+        Raises:
+            UnknownEventType: it is none of the six public types.
+            InvalidInput: there are two payloads.
+        """
+        if self.event_type not in EVENT_TYPES:
+            types = ", ".join(EVENT_TYPES)
+            raise UnknownEventType(
+                f"{self.event_type!r} is no type of events of clients; there are {types}", "event.event_type"
+            )
+        if self.payload is not None and self.payload_ref is not None:
+            raise InvalidInput("give an event payload or payload_ref, not both")
+
     def stored(self) -> JsonObject:
         """Return the payload as it is stored."""
         if self.payload_ref is not None:
@@ -76,13 +91,7 @@ def append_event(
         InvalidInput: the payload is not JSON, or there are two.
         IdempotencyConflict: the key was used with another body.
     """
-    if new.event_type not in EVENT_TYPES:
-        raise UnknownEventType(
-            f"{new.event_type!r} is no type of events of clients; there are {', '.join(EVENT_TYPES)}",
-            "event.event_type",
-        )
-    if new.payload is not None and new.payload_ref is not None:
-        raise InvalidInput("give an event payload or payload_ref, not both")
+    new.check()
     session = writable(find_session(store, tenant, session_id))
     branch = find_branch(store, session, branch_id)
     event_id = event_id_of(branch.branch_id, key, ids, now_ms)

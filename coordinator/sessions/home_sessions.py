@@ -5,9 +5,13 @@ Reads and writes run in threads. A call whose caller is cancelled may have happe
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Final, Literal
+from weakref import WeakValueDictionary
 
-from chronicle.ids import IdSource
+from chronicle.errors import BranchVersionConflict
+from chronicle.ids import BranchId, EventId, IdSource
 from coordinator.sessions import artifacts, branches, bundles, events, sessions
 from coordinator.sessions.finding import find_branch, find_session
 
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HomeSessions"]
 
+_KNOWN_HEADS: Final = 4096
+
 
 class HomeSessions:
     """The sessions of a home. No call reaches those of another tenant than the given one.
@@ -35,6 +41,10 @@ class HomeSessions:
     def __init__(self, home: HomeAgents) -> None:
         self._home = home
         self._ids = IdSource()
+        self._appending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        """By branch. Of racing appends one can succeed: the others wait here in line, instead of at the journal."""
+        self._heads: OrderedDict[tuple[str, str, str], tuple[int, EventId]] = OrderedDict()
+        """By tenant, session and branch: version and head after the latest append here. Versions only grow."""
 
     def _now_ms(self) -> int:
         return self._home.clock.now_ms()
@@ -80,9 +90,12 @@ class HomeSessions:
     async def delete(self, tenant: str, session_id: str) -> objects.DeletedSession:
         """Delete a session of a client; see `sessions.delete_session`."""
         now_ms = self._now_ms()
-        return await self._home.stores.write(
+        deleted = await self._home.stores.write(
             lambda store, _: sessions.delete_session(store, tenant, session_id, now_ms)
         )
+        for place in [place for place in self._heads if place[:2] == (tenant, session_id)]:
+            del self._heads[place]
+        return deleted
 
     async def branch(
         self, tenant: str, session_id: str, branch_id: str, agent: str | None = None
@@ -129,12 +142,28 @@ class HomeSessions:
         self, tenant: str, session_id: str, branch_id: str, new: NewEvent, key: str | None = None
     ) -> objects.SessionEventObject:
         """Append an event; see `events.append_event`."""
-        now_ms = self._now_ms()
-        return await self._home.stores.write(
-            lambda store, blobs: events.append_event(
-                store, blobs, tenant, session_id, branch_id, new, key, self._ids, now_ms
+        place = (tenant, session_id, branch_id)
+        turn = self._appending.setdefault(branch_id, asyncio.Lock())
+        async with turn:
+            known = self._heads.get(place)
+            if known is not None and key is None and new.expected_version < known[0]:
+                new.check()
+                raise BranchVersionConflict(BranchId(branch_id), *known)
+            now_ms = self._now_ms()
+            made = await self._home.stores.write(
+                lambda store, blobs: events.append_event(
+                    store, blobs, tenant, session_id, branch_id, new, key, self._ids, now_ms
+                )
             )
-        )
+            if known is None or made["sequence"] > known[0]:  # not so for a repeat
+                self._heads[place] = made["sequence"], EventId(made["id"])
+                self._heads.move_to_end(place)
+                if len(self._heads) > _KNOWN_HEADS:
+                    self._heads.popitem(last=False)
+        async with (
+            turn
+        ):  # behind those that waited: they are told first, or the winner would always be the next one, too
+            return made
 
     async def events(
         self,

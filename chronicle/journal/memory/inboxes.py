@@ -122,7 +122,7 @@ class Inboxes(Tables):
             pending = [message.admitted_ms for message in waiting if message.status is MessageStatus.PENDING]
             outbox = [message.created_ms for message in self._outbox.values()]
             return Backlog(
-                sessions=len(self._sessions),
+                sessions=sum(each.record.name != each.record.session_id for each in self._sessions.values()),
                 pending=len(pending),
                 oldest_pending_ms=min(pending, default=None),
                 parked=sum(message.status is MessageStatus.PARKED for message in waiting),

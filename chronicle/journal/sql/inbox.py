@@ -171,7 +171,7 @@ def sessions_with_pending(db: Connection) -> Sequence[SessionId]:
 
 def backlog(db: Connection) -> Backlog:
     """Count what waits in all sessions."""
-    (sessions,) = _row(db, "SELECT count(*) FROM session")
+    (sessions,) = _row(db, "SELECT count(*) FROM session WHERE name <> session_id")
     pending, oldest_pending_ms = _row(
         db,
         "SELECT count(*), min(admitted_ms) FROM session JOIN inbox ON inbox.id BETWEEN (session.key << 32) + "

@@ -240,6 +240,8 @@ class InboxContract(Contract):
         writers = [Writer.on(store, f"agent/{number}") for number in range(4)]
         done, waiting, parked = writers[1].admit(), writers[2].admit(), writers[3].admit()
         writers[2].admit()
+        unnamed = IDS.session(NOW_MS)
+        store.ensure_session(unnamed, unnamed, IDS.branch(NOW_MS), NOW_MS)
         writers[1].write(settled=(Settlement(done, Outcome.CONSUMED),))
         writers[2].write(settled=(Settlement(waiting, Outcome.FAILED),))
         sent = OutboxMessage(IDS.message(NOW_MS), "agent/0", b"{}", 77, "agent/3")

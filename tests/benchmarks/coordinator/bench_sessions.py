@@ -18,8 +18,10 @@ import tempfile
 import threading
 import time
 from contextlib import closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import httpx
 
@@ -104,18 +106,21 @@ def _race(url: str, writers: int) -> tuple[dict[int, int], int]:
 
 def _write(url: str, path: str, name: int, won: dict[int, int], start: threading.Barrier) -> None:
     version, head = 0, None
-    with httpx.Client(base_url=url, timeout=60) as http:
-        http.get(path)  # the connection is open
+    parts = urlsplit(url)
+    with closing(HTTPConnection(parts.hostname or "", parts.port, timeout=60)) as http:  # the load must be light
+        http.connect()
         start.wait()
         until_s = time.monotonic() + RACE_S
         while time.monotonic() < until_s:
-            answer = http.post(f"{path}/events", json=_body(version, head, [name, won[name]]))
-            found = answer.json()
-            if answer.status_code == 201:
+            body = json.dumps(_body(version, head, [name, won[name]]))
+            http.request("POST", f"{path}/events", body, {"Content-Type": "application/json"})
+            answer = http.getresponse()
+            found = json.loads(answer.read())
+            if answer.status == 201:
                 version, head = found["sequence"], found["id"]
                 won[name] += 1
             else:
-                assert answer.status_code == 409, answer.text
+                assert answer.status == 409, found
                 version, head = found["error"]["version"], found["error"]["head_event_id"]
 
 
