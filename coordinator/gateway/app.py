@@ -22,6 +22,7 @@ from coordinator.gateway.routes import (
     keys,
     messages,
     metrics,
+    models,
     project,
     reminders,
     ui,
@@ -64,6 +65,7 @@ _ROUTERS: Final = (
     ui.agent,
     ag_ui.router,
     ag_ui.agent,
+    models.router,
 )
 _ROUTERS_OF_SESSIONS: Final = (sessions.router, stored_artifacts.router, bundles.router, response_routes.router)
 

@@ -12,26 +12,29 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
 
 from chronicle.clock import SystemClock
 from coordinator.models.budgets import Spending, cost_of, day_of
-from coordinator.models.calls import Attempt, CallRecord
+from coordinator.models.calls import CallRecord
 from coordinator.models.metrics import ModelMetrics
+from coordinator.models.routing.admission import Admission
+from coordinator.models.routing.call import Candidate, RoutedCall
 from podium.models.codec import error_to_json
 from podium.models.errors import ModelError
-from podium.models.port import Finished, ReasoningDelta, TextDelta, ToolCallDelta, Usage
+from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
     from decimal import Decimal
+    from random import Random
 
-    from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
-    from coordinator.models.calls import CallStatus, ModelRequest
+    from coordinator.models.calls import Attempt, CallStatus, ModelRequest
     from coordinator.models.profiles import ModelsConfig, Profile
     from coordinator.models.providers import Providers
     from coordinator.models.record_store import RecordStore
@@ -43,7 +46,6 @@ __all__ = ["ModelGateway"]
 
 _SPAN: Final = "llm.complete"
 _DAY_MS: Final = 86_400_000
-_OF_TOKENS: Final = (TextDelta, ReasoningDelta, ToolCallDelta)
 
 
 @dataclass(slots=True)
@@ -51,12 +53,10 @@ class _Progress:
     """What is known of a call that runs."""
 
     started_s: float
-    ttft_ms: int | None = None
+    routed: RoutedCall | None = None
+    """``None`` if it was refused before anything was asked."""
     usage: Usage | None = None
     finished: Finished | None = None
-    attempts: list[Attempt] = field(default_factory=list)
-    answered_by: Profile | None = None
-    qos_outcome: JsonObject = field(default_factory=dict)
 
 
 class ModelGateway:
@@ -67,6 +67,7 @@ class ModelGateway:
         providers: gives the providers of profiles; the caller closes them after this.
         records: keeps the records; the caller closes it after this.
         tracer: opens a span for each call.
+        random: for back-offs.
         clock: the time.
     """
 
@@ -76,10 +77,14 @@ class ModelGateway:
         providers: Providers,
         records: RecordStore,
         tracer: Tracer,
+        random: Random,
         clock: Clock | None = None,
     ) -> None:
         self._config = config
         self._providers = providers
+        self._random = random
+        self._admissions: dict[str, Admission] = {}
+        """By the names of profiles."""
         self._records = records
         self._tracer = tracer
         self._clock = clock or SystemClock()
@@ -117,14 +122,10 @@ class ModelGateway:
             with self._tracer.span(_SPAN, attributes, parent=request.traceparent) as span:
                 try:
                     self._check_budget(request.tenant, spent, running.started_ms)
-                    async with aclosing(self._answer(request, progress)) as chunks:
+                    progress.routed = self._routed(request)
+                    async with aclosing(self._answer(progress.routed, progress)) as chunks:
                         async for chunk in chunks:
-                            if isinstance(chunk, Finished):
-                                progress.finished = chunk  # handed out when it is recorded
-                                continue
                             yield chunk
-                    if progress.finished is None:
-                        raise ModelError("the provider's answer has no end", "protocol")
                 except ModelError as error:
                     span.fail(error.kind, str(error))
                     await self._end(running, progress, "failed", span, error)
@@ -140,61 +141,62 @@ class ModelGateway:
                 record = await self._end(running, progress, "completed", span)
         finally:
             self._metrics.running -= 1
+        assert progress.finished is not None, "the call was completed"
         yield progress.finished
         yield record
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    async def _answer(self, request: ModelRequest, progress: _Progress) -> AsyncGenerator[LLMStreamChunk, None]:
-        """Ask the profile, and its fallbacks while nothing was said."""
-        profiles = self._candidates(request)
-        while True:
-            profile = profiles.pop(0)
-            try:
-                async with aclosing(self._attempt(profile, request, progress)) as chunks:
-                    async for chunk in chunks:
-                        yield chunk
-                return
-            except ModelError as error:
-                if not profiles or progress.ttft_ms is not None or not error.may_succeed_elsewhere:
-                    raise
+    async def _answer(self, routed: RoutedCall, progress: _Progress) -> AsyncGenerator[LLMStreamChunk, None]:
+        """Yield what the call's model, or one of its fallbacks, says, but not that it has finished."""
+        async with aclosing(routed.stream()) as chunks:
+            async for chunk in chunks:
+                if isinstance(chunk, Usage):
+                    progress.usage = chunk
+                if isinstance(chunk, Finished):
+                    progress.finished = chunk  # handed out when it is recorded
+                else:
+                    yield chunk
+        if progress.finished is None:
+            raise ModelError("the provider's answer has no end", "protocol")
 
-    async def _attempt(
-        self, profile: Profile, request: ModelRequest, progress: _Progress
-    ) -> AsyncGenerator[LLMStreamChunk, None]:
-        started_ms, started_s = self._clock.now_ms(), self._clock.monotonic_s()
-        ttft_ms: int | None = None
-        failure: str | None = "the caller left"
-        progress.answered_by = profile
-        try:
-            async with self._providers.of(profile) as opened:
-                provider = opened.for_call(
-                    max_output_tokens=_least(request.max_output_tokens, profile.max_output_tokens),
-                    prompt_cache_key=_cache_key(request),
-                )
-                messages = _hinted(request.messages, profile)
-                answer = provider.stream(messages, tools=request.tools, temperature=request.temperature)
-                async with aclosing(answer) as chunks:
-                    async for chunk in chunks:
-                        if ttft_ms is None and isinstance(chunk, _OF_TOKENS):
-                            now_s = self._clock.monotonic_s()
-                            ttft_ms = round((now_s - started_s) * 1000)
-                            progress.ttft_ms = round((now_s - progress.started_s) * 1000)
-                        if isinstance(chunk, Usage):
-                            progress.usage = chunk
-                        yield chunk
-            failure = None
-        except ModelError as error:
-            failure = f"{error.kind}: {error}"
-            raise
-        finally:
-            ended_ms = self._clock.now_ms()
-            progress.attempts.append(
-                Attempt(profile.provider, profile.model, started_ms, ttft_ms, ended_ms, failure, profile.name)
+    def _routed(self, request: ModelRequest) -> RoutedCall:
+        candidates = [
+            Candidate(
+                profile.name,
+                profile.provider,
+                profile.model,
+                partial(self._attempt, profile, request),
+                self._admission_of(profile),
             )
+            for profile in self._profiles_of(request)
+        ]
+        return RoutedCall(candidates, request.qos, self._clock, self._random)
 
-    def _candidates(self, request: ModelRequest) -> list[Profile]:
-        """Return the profile of a request, and its fallbacks if they are permitted."""
+    def _admission_of(self, profile: Profile) -> Admission:
+        """Return who may call a profile now, under its present limits."""
+        limits = profile.limits
+        admission = self._admissions.get(profile.name)
+        if admission is None:
+            admission = self._admissions[profile.name] = Admission(self._clock)
+        admission.limit(concurrent=limits.concurrent, per_minute=limits.per_minute)
+        return admission
+
+    async def _attempt(self, profile: Profile, request: ModelRequest) -> AsyncGenerator[LLMStreamChunk, None]:
+        """Send one request to the provider of a profile."""
+        async with self._providers.of(profile) as opened:
+            provider = opened.for_call(
+                max_output_tokens=_least(request.max_output_tokens, profile.max_output_tokens),
+                prompt_cache_key=_cache_key(request),
+            )
+            messages = _hinted(request.messages, profile)
+            answer = provider.stream(messages, tools=request.tools, temperature=request.temperature)
+            async with aclosing(answer) as chunks:
+                async for chunk in chunks:
+                    yield chunk
+
+    def _profiles_of(self, request: ModelRequest) -> list[Profile]:
+        """Return the profile of a request, and its fallbacks, as they are for the tenant."""
         config = self._config()
         profile = config.profiles.get(request.profile)
         if profile is None:
@@ -204,10 +206,7 @@ class ModelGateway:
                 f'[models."{request.profile}"] to podium.toml, and run podium reload',
                 "unknown_profile",
             )
-        names = [profile.name]
-        if request.qos.degrade_policy != "forbid":
-            names += profile.fallbacks
-        return [config.profiles[name].of_tenant(request.tenant) for name in names]
+        return [config.profiles[name].of_tenant(request.tenant) for name in (profile.name, *profile.fallbacks)]
 
     def _check_budget(self, tenant: str, spent: Decimal, now_ms: int) -> None:
         budget = self._config().budget(tenant)
@@ -253,7 +252,11 @@ class ModelGateway:
     def _ended(
         self, running: CallRecord, progress: _Progress, status: CallStatus, error: ModelError | None
     ) -> CallRecord:
-        usage, profile = progress.usage, progress.answered_by
+        usage, routed, finished = progress.usage, progress.routed, progress.finished
+        attempts = tuple(routed.attempts) if routed is not None else ()
+        answered_by = routed.answered_by if routed is not None else None
+        last: Candidate | Attempt | None = answered_by or (attempts[-1] if attempts else None)
+        profile = self._config().profiles.get(last.profile) if last is not None else None
         tokens = (
             (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
             if usage is not None
@@ -261,9 +264,8 @@ class ModelGateway:
         )
         return replace(
             running,
-            provider=profile.provider if profile is not None else "",
-            model=(progress.finished.model if progress.finished is not None else "")
-            or (profile.model if profile is not None else ""),
+            provider=last.provider if last is not None else "",
+            model=(finished.model if finished is not None else "") or (last.model if last is not None else ""),
             status=status,
             error=None if error is None else error_to_json(error),
             input_tokens=tokens[0],
@@ -272,10 +274,10 @@ class ModelGateway:
             cache_write_tokens=tokens[3],
             cache_miss_reason=usage.cache_miss_reason if usage is not None else None,
             cost=cost_of(profile.price if profile is not None else None, *tokens),
-            attempts=tuple(progress.attempts),
-            ttft_ms=progress.ttft_ms,
+            attempts=attempts,
+            ttft_ms=routed.ttft_ms if routed is not None else None,
             latency_ms=round((self._clock.monotonic_s() - progress.started_s) * 1000),
-            qos_outcome=progress.qos_outcome,
+            qos_outcome=routed.qos_outcome if routed is not None else {},
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import signal
 import socket
 import sys
@@ -49,7 +50,7 @@ async def _serve(home: Path, listener: socket.socket, records: RecordStore, envi
         loop.add_signal_handler(number, ending.set)
     tracing = Tracing("models")
     providers = Providers(environment)
-    gateway = ModelGateway(ConfigFile(home), providers, records, tracing.tracer)
+    gateway = ModelGateway(ConfigFile(home), providers, records, tracing.tracer, random.Random())
     records.give_up_running()
     service = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(service), sys.stdin)

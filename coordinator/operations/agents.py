@@ -14,6 +14,7 @@ from coordinator.operations import branches, dropping, history, listing, message
 from coordinator.operations.answers import AnswerBuilder
 from coordinator.operations.contents import HomeContents
 from coordinator.operations.explaining import why_object
+from coordinator.operations.model_calls import ModelCallPage, call_page
 from coordinator.service.client import ServiceError, ServiceRefused
 from coordinator.telemetry.instruments import SERVICE_UP
 from coordinator.telemetry.snapshots import of_backlog
@@ -302,6 +303,14 @@ class HomeAgents(HomeContents):
         """
         await self._stores.write(lambda store, _: reminders.cancel(store, address, name))
         return {"agent": address.name, "name": name}
+
+    # -- models ---------------------------------------------------------------------------------------------------
+
+    async def model_calls(
+        self, tenant: str, owner: str | None, profile: str | None, limit: int = _ITEMS, cursor: str | None = None
+    ) -> ModelCallPage:
+        """Return a page of a tenant's calls of models, the latest first."""
+        return await asyncio.to_thread(call_page, self._stores.home.path, tenant, owner, profile, limit, cursor)
 
     # -- history --------------------------------------------------------------------------------------------------
 

@@ -7,7 +7,9 @@ import json
 import os
 import signal
 import stat
+import threading
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -17,16 +19,21 @@ from coordinator.home import Home
 from coordinator.models.calls import CallRecord, ModelRequest
 from coordinator.models.client import ModelClient
 from coordinator.models.config_file import store_config
-from coordinator.models.profiles import ModelsConfig, Price, Profile
+from coordinator.models.profiles import Limits, ModelsConfig, Price, Profile
 from coordinator.models.record_store import read_records
 from coordinator.models.supervisor import ModelProcess
 from podium.models import Finished, LLMMessage, ModelError, TextDelta, Usage
+from podium.models.quality import QualityOfService
+from tests.model_server.answers import Answer
+from tests.model_server.replies import Reply, hold_after, page
+from tests.model_server.server import ModelServer
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
+    from coordinator.models.profiles import ProviderName
     from podium.models import LLMStreamChunk
 
 IDS = IdSource()
@@ -143,7 +150,7 @@ async def test_a_caller_that_leaves_ends_its_call(served: Served) -> None:
             break
     await until(lambda: served.records()[0].status == "cancelled", "the end of the call is recorded")
     (record,) = served.records()
-    assert record.attempts[0].error == "the caller left"
+    assert record.attempts[0].error == "cancelled: the caller left"
     assert record.latency_ms is not None
 
 
@@ -248,3 +255,82 @@ async def test_metrics_and_profiles(home: Home) -> None:
             "echo": {"provider": "scripted", "model": "m", "fallbacks": ["other"]},
             "other": {"provider": "scripted", "model": "", "fallbacks": []},
         }
+
+
+async def test_keys_of_home_and_tenant_reach_their_own_servers(home: Home, tmp_path: Path) -> None:  # S0.31
+    (tmp_path / "acme-key").write_text("key-of-acme\n")
+    with ModelServer() as ours, ModelServer() as theirs:
+        own = {"api_key_file": str(tmp_path / "acme-key"), "base_url": theirs.openai_url}
+        async with ModelProcess(home, {**os.environ, "OUR_KEY": "key-of-home"}):
+            served = Served(home)
+            profile = Profile("fast", "openai", "m", base_url=ours.openai_url, api_key_env="OUR_KEY")
+            served.profiles(replace(profile, max_output_tokens=50, tenants={"acme": own}))
+            await served.call("fast", tenant="acme", max_output_tokens=20)
+            await served.call("fast", max_output_tokens=500)
+            (tmp_path / "acme-key").write_text("another-key")
+            await served.call("fast", tenant="acme")
+    assert [each.headers["authorization"] for each in ours.requests] == ["Bearer key-of-home"]
+    assert [each.headers["authorization"] for each in theirs.requests] == ["Bearer key-of-acme", "Bearer another-key"]
+    limits = [each.body.get("max_tokens") or each.body.get("max_completion_tokens") for each in theirs.requests]
+    assert limits == [20, 50]
+    for file in home.path.rglob("*"):
+        assert not file.is_file() or b"key-of-" not in file.read_bytes(), f"{file} has a key"
+
+
+@pytest.mark.parametrize("provider", ["openai", "openai-responses", "anthropic"])
+async def test_each_wire_format_goes_through(served: Served, provider: ProviderName) -> None:
+    with ModelServer() as server:
+        url = server.url if provider == "anthropic" else server.openai_url
+        served.profiles(Profile("m", provider, "model-1", base_url=url))
+        server.will("hello there")
+        *chunks, record = await served.call("m")
+    assert "".join(chunk.text for chunk in chunks if isinstance(chunk, TextDelta)) == "hello there"
+    assert isinstance(record, CallRecord)
+    assert (record.status, record.provider, record.attempts[0].model) == ("completed", provider, "model-1")
+    assert record.output_tokens is not None
+
+
+async def test_a_saturated_profile_degrades_and_the_record_tells(served: Served) -> None:  # S0.28
+    gate = threading.Event()
+    with ModelServer() as server:
+        server.will(Reply(Answer("first"), shape=hold_after(1, gate)))
+        served.profiles(
+            Profile("main", "openai", "m", base_url=server.openai_url, fallbacks=("echo",), limits=Limits(1)),
+            Profile("echo", "scripted"),
+        )
+        first = asyncio.create_task(served.call("main"))
+        await asyncio.to_thread(server.wait_for_requests, 1)
+        soon = QualityOfService("interactive", target_ttft_ms=200)
+        *_, record = await served.call("main", qos=soon)
+        gate.set()
+        await first
+    assert isinstance(record, CallRecord)
+    assert (record.status, record.provider) == ("completed", "scripted")
+    assert record.qos_outcome["degraded"] is True
+    assert record.qos_outcome["degraded_because"] == "saturated"
+    assert record.qos_outcome["profile"] == "echo"
+
+
+async def test_a_server_that_is_away_or_no_model_server_is_told(served: Served) -> None:
+    with ModelServer() as server:
+        server.will(page(), page(), page())
+        served.profiles(
+            Profile("away", "openai", "m", base_url="http://127.0.0.1:9/v1"),
+            Profile("html", "openai", "m", base_url=server.openai_url),
+        )
+        soon = QualityOfService(deadline_ms=20_000)
+        for profile, kind in (("away", "unavailable"), ("html", "protocol")):
+            with pytest.raises(ModelError) as failed:
+                await served.call(profile, qos=soon)
+            assert failed.value.kind == kind
+            assert served.records()[0].error is not None
+            assert served.records()[0].error["kind"] == kind  # type: ignore[index]
+            assert len(served.records()[0].attempts) > 1
+
+
+async def test_a_deadline_in_the_past_asks_nothing(served: Served) -> None:
+    served.profiles(Profile("echo", "scripted"))
+    with pytest.raises(ModelError) as late:
+        await served.call("echo", qos=QualityOfService(deadline_ms=0))
+    assert late.value.kind == "deadline_exceeded"
+    assert served.records()[0].attempts == ()

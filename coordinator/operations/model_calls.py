@@ -1,0 +1,109 @@
+"""The records of calls of models, as HTTP shows them: a tenant's own, the latest first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ConfigDict, with_config
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from coordinator.models.record_store import read_records
+from coordinator.operations.cursors import cursor_after, place_after
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from coordinator.models.calls import CallRecord
+
+__all__ = ["ModelCallObject", "ModelCallPage", "call_page"]
+
+_documented = with_config(ConfigDict(use_attribute_docstrings=True))
+
+
+@_documented
+class ModelCallObject(TypedDict):
+    """A call of a model. It is recorded whether or not its turn is committed."""
+
+    call_id: str
+    owner: str
+    """An agent, `type/key`, or a response, `rsp_…`."""
+    turn: int | None
+    """The agent's turn."""
+    profile: str
+    provider: str
+    model: str
+    """What answered, in the provider's words."""
+    status: str
+    """`running`, `completed`, `failed`, `cancelled`, or `lost` with a process that was killed."""
+    error: dict[str, Any] | None
+    """`kind` and `message`."""
+    input_tokens: int | None
+    """Null: not reported; so with the others."""
+    output_tokens: int | None
+    cached_tokens: int | None
+    cache_miss_reason: str | None
+    cost: str | None
+    """A decimal number, in the unit of the profile's price."""
+    attempts: list[dict[str, Any]]
+    started_at: int
+    ttft_ms: int | None
+    """Time to the first token."""
+    latency_ms: int | None
+
+
+@_documented
+class ModelCallPage(TypedDict):
+    """Calls, the latest first."""
+
+    items: list[ModelCallObject]
+    next_cursor: str | None
+
+
+def call_page(
+    home: Path, tenant: str, owner: str | None, profile: str | None, limit: int, cursor: str | None
+) -> ModelCallPage:
+    """Return a page of a tenant's calls.
+
+    Args:
+        home: the home's directory.
+        owner: only those of this one.
+        profile: only those of this one.
+        limit: the most items.
+
+    Raises:
+        InvalidCursor: it is of another list.
+        StorageRefused, Corrupt: the records cannot be read.
+    """
+    of = [tenant, owner, profile]
+    started, _, call_id = place_after(cursor, "model calls", of, "").partition(" ")
+    before = (int(started), call_id) if started.isdecimal() else None
+    found = read_records(home, tenant, limit + 1, owner=owner, profile=profile, before=before)
+    more = len(found) > limit
+    last = found[limit - 1] if more else None
+    return {
+        "items": [_object(record) for record in found[:limit]],
+        "next_cursor": cursor_after("model calls", of, f"{last.started_ms} {last.call_id}") if last else None,
+    }
+
+
+def _object(record: CallRecord) -> ModelCallObject:
+    value = record.to_json()
+    return {
+        "call_id": record.call_id,
+        "owner": record.owner,
+        "turn": record.turn,
+        "profile": record.profile,
+        "provider": record.provider,
+        "model": record.model,
+        "status": record.status,
+        "error": value["error"],
+        "input_tokens": record.input_tokens,
+        "output_tokens": record.output_tokens,
+        "cached_tokens": record.cached_tokens,
+        "cache_miss_reason": record.cache_miss_reason,
+        "cost": record.cost,
+        "attempts": list(value["attempts"]),
+        "started_at": record.started_ms,
+        "ttft_ms": record.ttft_ms,
+        "latency_ms": record.latency_ms,
+    }
