@@ -19,6 +19,7 @@ from coordinator.access.caller import Scope
 from coordinator.access.key_store import KeyStore
 from tests.unit.coordinator.gateway.agent_classes import Notes
 from tests.unit.coordinator.gateway.served_home import served_home
+from tests.unit.coordinator.models.recorded import keep, record
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -163,6 +164,7 @@ async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
             **await things_of_a_session(home, keys, "default"),
             "chat_id": "chat-9f2c",
         }
+        keep(tmp_path / "home", record("call_1", owner=f"notes/{FOREIGN}"))
         for agent in (f"notes/{FOREIGN}", f"acme:notes/{OWN}"):
             await home.fleet.sleep(agent)
         assert store.sessions(namespace="acme")
