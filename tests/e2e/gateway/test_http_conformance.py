@@ -130,7 +130,8 @@ hooks = "hooks.py"
 
 [checks]
 # An agent that does not exist, or a turn; a message for an agent whose condition does not permit it.
-positive_data_acceptance.expected-statuses = ["2xx", 304, 206, 404, 409, 416]
+# Without keys, 403 is the answer to a change of an agent's session only.
+positive_data_acceptance.expected-statuses = ["2xx", 304, 206, 403, 404, 409, 416]
 """
 
 
