@@ -3,10 +3,11 @@
 #   make demo      watch an agent work, sleep and wake                 make bench     ratios against bare parts
 #   make test      all tests (ARGS="-k name" for some)                 make nightly   the slow tests too
 #   make check     format, lint, types, imports                        make soak      stress-ng and fio on a mount
+#   make browser   the page of podium up --ui in headless Chromium (apt-get install chromium)
 #   make docs      write the reference from the code    make clean     remove what these made
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test check format docs bench nightly soak clean
+.PHONY: help setup setup-tests demo test browser check format docs bench nightly soak clean
 BIN := .venv/bin
 ARGS ?=
 export PYTHON
@@ -25,6 +26,10 @@ demo: setup
 
 test: setup-tests
 	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not slow" $(ARGS)
+
+# Apart from the other tests, because a browser is 300 MB that not every system has as a package.
+browser: setup-tests
+	$(BIN)/python -m pytest -n 0 tests/browser $(ARGS)
 
 # Its models run for minutes, so a dump of their stacks after 590 s says nothing, and has ended a run.
 nightly: setup-tests

@@ -9,6 +9,7 @@ from fastapi import FastAPI
 
 from coordinator.gateway.documents import DESCRIPTION, document_of
 from coordinator.gateway.errors import add_handlers
+from coordinator.gateway.page import files as page_files
 from coordinator.gateway.protection.body_limit import BodyLimit
 from coordinator.gateway.request_spans import RequestSpans
 from coordinator.gateway.routes import (
@@ -80,6 +81,7 @@ def create_app(
     audit: Audit | None = None,
     reload: Reload | None = None,
     accepts_state: AcceptsState = lambda _: False,
+    page: bool = False,
     body_bytes: int = 8 * 1024 * 1024,
     upload_bytes: int = 1024 * 1024 * 1024,
     tracer: Tracer = NO_TRACER,
@@ -95,6 +97,7 @@ def create_app(
         audit: the record of administrators' actions; ``None`` for none.
         reload: reads the project again; ``None`` without a project.
         accepts_state: whether the class of an agent type accepts the state that a front end sends.
+        page: whether to serve the page that talks to agents.
         body_bytes: the longest body, but of an uploaded file.
         upload_bytes: the largest file that can be uploaded.
         tracer: opens a span for each request.
@@ -129,6 +132,8 @@ def create_app(
     app.include_router(metrics.router)
     app.openapi = lambda: document_of(app)  # type: ignore[method-assign]  # as FastAPI's documentation says
     app.include_router(document.router)
+    if page:
+        app.include_router(page_files.router)
     app.add_middleware(BodyLimit, body_bytes=body_bytes, upload_bytes=upload_bytes)
     if tracer is not NO_TRACER:
         app.add_middleware(RequestSpans, tracer=tracer)

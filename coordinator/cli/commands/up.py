@@ -56,6 +56,7 @@ def up(
     reload: Annotated[
         bool, typer.Option("--reload", help="Move awake agents to edited code with their next messages.")
     ] = False,
+    ui: Annotated[bool, typer.Option("--ui", help="Serve a page at /ui/ that talks to agents.")] = False,
     project: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
@@ -85,9 +86,9 @@ def up(
         tls_key.absolute() if tls_key is not None else None,
     )
     if detach:
-        _serve_detached(place, loaded, reach, reload=reload, json=json)
+        _serve_detached(place, loaded, reach, reload=reload, ui=ui, json=json)
     else:
-        _serve(place, loaded, reach, reload=reload, json=json)
+        _serve(place, loaded, reach, reload=reload, ui=ui, json=json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +152,7 @@ class _Reach:
         return found
 
 
-def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: bool) -> None:
+def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: bool, json: bool) -> None:
     """Serve in this process."""
     import asyncio  # noqa: PLC0415
     import os  # noqa: PLC0415
@@ -187,6 +188,8 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
                 warn(notice)
             _show_key(home, access.new_local_key)
             say(f"serving {url}; Ctrl-C ends")
+            if ui:
+                say(_page(home, url, no_auth=reach.no_auth))
             if json:
                 write_json({"url": url, "pid": os.getpid()})
 
@@ -202,6 +205,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
             stop_timeout_s=settings.stop_timeout_s,
             on_progress=progress.show,
             on_ready=tell,
+            page=ui,
         )
 
         async def serve() -> None:
@@ -212,13 +216,14 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, json: b
     say("ended: gateway, agents and service")
 
 
-def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool, json: bool) -> None:
+def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: bool, json: bool) -> None:
     """Serve in a process of its own, in a session of its own; return when it is ready."""
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from coordinator.gateway.process.detached import start_detached  # noqa: PLC0415
 
     arguments = ["up", *reach.arguments(), "--project", str(project.file), "--home", str(home.path)]
     arguments += ["--reload"] if reload else []
+    arguments += ["--ui"] if ui else []
     if not reach.no_auth:
         _show_key(home, _local_key(home))  # here, because what the other process says goes to a log
     with Progress() as progress:
@@ -230,6 +235,8 @@ def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool
         write_json({"url": started.record.url, "pid": started.record.pid, "log": str(started.log)})
     else:
         say(f"serving {started.record.url} (process {started.record.pid}, log {started.log}); podium down ends it")
+        if ui:
+            say(_page(home, started.record.url, no_auth=reach.no_auth))
 
 
 def _local_key(home: Home) -> str | None:
@@ -243,6 +250,13 @@ def _local_key(home: Home) -> str | None:
 
     with closing(KeyStore(home.path, home.id, IdSource())) as keys:
         return ensure_local_key(home.path, keys, SystemClock().now_ms())
+
+
+def _page(home: Home, url: str, *, no_auth: bool) -> str:
+    """Return what a user is told of the page. The key is in the fragment, which a browser sends to nobody."""
+    if no_auth:
+        return f"the page: {url}/ui/"
+    return f"the page: {url}/ui/#key=KEY, with a key such as the one in {home.path / 'local.key'}"
 
 
 def _show_key(home: Home, text: str | None) -> None:

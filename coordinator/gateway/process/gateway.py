@@ -73,6 +73,7 @@ class Gateway:
         rules: what the gateway accepts.
         stop_timeout_s: timeout of running turns at the end.
         on_progress: called repeatedly during the start and at the end, with a short description of the stage.
+        page: whether to serve the page that talks to agents.
         on_ready: called when the gateway serves, with the service's notice for the user, if there is one.
     """
 
@@ -85,6 +86,7 @@ class Gateway:
     stop_timeout_s: float
     on_progress: Callable[[str], None]
     on_ready: Callable[[str | None], None]
+    page: bool = False
 
     async def run(self) -> None:
         """Serve until a signal; the service has ended on return.
@@ -149,6 +151,7 @@ class Gateway:
             audit=self.access.audit,
             reload=lambda: classes.reload(link),
             accepts_state=classes.accept_state,
+            page=self.page,
             body_bytes=self.rules.body_bytes,
             upload_bytes=self.rules.upload_bytes,
             tracer=tracing.tracer,

@@ -283,7 +283,12 @@ def leaving_client(app: Any, leaving: asyncio.Event) -> Any:
 
 @asynccontextmanager
 async def served_home(
-    path: Path, *classes: type[BaseAgent], keys: KeyStore | None = None, reload: Reload | None = None, **limits: Any
+    path: Path,
+    *classes: type[BaseAgent],
+    keys: KeyStore | None = None,
+    reload: Reload | None = None,
+    page: bool = False,
+    **limits: Any,
 ) -> AsyncIterator[ServedHome]:
     """Serve a new home with agents of some classes; with keys, callers need one of them."""
     home = Home(path).create()
@@ -306,6 +311,7 @@ async def served_home(
         audit=audit,
         reload=reload,
         accepts_state=accepting.__contains__,
+        page=page,
         **limits,
     )
     leaving = asyncio.Event()
