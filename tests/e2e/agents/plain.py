@@ -11,6 +11,7 @@ from typing import Any
 
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.models import LLMMessage
 
 WORKSPACE = Path(os.environ["AGENT_WORKSPACE"])
 
@@ -44,6 +45,8 @@ class Worker(BaseAgent):
             await ctx.remind("soon", at=datetime.now(UTC) + timedelta(seconds=1), message={"text": "reminded"})
         if text == "step":
             await ctx.step("double", lambda n: 2 * n, ctx.state.count)
+        if text == "model":
+            await ctx.llm("echo").answer([LLMMessage("user", "hello")])
         if text == "print":
             for number in range(1000):
                 print(f"{'a line ' * 5}, said before line {number}")

@@ -67,7 +67,10 @@ def receiver() -> Iterator[OtlpReceiver]:
 def watched(tmp_path_factory: pytest.TempPathFactory, receiver: OtlpReceiver) -> Iterator[Watched]:
     project = tmp_path_factory.mktemp("project")
     shutil.copy(AGENTS / "plain.py", project)
-    (project / "podium.toml").write_text('agents = ["plain.py:Worker", "plain.py:Patient"]\n')
+    (project / "podium.toml").write_text(
+        'agents = ["plain.py:Worker", "plain.py:Patient"]\n'
+        '[models.echo]\nprovider = "scripted"\nprice = {input = 1, output = 1}\n'
+    )
     surroundings = {
         "PODIUM_METRICS_INTERVAL_S": "0.05",
         "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url,
@@ -96,19 +99,21 @@ def test_every_documented_metric_is_exported_after_real_turns(watched: Watched) 
     watched.send("patient/a", "tell worker/b")
     watched.send("patient/a", "step")
     watched.send("patient/a", "remind")
+    watched.send("patient/a", "model")
     watched.send("patient/a", "fail", check=False)
     committed, parked = ("patient", "default", "message", "committed"), ("patient", "default", "message", "parked")
     wait_until(lambda: watched.value(TURNS, *parked), "the last report of patient/a")
-    wait_until(lambda: watched.value(TURNS, *committed) == 5, "the turns, that of the reminder included")
+    wait_until(lambda: watched.value(TURNS, *committed) == 6, "the turns, that of the reminder included")
     wait_until(lambda: watched.value(TURNS, "worker", "default", "message", "committed"), "worker/b was told")
+    wait_until(lambda: watched.value("podium_model_calls_total", "echo", "default", "completed", ""), "the call")
     found = watched.scrape()
     assert {name for name, _ in found} == names
     of_patient = ("patient", "default")
-    assert found[TURNS, committed] == 5
+    assert found[TURNS, committed] == 6
     assert found["podium_reminders_fired_total", of_patient] == 1
-    assert found["podium_steps_total", (*of_patient, "ended")] == 1
+    assert found["podium_steps_total", (*of_patient, "ended")] == 2, "a call of a model is a step"
     assert found[TURNS, parked] == 1
-    assert found["podium_messages_admitted_total", of_patient] == 5
+    assert found["podium_messages_admitted_total", of_patient] == 6
     assert found["podium_messages_told_total", of_patient] == 1
     assert found["podium_wakes_total", (*of_patient, "woken")] == 1
     assert found["podium_agents_awake", of_patient] == 1
@@ -117,7 +122,7 @@ def test_every_documented_metric_is_exported_after_real_turns(watched: Watched) 
     turns, wakes = found["podium_turn_duration_seconds", of_patient], found["podium_wake_duration_seconds", of_patient]
     assert isinstance(turns, list)
     assert isinstance(wakes, list)
-    attempts = 5 + 3
+    attempts = 6 + 3
     assert (sum(turns[1:]), sum(wakes[1:])) == (attempts, 1)
     assert turns[0] > 0 < wakes[0]
 
