@@ -17,6 +17,7 @@ from fastapi.routing import iter_route_contexts
 from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
 from coordinator.access.key_store import KeyStore
+from podium.address import Address
 from tests.unit.coordinator.gateway.agent_classes import Notes
 from tests.unit.coordinator.gateway.served_home import served_home
 from tests.unit.coordinator.models.recorded import keep, record
@@ -331,6 +332,27 @@ async def test_the_same_requests_reach_the_callers_own_sessions(tenants: Tenants
         if route.names_of_sessions:
             answer = await tenants.ask(route, "", tenants.ids, "default")
             assert answer.status_code < 300, (route, answer.text)
+
+
+async def test_a_key_of_one_agent_reads_its_session_and_no_other(tenants: Tenants) -> None:
+    address = Address.parse(f"notes/{FOREIGN}")
+    key = tenants.keys.create("one", "default", [Scope.WRITE], 1, agent=address)[1]
+    headers = {"Authorization": f"Bearer {key}"}
+    store = tenants.home.fleet.store
+    own, mine = store.session(address.name), f"/v2/sessions/{tenants.ids['session_id']}"
+
+    async def status(method: str, path: str) -> int:
+        return (await tenants.home.http.request(method, path, json={}, headers=headers)).status_code
+
+    for part in ("", "/branches", f"/branches/{own.main_branch_id}", f"/branches/{own.main_branch_id}/events"):
+        assert await status("GET", f"/v2/sessions/{own.session_id}{part}") == 200
+    branch = tenants.ids["branch_id"]
+    for part in ("", "/branches", f"/branches/{branch}", f"/branches/{branch}/events"):
+        assert await status("GET", mine + part) == 404
+    for path in ("/v2/sessions", "/v2/artifacts", "/v2/bundles", f"/v2/bundles/{tenants.ids['bundle_id']}"):
+        assert await status("GET", path) == 403
+    assert await status("DELETE", mine) == 403
+    assert await status("POST", "/v2/sessions") == 403
 
 
 async def test_the_same_requests_reach_the_callers_own_agent(tenants: Tenants) -> None:
