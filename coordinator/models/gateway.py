@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from blake3 import blake3
 
@@ -29,7 +29,7 @@ from podium.models.errors import ModelError
 from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
     from decimal import Decimal
     from random import Random
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelGateway"]
 
+_Result = TypeVar("_Result")
 _SPAN: Final = "llm.complete"
 _DAY_MS: Final = 86_400_000
 
@@ -55,6 +56,8 @@ class _Progress:
     started_s: float
     routed: RoutedCall | None = None
     """``None`` if it was refused before anything was asked."""
+    profiles: dict[str, Profile] = field(default_factory=dict)
+    """Those that may answer, by name, as they were when the call began."""
     usage: Usage | None = None
     finished: Finished | None = None
 
@@ -107,8 +110,9 @@ class ModelGateway:
         progress = _Progress(self._clock.monotonic_s())
         running = _new_record(request, self._clock.now_ms())
         spent = self._spending.of(request.tenant, running.started_ms)  # before the row: it counts from now on
-        if not await asyncio.to_thread(self._records.begin, running):
-            raise ModelError(
+        is_new, left = await _to_its_end(asyncio.to_thread(self._records.begin, running))
+        if not is_new:
+            raise left or ModelError(
                 f"there is a call {request.call_id!r} already; give each call an id of its own", "bad_request"
             )
         self._metrics.running += 1
@@ -121,8 +125,11 @@ class ModelGateway:
         try:
             with self._tracer.span(_SPAN, attributes, parent=request.traceparent) as span:
                 try:
+                    if left is not None:  # while its row was written
+                        raise left
                     self._check_budget(request.tenant, spent, running.started_ms)
-                    progress.routed = self._routed(request)
+                    progress.profiles = self._profiles_of(request)
+                    progress.routed = self._routed(progress.profiles, request)
                     async with aclosing(self._answer(progress.routed, progress)) as chunks:
                         async for chunk in chunks:
                             yield chunk
@@ -132,7 +139,7 @@ class ModelGateway:
                     raise
                 except (asyncio.CancelledError, GeneratorExit):
                     span.fail("cancelled", "the caller left")
-                    await self._end_shielded(running, progress, "cancelled", span)
+                    await self._end(running, progress, "cancelled", span)
                     raise
                 except Exception as error:  # a bug, here or in a provider
                     text = ModelError(f"{type(error).__name__}: {error}", "unavailable")
@@ -160,7 +167,7 @@ class ModelGateway:
         if progress.finished is None:
             raise ModelError("the provider's answer has no end", "protocol")
 
-    def _routed(self, request: ModelRequest) -> RoutedCall:
+    def _routed(self, profiles: Mapping[str, Profile], request: ModelRequest) -> RoutedCall:
         candidates = [
             Candidate(
                 profile.name,
@@ -169,7 +176,7 @@ class ModelGateway:
                 partial(self._attempt, profile, request),
                 self._admission_of(profile),
             )
-            for profile in self._profiles_of(request)
+            for profile in profiles.values()
         ]
         return RoutedCall(candidates, request.qos, self._clock, self._random)
 
@@ -195,7 +202,7 @@ class ModelGateway:
                 async for chunk in chunks:
                     yield chunk
 
-    def _profiles_of(self, request: ModelRequest) -> list[Profile]:
+    def _profiles_of(self, request: ModelRequest) -> dict[str, Profile]:
         """Return the profile of a request, and its fallbacks, as they are for the tenant."""
         config = self._config()
         profile = config.profiles.get(request.profile)
@@ -206,7 +213,7 @@ class ModelGateway:
                 f'[models."{request.profile}"] to podium.toml, and run podium reload',
                 "unknown_profile",
             )
-        return [config.profiles[name].of_tenant(request.tenant) for name in (profile.name, *profile.fallbacks)]
+        return {name: config.profiles[name].of_tenant(request.tenant) for name in (profile.name, *profile.fallbacks)}
 
     def _check_budget(self, tenant: str, spent: Decimal, now_ms: int) -> None:
         budget = self._config().budget(tenant)
@@ -218,19 +225,6 @@ class ModelGateway:
                 retry_after_s=(day_of(now_ms) + _DAY_MS - now_ms) / 1000,
             )
 
-    async def _end_shielded(self, running: CallRecord, progress: _Progress, status: CallStatus, span: Span) -> None:
-        """Record the end of a call although its task is being cancelled."""
-        ending = asyncio.get_running_loop().create_task(
-            self._end(running, progress, status, span), name=f"end of {running.call_id}"
-        )
-        while not ending.done():
-            try:
-                await asyncio.shield(ending)
-            except asyncio.CancelledError:  # once more
-                if ending.cancelled():
-                    raise
-        ending.result()
-
     async def _end(
         self,
         running: CallRecord,
@@ -239,14 +233,17 @@ class ModelGateway:
         span: Span,
         error: ModelError | None = None,
     ) -> CallRecord:
+        """Record the end of a call, also if its task is cancelled meanwhile, and count what it cost."""
         record = self._ended(running, progress, status, error)
         span.set("gen_ai.response.model", record.model)
         for name, tokens in (("input", record.input_tokens), ("output", record.output_tokens)):
             if tokens is not None:
                 span.set(f"gen_ai.usage.{name}_tokens", tokens)
-        await asyncio.to_thread(self._records.end, record)
+        _, left = await _to_its_end(asyncio.to_thread(self._records.end, record))
         self._spending.add(record.tenant, record.started_ms, record.cost)
         self._metrics.ended(record)
+        if left is not None:
+            raise left
         return record
 
     def _ended(
@@ -256,7 +253,7 @@ class ModelGateway:
         attempts = tuple(routed.attempts) if routed is not None else ()
         answered_by = routed.answered_by if routed is not None else None
         last: Candidate | Attempt | None = answered_by or (attempts[-1] if attempts else None)
-        profile = self._config().profiles.get(last.profile) if last is not None else None
+        profile = progress.profiles.get(last.profile) if last is not None else None
         tokens = (
             (usage.input_tokens, usage.output_tokens, usage.cached_tokens, usage.cache_write_tokens)
             if usage is not None
@@ -279,6 +276,24 @@ class ModelGateway:
             latency_ms=round((self._clock.monotonic_s() - progress.started_s) * 1000),
             qos_outcome=routed.qos_outcome if routed is not None else {},
         )
+
+
+async def _to_its_end(writing: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:
+    """Wait for a write although this task is cancelled meanwhile.
+
+    Returns:
+        the result, and the cancellation, which the caller raises later.
+    """
+    task = asyncio.get_running_loop().create_task(writing, name="write of a record")
+    left: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            left = error
+    return task.result(), left
 
 
 def _least(*limits: int | None) -> int | None:
