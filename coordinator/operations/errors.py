@@ -5,6 +5,7 @@ podium.errors.PodiumError
 ├── NotInSessions       what a request of /v2 names does not exist, or may not be changed
 │   ├── UnknownSession, UnknownBranch, UnknownSessionEvent, UnknownSessionArtifact, UnknownBundle
 │   ├── UnknownEventType    a type of events that clients do not append
+│   ├── BundleTooLarge      a bundle with more bytes than one may have
 │   └── SessionReadOnly     the session is an agent's
 ├── UnknownFile         an agent has no file at a path, at a moment
 ├── NotAFile            a path names no file; of an upload, it cannot become one
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "BundleTooLarge",
     "EmptyContext",
     "InvalidCursor",
     "MessageCancelled",
@@ -87,6 +89,10 @@ class UnknownSessionArtifact(NotInSessions):
 
 class UnknownBundle(NotInSessions):
     """No bundle of that id."""
+
+
+class BundleTooLarge(NotInSessions):
+    """A bundle with more bytes than a bundle may have."""
 
 
 class UnknownEventType(NotInSessions):

@@ -92,6 +92,7 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     operations.UnknownSessionEvent: Problem(404, "unknown_event"),
     operations.UnknownSessionArtifact: Problem(404, "unknown_artifact"),
     operations.UnknownBundle: Problem(404, "unknown_bundle"),
+    operations.BundleTooLarge: Problem(413, "bundle_too_large"),
     operations.UnknownEventType: Problem(400, "unknown_event_type"),
     operations.SessionReadOnly: Problem(403, "session_read_only"),
     operations.UploadTooLarge: Problem(413, "body_too_large"),

@@ -14,12 +14,12 @@ from chronicle.journal.objects import new_object, object_body
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.errors import UnknownSessionArtifact
 from coordinator.sessions.finding import find_session, writable
-from coordinator.sessions.repetition import repetition_of
+from coordinator.sessions.repetition import repeated, repetition_of
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import IdSource
-    from chronicle.journal.objects import StoredObject
+    from chronicle.journal.objects import Repetition, StoredObject
     from chronicle.journal.port import JournalStore
     from coordinator.sessions.objects import (
         DeletedArtifact,
@@ -38,6 +38,7 @@ __all__ = [
     "delete_artifact",
     "drop_expired",
     "find_artifact",
+    "repeated_artifact",
 ]
 
 ARTIFACT: Final = "artifact"
@@ -91,6 +92,21 @@ class NewArtifact:
 _MEDIA_TYPES: Final = {"text": "text/plain", "json": "application/json", "base64": "application/octet-stream"}
 
 
+def repeated_artifact(
+    store: JournalStore, tenant: str, new: NewArtifact, data: bytes, key: str | None
+) -> StoredObject | None:
+    """Return the artifact that the same request has stored before, if any.
+
+    Args:
+        data: of `NewArtifact.data`.
+
+    Raises:
+        InvalidInput: the metadata are not JSON.
+        IdempotencyConflict: the key was used with another body.
+    """
+    return repeated(store, tenant, _repetition(new, data, key))
+
+
 def create_artifact(
     store: JournalStore,
     blobs: BlobStore,
@@ -115,7 +131,25 @@ def create_artifact(
     if (new.retention_class == "session") != (new.session_id is not None):
         raise InvalidInput("session_id goes with the retention class session, and only with it")
     session = None if new.session_id is None else writable(find_session(store, tenant, new.session_id))
-    body: dict[str, Any] = {
+    stored = store.put_object(
+        new_object(
+            blobs,
+            ARTIFACT,
+            ids.other("art_", now_ms),
+            now_ms,
+            _body(new, data),
+            content=data,
+            namespace=tenant,
+            session_id=session.session_id if session is not None else None,
+            expires_ms=now_ms + _TEMPORARY_MS if new.retention_class == "temporary" else None,
+            repetition=_repetition(new, data, key),
+        )
+    )
+    return artifact_object(stored, blobs, with_content=True)
+
+
+def _body(new: NewArtifact, data: bytes) -> dict[str, Any]:
+    return {
         "artifact_type": new.artifact_type,
         "content_media_type": new.media_type,
         "content_encoding": new.encoding,
@@ -123,22 +157,11 @@ def create_artifact(
         "metadata": new.metadata or {},
         "size": len(data),
     }
-    asked = {**body, "content": new.content, "session_id": new.session_id}
-    stored = store.put_object(
-        new_object(
-            blobs,
-            ARTIFACT,
-            ids.other("art_", now_ms),
-            now_ms,
-            body,
-            content=data,
-            namespace=tenant,
-            session_id=session.session_id if session is not None else None,
-            expires_ms=now_ms + _TEMPORARY_MS if new.retention_class == "temporary" else None,
-            repetition=repetition_of("POST /v2/artifacts", key, asked),
-        )
-    )
-    return artifact_object(stored, blobs, with_content=True)
+
+
+def _repetition(new: NewArtifact, data: bytes, key: str | None) -> Repetition | None:
+    asked = {**_body(new, data), "content": new.content, "session_id": new.session_id}
+    return repetition_of("POST /v2/artifacts", key, asked)
 
 
 def find_artifact(

@@ -14,23 +14,36 @@ from xml.sax.saxutils import quoteattr
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.journal.objects import new_object, object_body
 from coordinator.operations.cursors import cursor_after, place_after
-from coordinator.operations.errors import UnknownBundle
+from coordinator.operations.errors import BundleTooLarge, UnknownBundle
 from coordinator.sessions.artifacts import artifact_content, find_artifact
-from coordinator.sessions.repetition import repetition_of
+from coordinator.sessions.repetition import repeated, repetition_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import IdSource
-    from chronicle.journal.objects import StoredObject
+    from chronicle.journal.objects import Repetition, StoredObject
     from chronicle.journal.port import JournalStore
     from coordinator.sessions.objects import BundleObject, BundlePage
 
-__all__ = ["BUNDLE", "BundleItem", "bundle_object", "bundle_page", "compile_bundle", "create_bundle", "find_bundle"]
+__all__ = [
+    "BUNDLE",
+    "MOST_BYTES",
+    "BundleItem",
+    "CompiledBundle",
+    "bundle_object",
+    "bundle_page",
+    "compile_bundle",
+    "create_bundle",
+    "find_bundle",
+    "prepare_bundle",
+]
 
 BUNDLE: Final = "bundle"
 """The kind of the stored object."""
+MOST_BYTES: Final = 32 * 1024 * 1024
+"""The most bytes of the texts of a bundle: a short request can name a large artifact many times."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,41 +69,74 @@ def compile_bundle(items: Sequence[tuple[str | None, str]]) -> bytes:
     return "".join(parts).encode()
 
 
-def create_bundle(
+@dataclass(frozen=True, slots=True)
+class CompiledBundle:
+    """A bundle that is not stored yet."""
+
+    compiled: bytes
+    body: dict[str, Any]
+    repetition: Repetition | None
+
+
+def prepare_bundle(
     store: JournalStore,
-    blobs: BlobStore,
+    blobs: BlobReader,
     tenant: str,
     items: Sequence[BundleItem],
     metadata: dict[str, Any],
     key: str | None,
-    ids: IdSource,
     now_ms: int,
-) -> BundleObject:
-    """Make a bundle, durably.
+) -> CompiledBundle | StoredObject:
+    """Compile a bundle, or return the one that the same request has made before, whatever became of its artifacts.
 
     Raises:
         UnknownSessionArtifact: the tenant does not have an artifact that an item names.
         InvalidInput: an item has no text, or two, or an artifact that is not text.
+        BundleTooLarge: it would have more than `MOST_BYTES`.
         IdempotencyConflict: the key was used with another body.
     """
-    texts = [_text_of(store, blobs, tenant, item, number, now_ms) for number, item in enumerate(items)]
-    described: list[dict[str, Any]] = [
-        {"title": item.title, "artifact_id": item.artifact_id, "size": len(text.encode())}
-        for item, text in zip(items, texts, strict=True)
-    ]
-    compiled = compile_bundle([(item.title, text) for item, text in zip(items, texts, strict=True)])
     asked: dict[str, Any] = {"items": [asdict(item) for item in items], "metadata": metadata}
-    body: dict[str, Any] = {"items": described, "size": len(compiled), "metadata": metadata}
+    repetition = repetition_of("POST /v2/bundles", key, asked)
+    if (there := repeated(store, tenant, repetition)) is not None:
+        return there
+    texts: list[str] = []
+    described: list[dict[str, Any]] = []
+    total = 0
+    for number, item in enumerate(items):
+        text = _text_of(store, blobs, tenant, item, number, now_ms)
+        size = len(text.encode())
+        total += size
+        if total > MOST_BYTES:
+            raise BundleTooLarge(
+                f"up to item {number} the texts have more than {MOST_BYTES} bytes, which is the most of a bundle; make "
+                "several, and pin them in order",
+                "items",
+            )
+        texts.append(text)
+        described.append({"title": item.title, "artifact_id": item.artifact_id, "size": size})
+    compiled = compile_bundle([(item.title, text) for item, text in zip(items, texts, strict=True)])
+    return CompiledBundle(compiled, {"items": described, "size": len(compiled), "metadata": metadata}, repetition)
+
+
+def create_bundle(
+    store: JournalStore, blobs: BlobStore, tenant: str, new: CompiledBundle, ids: IdSource, now_ms: int
+) -> BundleObject:
+    """Store a bundle, durably.
+
+    Raises:
+        InvalidInput: the metadata are not JSON.
+        IdempotencyConflict: the key was used with another body.
+    """
     stored = store.put_object(
         new_object(
             blobs,
             BUNDLE,
             ids.other("bnd_", now_ms),
             now_ms,
-            body,
-            content=compiled,
+            new.body,
+            content=new.compiled,
             namespace=tenant,
-            repetition=repetition_of("POST /v2/bundles", key, asked),
+            repetition=new.repetition,
         )
     )
     return bundle_object(stored, blobs, with_content=False)

@@ -18,6 +18,8 @@ from coordinator.sessions.finding import find_branch, find_session
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.blobs.port import BlobReader
+    from chronicle.journal.port import JournalStore
     from coordinator.operations.agents import HomeAgents
     from coordinator.sessions import objects
     from coordinator.sessions.artifacts import NewArtifact
@@ -197,6 +199,14 @@ class HomeSessions:
         """
         now_ms = self._now_ms()
         data = new.data()
+
+        def repeated(store: JournalStore, blobs: BlobReader) -> objects.StoredArtifactObject | None:
+            there = artifacts.repeated_artifact(store, tenant, new, data, key)
+            return None if there is None else artifacts.artifact_object(there, blobs, with_content=True)
+
+        # Before the quota, which a repeat does not use.
+        if key is not None and (there := await self._home.stores.read(repeated)) is not None:
+            return there
         await self._home.quotas.check(lambda quotas: quotas.check_content(tenant, len(data)))
         return await self._home.stores.write(
             lambda store, blobs: artifacts.create_artifact(store, blobs, tenant, new, data, key, self._ids, now_ms)
@@ -232,18 +242,27 @@ class HomeSessions:
     async def create_bundle(
         self, tenant: str, items: Sequence[BundleItem], metadata: dict[str, Any] | None = None, key: str | None = None
     ) -> objects.BundleObject:
-        """Make a bundle; see `bundles.create_bundle`.
+        """Make a bundle; see `bundles.prepare_bundle`.
 
         Raises:
             QuotaExceeded: the tenant has as many bytes as it may have.
         """
         now_ms = self._now_ms()
-        size = sum(len((item.text or "").encode(errors="replace")) for item in items)
-        await self._home.quotas.check(lambda quotas: quotas.check_content(tenant, size))
-        return await self._home.stores.write(
-            lambda store, blobs: bundles.create_bundle(
-                store, blobs, tenant, items, metadata or {}, key, self._ids, now_ms
+
+        def prepared(store: JournalStore, blobs: BlobReader) -> bundles.CompiledBundle | objects.BundleObject:
+            new = bundles.prepare_bundle(store, blobs, tenant, items, metadata or {}, key, now_ms)
+            return (
+                new
+                if isinstance(new, bundles.CompiledBundle)
+                else bundles.bundle_object(new, blobs, with_content=False)
             )
+
+        new = await self._home.stores.read(prepared)
+        if not isinstance(new, bundles.CompiledBundle):
+            return new
+        await self._home.quotas.check(lambda quotas: quotas.check_content(tenant, len(new.compiled)))
+        return await self._home.stores.write(
+            lambda store, blobs: bundles.create_bundle(store, blobs, tenant, new, self._ids, now_ms)
         )
 
     async def bundle(self, tenant: str, bundle_id: str) -> objects.BundleObject:

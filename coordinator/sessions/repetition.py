@@ -10,14 +10,17 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from chronicle.canonical import encode
+from chronicle.errors import IdempotencyConflict
 from chronicle.ids import EventId
 from chronicle.journal.objects import Repetition
 
 if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, IdSource
+    from chronicle.journal.objects import StoredObject
+    from chronicle.journal.port import JournalStore
 
-__all__ = ["event_id_of", "repetition_of"]
+__all__ = ["event_id_of", "repeated", "repetition_of"]
 
 _DIGITS: Final = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 _TIME: Final = slice(-26, -16)
@@ -35,6 +38,19 @@ def repetition_of(route: str, key: str | None, request: JsonObject) -> Repetitio
     if key is None:
         return None
     return Repetition(sha256(encode([route, key])).hexdigest(), sha256(encode(request)).hexdigest())
+
+
+def repeated(store: JournalStore, tenant: str, repetition: Repetition | None) -> StoredObject | None:
+    """Return the object that an earlier request has made under the same key, if any.
+
+    Raises:
+        IdempotencyConflict: that request asked for something else.
+    """
+    if repetition is None or (there := store.object_of_key(repetition.key, tenant)) is None:
+        return None
+    if there.repetition != repetition:
+        raise IdempotencyConflict(repetition.key)
+    return there
 
 
 def event_id_of(branch_id: BranchId, key: str | None, ids: IdSource, now_ms: int) -> EventId:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.access.quotas import Quota
+from coordinator.access.stored_quotas import store_quotas
 from tests.unit.coordinator.gateway.routes.sessions_client import Client, opened
 
 if TYPE_CHECKING:
@@ -100,3 +102,34 @@ async def test_repeats_at_the_same_time_are_done_once(client: Client) -> None:
 async def test_bad_keys_are_refused(client: Client) -> None:
     for key in ("", "k" * 256):
         await client.refused("/v2/sessions", {}, 400, "invalid_parameter", Idempotency_Key=key)
+
+
+async def test_a_repeated_bundle_needs_its_artifacts_no_more(client: Client) -> None:
+    artifact = await client.post("/v2/artifacts", {"content": "text"})
+    body = {"items": [{"artifact_id": artifact["id"]}]}
+    first = await client.post("/v2/bundles", body, Idempotency_Key="key")
+    await client.ask("DELETE", f"/v2/artifacts/{artifact['id']}")
+    assert await client.post("/v2/bundles", body, Idempotency_Key="key") == first
+    other = {"items": [*body["items"], {"text": "more"}]}
+    await client.refused("/v2/bundles", other, 409, "idempotency_conflict", Idempotency_Key="key")
+    await client.refused("/v2/bundles", body, 404, "unknown_artifact", Idempotency_Key="another")
+    assert [each["id"] for each in (await client.get("/v2/bundles"))["items"]] == [first["id"]]
+
+
+async def test_a_repeat_needs_no_room_in_the_quota(client: Client) -> None:
+    place = client.home.agents.stores.home
+    store_quotas(place.path, place.id, {"default": Quota(bytes=120)})
+    artifact, bundle = {"content": "x" * 60}, {"items": [{"text": "y" * 10}]}
+    requests = [("/v2/artifacts", artifact), ("/v2/bundles", bundle)]
+    first = [await client.post(path, body, Idempotency_Key="key") for path, body in requests]
+    for path, body in requests:
+        await client.refused(path, body, 403, "quota_exceeded", Idempotency_Key="another")
+    assert [await client.post(path, body, Idempotency_Key="key") for path, body in requests] == first
+
+
+async def test_what_a_bundle_takes_from_artifacts_counts(client: Client) -> None:
+    place = client.home.agents.stores.home
+    store_quotas(place.path, place.id, {"default": Quota(bytes=1000)})
+    artifact = await client.post("/v2/artifacts", {"content": "x" * 300})
+    body = {"items": [{"artifact_id": artifact["id"]}] * 3}
+    await client.refused("/v2/bundles", body, 403, "quota_exceeded")

@@ -209,3 +209,12 @@ async def test_bad_bundles_are_refused(client: Client) -> None:
         await client.refused("/v2/bundles/bnd_0", {}, 405, "method_not_allowed", method)
     assert (await client.get("/v2/bundles"))["items"] == []
     assert (await client.get("/v2/sessions"))["items"] == []
+
+
+async def test_a_bundle_of_many_artifacts_has_a_limit_of_its_own(client: Client) -> None:
+    text = await client.post("/v2/artifacts", {"content": "x" * 1_000_000})
+    body = {"items": [{"artifact_id": text["id"]}] * 40}
+    error = await client.refused("/v2/bundles", body, 413, "bundle_too_large")
+    assert "more than 33554432 bytes" in error["message"]
+    assert error["param"] == "items"
+    assert (await client.get("/v2/bundles"))["items"] == []
