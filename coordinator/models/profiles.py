@@ -94,12 +94,13 @@ class Profile:
     price: Price | None = None
     limits: Limits = field(default_factory=Limits)
     tenants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What is another for a tenant: some of ``model``, ``base_url``, ``api_key_env``, ``api_key_file``."""
+    """What is another for a tenant: some of ``model``, ``base_url``, ``api_key_env``, ``api_key_file``. With a
+    ``base_url`` and no key of its own, its calls are sent without a key."""
 
     def of_tenant(self, tenant: str) -> Profile:
-        """Return the profile as it is for a tenant."""
+        """Return the profile as it is for a tenant. A server of its own never gets the key of the home."""
         own = dict(self.tenants.get(tenant, {}))
-        if "api_key_env" in own or "api_key_file" in own:
+        if not own.keys().isdisjoint({"base_url", "api_key_env", "api_key_file"}):
             own = {"api_key_env": None, "api_key_file": None, **own}  # type: ignore[dict-item]
         return replace(self, **cast("dict[str, Any]", own))
 

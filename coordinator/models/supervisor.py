@@ -19,7 +19,9 @@ from typing import TYPE_CHECKING, Final, Self
 import structlog
 
 from coordinator.models.client import ModelClient
+from coordinator.models.wire import line_of
 from coordinator.telemetry.snapshots import from_wire
+from podium.models.codec import error_to_json
 from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
@@ -36,9 +38,12 @@ _BACKLOG: Final = 512
 _BACK_OFF_S: Final = (0.0, 0.2, 1.0, 5.0)
 """Pauses before a start, by the number of processes before it that died at once; the last one repeats."""
 _AT_ONCE_S: Final = 5.0
+_MOST_AT_ONCE: Final = 3
+"""After so many processes in a row that died at once those who wait are told so."""
 _END_S: Final = 5.0
 """Timeout of an orderly end; then the process is killed."""
 _METRICS_S: Final = 2.0
+_LOG: Final = "models.log"
 
 _log = structlog.stdlib.get_logger("coordinator.models")
 
@@ -123,11 +128,28 @@ class ModelProcess:
             lived_s = loop.time() - began_s
             self._died_at_once = self._died_at_once + 1 if lived_s < _AT_ONCE_S else 0
             _log.warning("model_gateway_died", exit_code=code, lived_s=round(lived_s, 1))
+        if self._died_at_once >= _MOST_AT_ONCE:
+            self._refuse_waiting()
         self._await_connection()
+
+    def _refuse_waiting(self) -> None:
+        """Answer the connections that no process has accepted with an error, as the process does."""
+        assert self._socket is not None
+        why = (
+            f"the model gateway cannot be started: {self._died_at_once} processes in a row ended at once; "
+            f"logs/{_LOG} of the home has the reason. It is tried again with the next call"
+        )
+        line = line_of({"error": error_to_json(ModelError(why, "unavailable"))})
+        with suppress(BlockingIOError):
+            while True:
+                connection, _ = self._socket.accept()
+                with connection, suppress(OSError):  # the client left
+                    connection.setblocking(False)
+                    connection.send(line)
 
     async def _start(self) -> asyncio.subprocess.Process:
         assert self._socket is not None
-        log_fd = os.open(self._home.logs / "models.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        log_fd = os.open(self._home.logs / _LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             return await asyncio.create_subprocess_exec(
                 sys.executable,

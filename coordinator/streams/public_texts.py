@@ -15,7 +15,7 @@ __all__ = ["public_frame", "public_text"]
 
 _PATH: Final = re.compile(r"(?<![\w.:/])/(?:[^/\s'\"`:;,()<>]+/)+([^/\s'\"`:;,()<>]*)")
 """An absolute path of two names or more, not part of a URL, of an address or of a relative path."""
-_OWN: Final = frozenset({*podium.__all__, *chronicle.__all__, "HostLost"})
+_OWN: Final = frozenset({*podium.__all__, *chronicle.__all__, "HostLost", "ModelError"})
 """Errors of podium: their texts may name files of the server. What an agent raises is for its users, as it is."""
 
 

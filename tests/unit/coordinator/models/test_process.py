@@ -20,7 +20,7 @@ from coordinator.models.calls import CallRecord, ModelRequest
 from coordinator.models.client import ModelClient
 from coordinator.models.config_file import store_config
 from coordinator.models.profiles import Limits, ModelsConfig, Price, Profile
-from coordinator.models.record_store import read_records
+from coordinator.models.record_store import FILE, read_records
 from coordinator.models.supervisor import ModelProcess
 from podium.models import Finished, LLMMessage, ModelError, TextDelta, Usage
 from podium.models.quality import QualityOfService
@@ -169,6 +169,22 @@ async def test_the_end_of_the_service_ends_running_calls_and_the_process(home: H
     assert served.records()[0].status == "cancelled"
     with pytest.raises(ModelError, match="no service of the home runs"):
         await served.call("slow")
+
+
+async def test_calls_do_not_wait_for_a_process_that_cannot_start(served: Served) -> None:
+    served.profiles(Profile("echo", "scripted"))
+    damaged = served.home.path / FILE
+    damaged.write_bytes(b"no database of calls" * 100)
+    for _ in range(2):
+        with pytest.raises(ModelError, match=r"logs/models\.log of the home has the reason") as refused:
+            async with asyncio.timeout(60):
+                await served.call("echo")
+        assert refused.value.kind == "unavailable"
+    assert f"{FILE} is damaged" in (served.home.logs / "models.log").read_text()
+    damaged.unlink()
+    *_, record = await served.call("echo")
+    assert isinstance(record, CallRecord)
+    assert record.status == "completed"
 
 
 async def test_what_is_wrong_with_a_call_is_told_and_recorded(served: Served) -> None:

@@ -89,6 +89,15 @@ def test_a_tenant_has_its_own_key_and_server(tmp_path: Path) -> None:  # S0.31
     assert key_of(profile, {"SOME_KEY": "ours"}) == "ours"
 
 
+def test_a_server_of_a_tenant_never_gets_the_key_of_the_home(tmp_path: Path) -> None:
+    text = FULL.replace('api_key_file = "keys/acme"\n', "")
+    profile = config_of(tmp_path, text).profiles["code.fast"]
+    own = profile.of_tenant("acme")
+    assert own.base_url == "https://models.acme.example/v1"
+    assert key_of(own, {"SOME_KEY": "ours"}) is None
+    assert key_of(profile.of_tenant("other"), {"SOME_KEY": "ours"}) == "ours"
+
+
 @pytest.mark.parametrize(
     ("text", "key", "reason"),
     [

@@ -27,7 +27,9 @@ def test_the_last_name_stands_for_a_path(text: str, public: str) -> None:
     assert public_text(text) == public
 
 
-@pytest.mark.parametrize("kind", ["HostDied", "AgentFileBroken", "AgentLoadError", "HostLost", "StorageRefused"])
+@pytest.mark.parametrize(
+    "kind", ["HostDied", "AgentFileBroken", "AgentLoadError", "HostLost", "StorageRefused", "ModelError"]
+)
 def test_frames_of_podiums_own_errors_name_no_path(kind: str) -> None:
     for frame_type in ("error", "turn_retry"):
         frame = {"type": frame_type, "error": {"type": kind, "message": "/srv/app/hello.py is broken"}, "attempt": 1}
