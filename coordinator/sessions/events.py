@@ -9,12 +9,12 @@ The payload of a stored event is a JSON object with ``payload``, or ``payload_re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.canonical import encode
+from chronicle.canonical import decode, encode
 from chronicle.errors import BranchVersionConflict, IdempotencyConflict, InvalidInput, NotFound
 from chronicle.journal.chain import payload_digest
-from chronicle.journal.payloads import payload_of, seal_durably
+from chronicle.journal.payloads import payload_bytes, payload_of, seal_durably
 from chronicle.journal.records import Commit, Draft
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.errors import UnknownBranch, UnknownEventType
@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from coordinator.sessions.objects import SessionEventObject, SessionEventPage
 
 __all__ = ["NewEvent", "append_event", "event_object", "event_page", "payload_and_ref"]
+
+_PAGE_BYTES: Final = 8 * 1024 * 1024
+"""After so many bytes of payloads a page ends, whatever its limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,22 +143,25 @@ def event_page(
     limit: int,
     cursor: str | None,
 ) -> SessionEventPage:
-    """Return a page of a branch's events, inherited ones included, oldest first.
+    """Return a page of a branch's events, inherited ones included, oldest first. A page of large payloads ends early.
 
     Raises:
         InvalidCursor: it is of another list.
     """
     of = [session.namespace, branch.branch_id]
     after = place_after(cursor, "session events", of, after_sequence)
-    events: list[Event] = []
+    items: list[SessionEventObject] = []
+    size, more = 0, False
     for event in store.events(branch.branch_id, after):
-        events.append(event)
-        if len(events) > limit:
+        if len(items) == limit or size >= _PAGE_BYTES:
+            more = True
             break
-    more, events = len(events) > limit, events[:limit]
+        data = None if event.erased else payload_bytes(event, blobs)
+        size += len(data or b"")
+        items.append(event_object(session, event, None if data is None else decode(data)))
     return {
-        "items": [event_object(session, event, None if event.erased else payload_of(event, blobs)) for event in events],
-        "next_cursor": cursor_after("session events", of, events[-1].seq) if more else None,
+        "items": items,
+        "next_cursor": cursor_after("session events", of, items[-1]["sequence"]) if more else None,
     }
 
 

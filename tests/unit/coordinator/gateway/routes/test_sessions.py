@@ -318,3 +318,14 @@ async def test_a_session_is_deleted_with_what_belongs_to_it(client: Client) -> N
     await client.refused(f"/v2/artifacts/{bound['id']}", None, 404, "unknown_artifact", "GET")
     assert (await client.get(f"/v2/artifacts/{free['id']}"))["content"] == "x"
     assert (await client.get("/v2/sessions"))["items"] == []
+
+
+async def test_a_page_of_large_events_ends_early(client: Client) -> None:
+    cursor = await client.session()
+    for number in range(3):
+        cursor = await client.append(cursor, payload=f"{number}" * 5_000_000)
+    first = await client.get(f"{cursor.path}/events?limit=1000")
+    assert [event["sequence"] for event in first["items"]] == [1, 2]
+    rest = await client.get(f"{cursor.path}/events?limit=1000&cursor={first['next_cursor']}")
+    assert [event["sequence"] for event in rest["items"]] == [3]
+    assert rest["next_cursor"] is None
