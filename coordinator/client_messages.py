@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chronicle.errors import InboxFull, NotFound
+from chronicle.errors import ChronicleError, InboxFull, NotFound
 from chronicle.journal.records import InboxWrite, NewMessage, Receipt
 from podium.agent_record import find_session
 from podium.errors import PodiumError
@@ -165,13 +165,16 @@ class Admission:
             InboxWrite(session.session_id, self._message(arrival), limit_of(arrival.when_busy, self._inbox_limit))
             for session, arrival in zip(sessions, arrivals, strict=True)
         ]
-        outcomes: list[Admitted | Exception] = []
-        for session, arrival, outcome in zip(sessions, arrivals, self._store.admit_many(writes), strict=True):
-            if isinstance(outcome, Receipt):
-                outcomes.append(self._admitted(session, outcome, arrival.when_busy))
-            else:
-                outcomes.append(refusal(session, arrival.when_busy, outcome))
-        return outcomes
+        stored = zip(sessions, arrivals, self._store.admit_many(writes), strict=True)
+        return [self._outcome(session, arrival.when_busy, outcome) for session, arrival, outcome in stored]
+
+    def _outcome(self, session: Session, when_busy: BusyPolicy, stored: Receipt | Exception) -> Admitted | Exception:
+        if not isinstance(stored, Receipt):
+            return refusal(session, when_busy, stored)
+        try:
+            return self._admitted(session, stored, when_busy)
+        except ChronicleError as error:  # such as of an agent that was deleted meanwhile: the others are admitted
+            return error
 
     def _message(self, arrival: Arrival) -> NewMessage:
         now_ms = self._clock.now_ms()

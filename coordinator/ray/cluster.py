@@ -28,6 +28,7 @@ __all__ = [
     "disconnect",
     "find_actor",
     "lives",
+    "lost_process",
     "probe",
 ]
 
@@ -52,6 +53,10 @@ _EMBEDDED_CPUS_PER_CORE: Final = 4
 """Logical CPUs per core of an embedded Ray: agents mostly wait, and Ray warns above a factor of four."""
 _templates: Final[list[subprocess.Popen[bytes]]] = []
 """The template of the workers, while this process has an embedded cluster."""
+_needed: Final[dict[str, subprocess.Popen[bytes]]] = {}
+"""Ray's processes that an embedded cluster cannot lose, by their type."""
+_LOOK_S: Final = 0.5
+"""Interval of looks whether they live."""
 _NOT_SENT: Final = (ray.exceptions.UnserializableException, ray.exceptions.RayError)
 """Ray's substitutes for an exception that cannot be unpickled in the receiver, and for one that cannot be pickled."""
 
@@ -83,13 +88,28 @@ def connect(run_dir: Path, log: Path) -> None:
             _temp_dir=str(sessions),
             _system_config=_SYSTEM_CONFIG,
         )
+    _needed.update(started.needed)
     if started.raylet_pid is not None:
         job_id = ray.get_runtime_context().get_job_id()
         _templates.append(worker_template.start(run_dir, log, started.raylet_pid, job_id))
 
 
+async def lost_process() -> str:
+    """Wait until an embedded cluster has lost a process that it cannot do without; return which.
+
+    Ray does not start its scheduler again, and calls to its actors then wait for ever. Of a joined cluster, and of a
+    version of Ray that is not known, no process is watched.
+    """
+    while True:
+        for name, process in _needed.items():
+            if process.poll() is not None:
+                return f"{name} (process {process.pid}, exit code {process.returncode})"
+        await asyncio.sleep(_LOOK_S)
+
+
 def disconnect() -> None:
     """Leave the cluster; an embedded one ends."""
+    _needed.clear()
     ray.shutdown()
     for template in _templates:
         template.communicate()  # it ends with its standard input

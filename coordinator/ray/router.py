@@ -24,6 +24,7 @@ from coordinator.ray.cluster import (
     connect,
     disconnect,
     find_actor,
+    lost_process,
     probe,
 )
 from coordinator.ray.coordinator_actor import CoordinatorActor
@@ -165,6 +166,12 @@ class Router:
                 await self._node.stop.remote()
         except (TimeoutError, ray.exceptions.RayError) as error:
             print(f"agents did not end in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
+
+    async def lost(self) -> str:
+        """Wait until the embedded Ray has died; return what did. Then no agent can be ended in order."""
+        what = await lost_process()
+        self._agents_ended = True
+        return what
 
     async def stop(self) -> None:
         """End all agents in order, unless `end_agents` did, and leave Ray."""

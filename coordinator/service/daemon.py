@@ -23,6 +23,8 @@ from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from coordinator.ray.router import Router
+    from coordinator.service.server import ServiceServer
     from coordinator.settings import Settings
 
 __all__ = ["main"]
@@ -94,13 +96,24 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
         if stopping.is_set():
             server.end()
         async with models, server.listening():
-            await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
+            watching = asyncio.create_task(_end_with_ray(router, server))
+            try:
+                await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
+            finally:
+                watching.cancel()
             server.admit_no_more()
             _start_watchdog(server.stop_timeout_s + _WATCHDOG_MARGIN_S)  # until the process has ended
             await router.end_agents(server.stop_timeout_s)  # followers of running turns learn how they end
     finally:
         _start_watchdog(settings.stop_timeout_s + _WATCHDOG_MARGIN_S)
         await router.stop()
+
+
+async def _end_with_ray(router: Router, server: ServiceServer) -> None:
+    """End the service if its Ray dies: the next client starts another one, which loses nothing."""
+    what = await router.lost()
+    print(f"Ray's {what} has died: this service ends, and the next command starts another", file=sys.stderr)  # noqa: T201
+    server.end()
 
 
 def _start_watchdog(limit_s: float) -> None:

@@ -98,6 +98,8 @@ def message_in(request: Mapping[str, Any]) -> SentMessage:
     idempotency_key = request.get("idempotency_key")
     if not isinstance(idempotency_key, str | None):
         raise InvalidInput("'idempotency_key' must be a string or null")
+    if idempotency_key is not None and not _is_storable(idempotency_key):
+        raise InvalidInput("'idempotency_key' must have no zero characters and no lone surrogates")
     try:
         when_busy = BusyPolicy(request.get("when_busy") or BusyPolicy.ENQUEUE)
     except ValueError:
@@ -147,3 +149,7 @@ def timeout_in(request: Mapping[str, Any]) -> float | None:
     if isinstance(timeout_s, bool) or not isinstance(timeout_s, int | float) or not timeout_s > 0:
         raise InvalidInput("'timeout_s' must be a positive number of seconds")
     return float(timeout_s)
+
+
+def _is_storable(text: str) -> bool:
+    return not any(character == "\0" or "\ud800" <= character <= "\udfff" for character in text)

@@ -42,13 +42,21 @@ def test_hosts_are_forked_from_a_template_and_start_without_it(served: Podium) -
     hosts = processes_of(served, "ray::HostActor")
     assert hosts
     assert {parent_of(host) for host in hosts} == {template}
+    scores = {oom_score_of(host) for host in hosts}
     kill_at_once(parents)
     kill_at_once(hosts)
     served("run", HELLO, "--key", "forked", "-m", "hi")
-    assert {parent_of(host) for host in processes_of(served, "ray::HostActor")} & {template} == set()
+    hosts = processes_of(served, "ray::HostActor")
+    assert {parent_of(host) for host in hosts} & {template} == set()
+    assert {oom_score_of(host) for host in hosts} == scores, "the kernel would end other processes first"
     assert served("verify").returncode == 0
 
 
 def parent_of(pid: int) -> int:
     """Return the parent of a process."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def oom_score_of(pid: int) -> int:
+    """Return how much sooner the kernel ends a process when memory is short."""
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())

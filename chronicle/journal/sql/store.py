@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import ChronicleError, Conflict, NotFound
+from chronicle.errors import ChronicleError, Conflict, NotFound, Unavailable
 from chronicle.journal.chain import check_base, empty_head
 from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, OutboxEnvelope, Session, StepWrite
 from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, summaries, writes
@@ -310,6 +310,8 @@ class SqlJournalStore(SqlObjects):
                 try:
                     with self._db.savepoint(db):
                         writes.apply(db, each)
+                except Unavailable:
+                    raise  # as in `admit_many`
                 except ChronicleError as error:
                     outcomes[index] = error
         return outcomes
@@ -361,7 +363,9 @@ class SqlJournalStore(SqlObjects):
                 try:
                     with self._db.savepoint(db):
                         outcomes[index] = inbox.admit(db, each.session_id, each.message, each.limit)
-                except ChronicleError as error:
+                except Unavailable:
+                    raise  # it may have ended the transaction: what comes after would be written by itself
+                except Exception as error:  # noqa: BLE001  such as of text that cannot be stored: others are admitted
                     outcomes[index] = error
         return [outcomes[index] for index in range(len(admissions))]
 

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterator
 
 __all__ = ["Started", "few_processes"]
@@ -37,11 +39,14 @@ _WAITING: Final = "cat"
 """What an agent's place is taken by: it ends when the raylet does, to which its standard input is connected."""
 
 
+@dataclass
 class Started:
     """What was started."""
 
     raylet_pid: int | None = None
     """The raylet's process, if it starts forked workers."""
+    needed: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    """The processes without which nothing of Ray works, by their type in Ray."""
 
 
 @contextlib.contextmanager
@@ -73,10 +78,12 @@ def _start_process(
     """Start one of Ray's processes; the raylet without its agents."""
     from ray._private import ray_constants  # noqa: PLC0415  as above
 
-    if process_type != ray_constants.PROCESS_TYPE_RAYLET:
-        return start(command, process_type, *rest, **options)
-    process = start(_without_agents(command), process_type, *rest, **options)
-    started.raylet_pid = process.process.pid
+    is_raylet = process_type == ray_constants.PROCESS_TYPE_RAYLET
+    process = start(_without_agents(command) if is_raylet else command, process_type, *rest, **options)
+    if is_raylet:
+        started.raylet_pid = process.process.pid
+    if is_raylet or process_type == ray_constants.PROCESS_TYPE_GCS_SERVER:
+        started.needed[process_type] = process.process
     return process
 
 

@@ -19,6 +19,7 @@ import gc
 import importlib
 import os
 import runpy
+import select
 import selectors
 import signal
 import socket
@@ -51,6 +52,8 @@ _LATER: Final = (
     "starlette.datastructures",
 )
 """What Ray's workers import when they have connected: 4 MB."""
+_OOM_SCORE_ADJUSTMENT: Final = "1000"
+"""As the raylet gives to what it executes, which is the launcher: the kernel ends agents before it ends Ray."""
 _BACKLOG: Final = 64
 _REQUEST_S: Final = 10.0
 """Timeout for a launcher to send its request: it has it ready."""
@@ -134,15 +137,19 @@ def _serve(connection: socket.socket, script: str, selector: selectors.BaseSelec
         return None
     worker = None
     if all(request.variables.get(name) == value for name, value in variables().items() if name in _VARIABLES):
-        worker = os.fork()
+        with suppress(OSError):  # too many processes, or too little memory: the launcher becomes the worker
+            worker = os.fork()
         if worker == 0:
             for key in selector.get_map().values():  # the listener, and what watches other workers
                 os.close(key.fd)  # 0 is replaced below
+                if isinstance(key.fileobj, socket.socket):
+                    key.fileobj.detach()  # or it closes what has its number then, at the end of the worker
             selector.close()
             connection.close()
             _become_worker(script, request)
-        with suppress(OSError):
-            connection.send(b"+")
+        if worker is not None:
+            with suppress(OSError):
+                connection.send(b"+")
     for stream in request.streams:
         os.close(stream)
     return worker
@@ -162,7 +169,7 @@ def _import_all() -> str:
 
 
 def _received(connection: socket.socket) -> _Request | None:
-    """Receive a request; ``None`` if its launcher died meanwhile."""
+    """Receive a request; ``None`` if its launcher died meanwhile, or became the worker after its deadline."""
     connection.settimeout(_REQUEST_S)
     streams: Sequence[int] = ()
     try:
@@ -170,9 +177,10 @@ def _received(connection: socket.socket) -> _Request | None:
         size = int.from_bytes(head, "big")
         with connection.makefile("rb") as file:
             body = file.read(size)
+        waits = not select.select([connection], [], [], 0)[0]  # it is readable when its launcher has closed it
     except OSError:
-        size, body = -1, b""
-    if len(body) != size or len(streams) != 3:
+        size, body, waits = -1, b"", False
+    if len(body) != size or len(streams) != 3 or not waits:
         for stream in streams:
             os.close(stream)
         return None
@@ -184,6 +192,8 @@ def _received(connection: socket.socket) -> _Request | None:
 def _become_worker(script: str, request: _Request) -> None:
     """Run a worker in this forked process to its end."""
     os.setpgid(0, 0)  # as the raylet's own children
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJUSTMENT, encoding="ascii")
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number, stream in enumerate(request.streams):
         os.dup2(stream, number)

@@ -1,0 +1,41 @@
+"""The template of workers, without a Ray: whom it forks for."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+from coordinator.ray.embedded import worker_template
+from coordinator.ray.embedded.worker_launcher import SOCKET
+
+RAYLET, JOB = os.getpid(), "01000000"
+
+
+def request(run_dir: Path, output: Path, job_id: str) -> socket.socket:
+    """Connect and send a request, as a launcher does; return the connection."""
+    environment = f"RAY_RAYLET_PID={RAYLET}\0RAY_JOB_ID={job_id}"
+    body = "\0\0".join([os.fspath(run_dir), f"--temp-dir={run_dir}/ray", environment]).encode()
+    launcher = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    launcher.connect(os.fspath(run_dir / SOCKET))
+    with output.open("ab") as file:
+        socket.send_fds(launcher, [len(body).to_bytes(4, "big")], [file.fileno()] * 3)
+    launcher.sendall(body)
+    return launcher
+
+
+def test_no_worker_is_forked_for_a_launcher_that_has_given_up_or_is_of_another_job(tmp_path: Path) -> None:
+    given_up, others = tmp_path / "given-up", tmp_path / "others"
+    template = worker_template.start(tmp_path, tmp_path / "log", RAYLET, JOB)
+    try:
+        request(tmp_path, given_up, JOB).close()  # before the imports are done
+        with request(tmp_path, others, "02000000") as launcher:
+            launcher.settimeout(120)
+            assert launcher.recv(1) == b"", "it was served"
+        # A worker that was forked would end soon, with a traceback: the request has not all that one needs.
+        children = Path(f"/proc/{template.pid}/task/{template.pid}/children").read_text().split()
+        assert children == []
+        assert (given_up.read_text(), others.read_text()) == ("", "")
+    finally:
+        template.communicate(timeout=120)
+    assert template.returncode == 0
