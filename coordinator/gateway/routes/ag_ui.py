@@ -15,7 +15,7 @@ from coordinator.gateway.dependencies import Agents, AgentType, Called, Chats, S
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.frontend_bodies import AgUiBody
-from coordinator.gateway.frontend_stream import front_end_stream
+from coordinator.gateway.frontend_stream import EVENTS, front_end_stream
 from coordinator.gateway.routes.messages import Traceparent
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
@@ -35,7 +35,7 @@ AcceptsState: TypeAlias = Callable[[str], bool]
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The events of the run, AG-UI 1.0, as server-sent events.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": EVENTS,
     },
     **statuses(404, 409, 413, 507),
 }

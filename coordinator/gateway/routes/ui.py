@@ -16,7 +16,7 @@ from coordinator.gateway.dependencies import Agents, AgentType, Called, Chats, R
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import ApiError, mark_admitted
 from coordinator.gateway.frontend_bodies import UiBody
-from coordinator.gateway.frontend_stream import front_end_stream
+from coordinator.gateway.frontend_stream import EVENTS, front_end_stream
 from coordinator.gateway.routes.messages import Traceparent
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
@@ -36,7 +36,7 @@ agent = APIRouter(prefix="/agents/{type}/{key}/ui", tags=["front ends"])
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "The UI message stream, version 1, as server-sent events.",
-        "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        "content": EVENTS,
     }
 }
 _NOTHING: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "Nothing of the chat runs."}}
