@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 from coordinator.responses.items import user_item
 from coordinator.responses.records import ResponseRecord, store_record
 from coordinator.sessions.branches import fork_branch
-from coordinator.sessions.bundles import BundleItem, create_bundle
+from coordinator.sessions.bundles import BundleItem, CompiledBundle, create_bundle, prepare_bundle
 from coordinator.sessions.events import NewEvent, append_event
 from coordinator.sessions.sessions import create_session
 
@@ -41,8 +41,10 @@ class Loop:
     def open(self, *bundles: str) -> None:
         """Open a session that pins bundles of one text each."""
         for text in bundles:
-            items = [BundleItem(text=text)]
-            made = create_bundle(self.store, self.blobs, self.tenant, items, {}, None, self.ids, self.clock.now_ms())
+            items, now_ms = [BundleItem(text=text)], self.clock.now_ms()
+            new = prepare_bundle(self.store, self.blobs, self.tenant, items, {}, None, now_ms)
+            assert isinstance(new, CompiledBundle)
+            made = create_bundle(self.store, self.blobs, self.tenant, new, self.ids, now_ms)
             self.bundles.append(made["id"])
         session = create_session(
             self.store, self.blobs, self.tenant, self.bundles, {}, None, self.ids, self.clock.now_ms()
