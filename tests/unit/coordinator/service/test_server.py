@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from contextlib import asynccontextmanager, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from coordinator.client_messages import Admission
 from coordinator.ray.router import Router
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
@@ -70,30 +68,34 @@ async def sent(client: ServiceClient, key: str, text: str) -> list[Any]:
     return [frame["type"] async for frame in client.send(AGENT, key, {"text": text})]
 
 
-async def test_what_a_client_sends_to_an_agent_is_admitted_in_that_order(
-    home: Home, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    begun: list[bytes] = []
-    other_agent, whole = threading.Event(), Admission.admit
+class SlowForTheFirst(Answering):
+    """Prepares the first message to an agent once another agent has one: the next ones have the time to pass it."""
 
-    def admit(self: Admission, address: Address, body: bytes, *rest: Any) -> Admitted:
-        begun.append(body)
-        if b"one" in body:  # the others have all the time to pass it
-            assert other_agent.wait(DEADLINE_S), "messages to another agent wait for it, too"
-        admitted = whole(self, address, body, *rest)
+    def __init__(self) -> None:
+        self.prepared: list[str] = []
+        self.another = asyncio.Event()
+
+    async def prepare(self, address: Address, code: Code) -> None:
+        self.prepared.append(address.key)
+        if address.key == "a" and self.prepared.count("a") == 1:
+            await self.another.wait()
+
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[dict[str, Any]]:
         if address.key == "b":
-            other_agent.set()
-        return admitted
+            self.another.set()
+        yield {"type": "turn_end", "message_id": message.message_id}
 
-    monkeypatch.setattr(Admission, "admit", admit)
-    async with client_of(home, cast("Router", Answering())) as client, asyncio.TaskGroup() as tasks:
+
+async def test_what_a_client_sends_to_an_agent_is_admitted_in_that_order(home: Home) -> None:
+    router = SlowForTheFirst()
+    async with client_of(home, cast("Router", router)) as client, asyncio.TaskGroup() as tasks:
         for key, text in (("a", "one"), ("a", "two"), ("a", "three"), ("b", "other")):
             tasks.create_task(sent(client, key, text))
     with closing(home.journal()) as journal:
         (session,) = journal.sessions("hello/a")
         inbox = [message.body for message in journal.pending(session.session_id)]
     assert inbox == [b'{"text":"one"}', b'{"text":"two"}', b'{"text":"three"}']
-    assert begun.index(b'{"text":"other"}') < begun.index(b'{"text":"two"}')
+    assert router.prepared == ["a", "b", "a", "a"], "messages to another agent do not wait"
 
 
 async def test_a_message_that_was_not_admitted_is_not_said_to_be(home: Home) -> None:
