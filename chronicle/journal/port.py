@@ -318,6 +318,9 @@ class JournalStore(ObjectRecords, Protocol):
 
         Returns:
             for each, in order, its receipt or the error that `admit` would raise.
+
+        Raises:
+            Unavailable: it is unknown whether any of them was admitted.
         """
         ...
 

@@ -15,7 +15,16 @@ import pytest
 from chronicle.errors import Corrupt, InvalidInput, Unavailable, UnsupportedFormat
 from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.postgres import schema as tables
-from chronicle.journal.records import OutboxMessage, SetReminder, StoredStep
+from chronicle.journal.records import (
+    Head,
+    InboxWrite,
+    NewMessage,
+    OutboxMessage,
+    Receipt,
+    SetReminder,
+    StepWrite,
+    StoredStep,
+)
 from chronicle.journal.sql import commits
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import JournalStoreContract, Writer
@@ -109,9 +118,10 @@ def test_tampering_is_found(
 
 def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -> None:
     store.close()
-    tamper(server, schema, "UPDATE format SET version = 4")
-    with pytest.raises(UnsupportedFormat, match="format 4, and this code reads up to 3"):
-        PostgresJournalStore(server, schema=schema)
+    newer = tables.VERSION + 1
+    tamper(server, schema, f"UPDATE format SET version = {newer}")
+    with pytest.raises(UnsupportedFormat, match=f"format {newer}, and this code reads up to {tables.VERSION}$"):
+        PostgresJournalStore(server, schema=schema).close()
 
 
 TO_FORMAT_3 = """
@@ -301,7 +311,47 @@ def test_a_forked_child_is_told_to_open_its_own(store: PostgresJournalStore, ser
 def test_text_that_postgresql_cannot_hold(store: PostgresJournalStore) -> None:
     with pytest.raises(InvalidInput, match="cannot be stored"):
         Writer.on(store, "hello/\0")
-    Writer.on(store).turns(1)
+    writer, other = Writer.on(store), Writer.on(store, "other/one")
+    writer.turns(1)
+    session_id = writer.session.session_id
+    messages = [NewMessage(IDS.message(1), b"{}", 1, key) for key in ("one", "a\0b", "\ud800", "two")]
+    admitted = store.admit_many([InboxWrite(session_id, message) for message in messages])
+    assert [type(outcome) for outcome in admitted] == [Receipt, InvalidInput, UnicodeEncodeError, Receipt]
+    assert [message.idempotency_key for message in store.pending(session_id)] == ["one", "two"]
+    bad = other.commit_of(outbox=(OutboxMessage(IDS.message(1), "to/\ud800", b"{}", 1),))
+    step = StoredStep(messages[0].message_id, 1, "step", b"{}")
+    steps = StepWrite(session_id, replace(step, key="\0"), None), StepWrite(session_id, step, None)
+    written = store.commit_many([bad, writer.commit_of(), steps[0], other.commit_of(), steps[1]])
+    assert [type(outcome) for outcome in written] == [UnicodeEncodeError, Head, InvalidInput, Head, type(None)]
+
+
+def test_a_connection_lost_in_a_batch(store: PostgresJournalStore, server: str, schema: str) -> None:
+    writer, other = Writer.on(store), Writer.on(store, "other/one")
+    used = writer.admit()
+    sessions = [other.session.session_id, writer.session.session_id]
+    batch = [InboxWrite(sessions[number % 2], NewMessage(IDS.message(1), b"{}", 1)) for number in range(4)]
+    batch[1] = replace(batch[1], message=replace(batch[1].message, message_id=used))
+    with psycopg.connect(server) as blocker, ThreadPoolExecutor(1) as pool:
+        blocker.execute(f'SELECT * FROM "{schema}".session WHERE session_id = %s FOR UPDATE', (max(sessions),))
+        admitted = pool.submit(store.admit_many, batch)
+        until_someone_waits_for_a_lock(server, then="pg_terminate_backend(pid)")
+        assert isinstance(admitted.exception(), Unavailable)
+    assert [len(store.pending(session_id)) for session_id in sessions] == [0, 1]
+    assert [type(outcome) for outcome in store.admit_many(batch)] == [Receipt, InvalidInput, Receipt, Receipt]
+
+
+def test_a_connection_whose_statement_failed_is_not_used_again(server: str, schema: str) -> None:
+    """psycopg takes statements for prepared whose preparation the server skipped."""
+    with closing(PostgresJournalStore(server, schema=schema, connections=1)) as store:
+        writer = Writer.on(store)
+        sent = OutboxMessage(IDS.message(1), "to/someone", b"{}", 1)
+        writer.write(outbox=(sent,))
+        for _ in range(12):
+            with pytest.raises(InvalidInput, match="used before"):
+                writer.write(outbox=(replace(sent, message_id=IDS.message(1)), sent))
+        for _ in range(12):
+            writer.write(outbox=(replace(sent, message_id=IDS.message(1)),))
+        assert len(store.outbox()) == 13
 
 
 def test_no_more_connections_than_allowed(server: str, schema: str) -> None:

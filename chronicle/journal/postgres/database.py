@@ -44,6 +44,7 @@ class PostgresConnection:
     def __init__(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         self.raw = raw
         self._statements: dict[str, bytes] = {}
+        self._pipeline: psycopg.Pipeline | None = None
 
     def execute(self, statement: str, values: Sequence[Any] = (), /) -> Cursor:
         """Run a statement."""
@@ -61,10 +62,56 @@ class PostgresConnection:
         """Run an ``UPDATE``, and wait for the number of changed rows."""
         return len(self.execute(f"{statement} RETURNING 1", values).fetchall())
 
-    def is_idle(self) -> bool:
-        """Whether the connection is usable: it is not broken, and the server has not closed it while it was idle."""
+    @contextmanager
+    def pipelined(self) -> Iterator[None]:
+        """Send statements without a wait for the answers to those before."""
+        try:
+            with self.raw.pipeline() as self._pipeline:
+                try:
+                    yield
+                except BaseException:
+                    self.resume()
+                    raise
+        except psycopg.Error:
+            self._stop_preparing()
+            raise
+
+    def resume(self) -> None:
+        """Wait for all statements of the pipeline; if one failed, ignore it, and let the server run the next ones.
+
+        After a failure, the server skips what follows in the pipeline until a sync, even a rollback.
+
+        Raises:
+            psycopg.Error: the connection is lost.
+        """
+        assert self._pipeline is not None, "only inside `pipelined`"
+        failed = self._pipeline.status == psycopg.pq.PipelineStatus.ABORTED
+        while True:
+            try:
+                self._pipeline.sync()
+            except psycopg.Error:  # of the failed statement, or of one that was skipped
+                if self.raw.closed:
+                    raise
+                failed = True
+            else:
+                break
+        if failed:
+            self._stop_preparing()
+
+    def _stop_preparing(self) -> None:
+        """Use no prepared statement from now on, and no longer than the transaction: `is_reusable` is false.
+
+        When the server skips the preparation of a statement, psycopg takes it for prepared, for as long as it is
+        connected.
+        """
+        self.raw.prepare_threshold = None
+
+    def is_reusable(self) -> bool:
+        """Whether the next transaction may use it: nothing failed on it, and the server has not closed it meanwhile."""
         raw = self.raw
-        if raw.closed or raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
+        if raw.closed or raw.prepare_threshold is None:
+            return False
+        if raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             return False
         return not select.select([raw.fileno()], [], [], 0)[0]
 
@@ -123,7 +170,7 @@ class PostgresDatabase:
         """
         with self._lent() as db:
             try:
-                with db.raw.pipeline():
+                with db.pipelined():
                     db.execute("BEGIN")
                     yield db
                     db.execute("COMMIT")
@@ -141,6 +188,7 @@ class PostgresDatabase:
     @contextmanager
     def savepoint(self, db: Connection) -> Iterator[None]:
         """Open a savepoint: a failure inside rolls back to it, and the transaction continues."""
+        assert isinstance(db, PostgresConnection), "`writing` lends no other"
         db.execute("SAVEPOINT part")
         try:
             with self._translated():
@@ -149,6 +197,7 @@ class PostgresDatabase:
         except Unavailable:
             raise  # the connection is lost, and the transaction with it
         except BaseException:
+            db.resume()
             db.execute("ROLLBACK TO part")
             db.execute("RELEASE part")
             raise
@@ -180,7 +229,7 @@ class PostgresDatabase:
     def _connection(self) -> PostgresConnection:
         while self._idle:
             db = self._idle.pop()
-            if db.is_idle():
+            if db.is_reusable():
                 return db
             db.raw.close()
         raw = psycopg.connect(self._conninfo, autocommit=True, connect_timeout=int(_WAIT_S))
@@ -189,7 +238,7 @@ class PostgresDatabase:
         return PostgresConnection(raw)
 
     def _give_back(self, db: PostgresConnection) -> None:
-        if self._closed or not db.is_idle():
+        if self._closed or not db.is_reusable():
             db.raw.close()
         else:
             self._idle.append(db)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import ChronicleError, Conflict, NotFound, Unavailable
+from chronicle.errors import Conflict, NotFound, Unavailable
 from chronicle.journal.chain import check_base, empty_head
 from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, OutboxEnvelope, Session, StepWrite
 from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, summaries, writes
@@ -32,7 +33,7 @@ from chronicle.journal.sql.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
     from chronicle.journal.records import (
@@ -54,7 +55,7 @@ if TYPE_CHECKING:
         StoredStep,
         Tombstone,
     )
-    from chronicle.journal.sql.port import Database
+    from chronicle.journal.sql.port import Connection, Database
 
 __all__ = ["SqlJournalStore"]
 
@@ -292,29 +293,37 @@ class SqlJournalStore(SqlObjects):
     def commit_many(self, writes_: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
         """Apply several commits and steps with one sync to disk; each succeeds or fails by itself."""
         outcomes: list[Head | Exception | None] = []
-        prepared: list[writes.ReadyWrite | None] = []
-        for write in writes_:
+        prepared: dict[int, writes.ReadyWrite] = {}
+        for index, write in enumerate(writes_):
             try:
                 ready = self._prepare(write) if isinstance(write, Commit) else steps.prepare(write)
-                prepared.append(ready)
-                outcomes.append(ready.head if isinstance(ready, commits.Ready) else None)
-            except ChronicleError as error:
-                prepared.append(None)
+            except Exception as error:  # noqa: BLE001 - whatever it is, the others are written
                 outcomes.append(error)
-        if not any(prepared):
-            return outcomes
-        with self._db.writing() as db:
-            for index, each in enumerate(prepared):
-                if each is None:
-                    continue
-                try:
-                    with self._db.savepoint(db):
-                        writes.apply(db, each)
-                except Unavailable:
-                    raise  # as in `admit_many`
-                except ChronicleError as error:
-                    outcomes[index] = error
+            else:
+                prepared[index] = ready
+                outcomes.append(ready.head if isinstance(ready, commits.Ready) else None)
+        if prepared:
+            with self._db.writing() as db:
+                for index, ready in prepared.items():
+                    refused = self._refused(db, partial(writes.apply, db, ready))
+                    if refused is not None:
+                        outcomes[index] = refused
         return outcomes
+
+    def _refused(self, db: Connection, part: Callable[[], object]) -> Exception | None:
+        """Run a part of the open transaction; roll it back alone if it fails, and return its error.
+
+        Raises:
+            Unavailable: the transaction may have ended: what comes after the part would be written by itself.
+        """
+        try:
+            with self._db.savepoint(db):
+                part()
+        except Unavailable:
+            raise
+        except Exception as error:  # noqa: BLE001 - such as of text that cannot be stored: the others are written
+            return error
+        return None
 
     def _write(self, ready: writes.ReadyWrite) -> None:
         with self._db.writing() as db:
@@ -356,17 +365,18 @@ class SqlJournalStore(SqlObjects):
     def admit_many(self, admissions: Sequence[InboxWrite]) -> list[Receipt | Exception]:
         """Admit several messages with one sync to disk; each is admitted or refused by itself."""
         outcomes: dict[int, Receipt | Exception] = {}
+
+        def admit(db: Connection, index: int, each: InboxWrite) -> None:
+            outcomes[index] = inbox.admit(db, each.session_id, each.message, each.limit)
+
         # By session, so that concurrent calls lock rows in one order; the sort keeps the order in each.
         in_order = sorted(enumerate(admissions), key=lambda numbered: numbered[1].session_id)
-        with self._db.writing() as db:
-            for index, each in in_order:
-                try:
-                    with self._db.savepoint(db):
-                        outcomes[index] = inbox.admit(db, each.session_id, each.message, each.limit)
-                except Unavailable:
-                    raise  # it may have ended the transaction: what comes after would be written by itself
-                except Exception as error:  # noqa: BLE001  such as of text that cannot be stored: others are admitted
-                    outcomes[index] = error
+        if in_order:
+            with self._db.writing() as db:
+                for index, each in in_order:
+                    refused = self._refused(db, partial(admit, db, index, each))
+                    if refused is not None:
+                        outcomes[index] = refused
         return [outcomes[index] for index in range(len(admissions))]
 
     def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:

@@ -92,6 +92,27 @@ class CommitContract(Contract):
         assert [type(outcome) for outcome in outcomes] == [Head, BranchVersionConflict, Head]
         assert store.head(head.branch_id) == outcomes[2]
 
+    def test_many_commits_with_ids_of_others_fail_each_by_itself(self, store: JournalStore) -> None:
+        """What the database refuses, after other statements of the commit, not the checks before them."""
+        first = Writer.on(store)
+        sent = OutboxMessage(IDS.message(NOW_MS), "to/someone", b"{}", NOW_MS)
+        first.write(outbox=(sent,))
+        writers = [Writer.on(store, f"agent/{number}") for number in range(30)]
+        fresh = [replace(sent, message_id=IDS.message(NOW_MS)) for _ in writers]
+        outcomes = store.commit_many(
+            [
+                writer.commit_of(outbox=(fresh[number], *([sent] if number % 3 else [])))
+                for number, writer in enumerate(writers)
+            ]
+        )
+        assert [type(outcome) for outcome in outcomes] == [Head, InvalidInput, InvalidInput] * 10
+        seen = self.other_handle(store)
+        assert [seen.head(writer.head.branch_id).seq for writer in writers] == [1, 0, 0] * 10
+        assert list(seen.outbox()) == [sent, *fresh[::3]]
+        for number, writer in enumerate(writers):
+            if number % 3:
+                writer.write(outbox=(fresh[number],))
+
     def test_the_outbox_keeps_its_order(self, store: JournalStore) -> None:
         writer = Writer.on(store)
         sent = [OutboxMessage(IDS.message(NOW_MS), f"to/{number}", b"%d" % number, NOW_MS) for number in range(5)]
