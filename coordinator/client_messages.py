@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chronicle.errors import ChronicleError, InboxFull, NotFound
+from chronicle.errors import InboxFull, NotFound
 from chronicle.journal.records import InboxWrite, NewMessage, Receipt
 from podium.agent_record import find_session
 from podium.errors import PodiumError
@@ -159,21 +159,33 @@ class Admission:
 
         Returns:
             for each, in order, what `admit` returns or raises.
+
+        Raises:
+            Unavailable: it is unknown whether any of them was admitted.
         """
-        sessions = [self._session(arrival.address, self._clock.now_ms()) for arrival in arrivals]
-        writes = [
-            InboxWrite(session.session_id, self._message(arrival), limit_of(arrival.when_busy, self._inbox_limit))
-            for session, arrival in zip(sessions, arrivals, strict=True)
-        ]
-        stored = zip(sessions, arrivals, self._store.admit_many(writes), strict=True)
-        return [self._outcome(session, arrival.when_busy, outcome) for session, arrival, outcome in stored]
+        outcomes: dict[int, Admitted | Exception] = {}
+        writes: dict[int, tuple[Session, InboxWrite]] = {}
+        for index, arrival in enumerate(arrivals):
+            try:
+                writes[index] = self._write_of(arrival)
+            except Exception as error:  # noqa: BLE001 - such as of a name that cannot be stored: others are admitted
+                outcomes[index] = error
+        stored = self._store.admit_many([write for _, write in writes.values()])
+        for (index, (session, _)), receipt in zip(writes.items(), stored, strict=True):
+            outcomes[index] = self._outcome(session, arrivals[index].when_busy, receipt)
+        return [outcomes[index] for index in range(len(arrivals))]
+
+    def _write_of(self, arrival: Arrival) -> tuple[Session, InboxWrite]:
+        message = self._message(arrival)
+        session = self._session(arrival.address, message.admitted_ms)
+        return session, InboxWrite(session.session_id, message, limit_of(arrival.when_busy, self._inbox_limit))
 
     def _outcome(self, session: Session, when_busy: BusyPolicy, stored: Receipt | Exception) -> Admitted | Exception:
         if not isinstance(stored, Receipt):
             return refusal(session, when_busy, stored)
         try:
             return self._admitted(session, stored, when_busy)
-        except ChronicleError as error:  # such as of an agent that was deleted meanwhile: the others are admitted
+        except Exception as error:  # noqa: BLE001 - such as of an agent that was deleted meanwhile
             return error
 
     def _message(self, arrival: Arrival) -> NewMessage:
