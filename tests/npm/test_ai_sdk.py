@@ -213,6 +213,29 @@ async def test_an_answer_is_made_again(tmp_path: Path) -> None:
         assert (await home.get("/v1/agents/chatter/alice/state"))["turn"] == 2 + 3 * 2, "each after a rewind"
 
 
+async def test_a_message_that_steers_an_answer_is_shown_in_it(tmp_path: Path) -> None:
+    async with served(tmp_path) as home:
+        api = f"{home.url}/v1/agents/chatter/shared/ui"
+        async with client("chat.js", api, "one") as one, client("chat.js", api, "two") as two:
+            sending = await one.start("send", text="begun\nwait\nended")
+            await one.until(lambda: says(one, "begun"))
+            await two.do("body", value={"when_busy": "steer"})
+            steering = await two.start("send", text="be brief")
+            await one.until(lambda: bool(parts(one.state, "steering-message")))
+            go_on()
+            await one.done(sending)
+            await two.done(steering)
+            assert (one.state["status"], two.state["status"]) == ("ready", "ready")
+            (steered,) = parts(one.state, "steering-message")
+            assert steered["parts"] == [{"type": "text", "text": "be brief"}]
+            assert steered["id"] == two.state["messages"][0]["id"]
+            assert texts(one.state) == [("user", "begun\nwait\nended"), ("assistant", "begunended")]
+        assert await home.heard("shared") == ["begun\nwait\nended", "steered: be brief"]
+        again = {"messages": await reloaded(home, "/v1/agents/chatter/shared/ui")}
+        (shown,) = parts(again, "steering-message", 1)
+        assert (shown["id"], shown["parts"]) == (steered["id"], steered["parts"])
+
+
 async def test_an_answer_is_cancelled(tmp_path: Path) -> None:
     async with served(tmp_path) as home, client("chat.js", f"{home.url}/v1/ui/chatter", "alice") as chat:
         sending = await chat.start("send", text="begun\nwait\nended")

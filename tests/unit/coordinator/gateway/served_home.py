@@ -136,6 +136,7 @@ class HarnessFleet:
         before = self.store.waiting_before(receipt.message_id)
         self._handling.add(task := asyncio.create_task(harness.receive()))
         task.add_done_callback(self._handling.discard)
+        await harness.activation.preempt(receipt.message_id, when_busy)
         return AdmittedMessage(receipt.message_id, receipt.position, before, receipt.repeated)
 
     async def follow(self, agent: str, message_id: str) -> AsyncGenerator[Frame, None]:
