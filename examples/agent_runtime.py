@@ -6,7 +6,7 @@
 
 The loop is yours: append what the user says, ask for a response, append that the assistant answered. The transcript is
 podium's: append-only, and never overwritten by another writer, who gets a conflict and reads again. `PODIUM_URL` is the
-gateway's URL, and `PODIUM_API_KEY` the key (`pk_…`) for one that needs it.
+gateway's URL, and `PODIUM_KEY` the key (`pk_…`) for one that needs it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import httpx
 
 URL = os.environ.get("PODIUM_URL", "http://127.0.0.1:8700")
-KEY = os.environ.get("PODIUM_API_KEY", "")
+KEY = os.environ.get("PODIUM_KEY", "")
 MODEL = os.environ.get("PODIUM_MODEL", "code.fast")
 QOS = {
     "class": "interactive",

@@ -10,15 +10,18 @@ import signal
 import subprocess
 import sys
 import threading
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import httpx
+import openai
 import pytest
 
 from coordinator.home import Home
 from coordinator.models.client import ModelClient
+from coordinator.models.record_store import read_records
 from tests.e2e.conftest import EXAMPLES, HELLO, TIMEOUT_S, Podium, fresh_home, kill_at_once, processes_of
 from tests.model_server.answers import Answer
 from tests.model_server.replies import Reply, end_at, hold_after, page
@@ -27,6 +30,8 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from coordinator.models.calls import CallRecord
 
 pytestmark = [pytest.mark.ray]
 
@@ -43,6 +48,12 @@ provider = "scripted"
 provider = "openai"
 model = "m"
 base_url = "{url}"
+
+[models.narrow]
+provider = "openai"
+model = "m"
+base_url = "{url}"
+limits = {{concurrent = 1}}
 
 [models.busy]
 provider = "scripted"
@@ -69,9 +80,15 @@ class Gateway:
     url: str
     podium: Podium
     vendor: ModelServer
+    where: dict[str, str] = field(default_factory=dict)
+    """The session and the branch to answer on, if any."""
+
+    def calls(self, profile: str) -> list[CallRecord]:
+        """Return the records of the calls of a profile."""
+        return read_records(self.podium.home, None, 1000, profile=profile)
 
     def ask(self, profile: str, **fields: Any) -> httpx.Response:
-        body = {"model": profile, "input": "hi", **fields}
+        body = {"model": profile, "input": "hi", **self.where, **fields}
         return httpx.post(f"{self.url}/v2/responses", json=body, timeout=TIMEOUT_S)
 
     def error(self, profile: str, status: int, **fields: Any) -> str:
@@ -84,6 +101,39 @@ class Gateway:
             assert kept["status"] == "failed"
         code: str = error["code"]
         return code
+
+
+@dataclass(frozen=True)
+class Branch:
+    """The default branch of a session."""
+
+    url: str
+    session_id: str
+    branch_id: str
+
+    @classmethod
+    def of(cls, gateway: Gateway) -> Branch:
+        made = httpx.post(f"{gateway.url}/v2/sessions", json={}).json()
+        return cls(
+            f"{gateway.url}/v2/sessions/{made['id']}/branches/{made['default_branch_id']}",
+            made["id"],
+            made["default_branch_id"],
+        )
+
+    @property
+    def where(self) -> dict[str, str]:
+        return {"session_id": self.session_id, "branch_id": self.branch_id}
+
+    @property
+    def version(self) -> int:
+        version: int = httpx.get(self.url).json()["version"]
+        return version
+
+    def append(self, event_type: str) -> None:
+        at = httpx.get(self.url).json()
+        position = {"expected_version": at["version"], "expected_head_event_id": at["head_event_id"]}
+        event = {"event_type": event_type}
+        assert httpx.post(f"{self.url}/events", json={**position, "event": event}).status_code == 201
 
 
 @pytest.fixture(scope="module")
@@ -105,14 +155,21 @@ def test_the_runtime_of_the_example_needs_httpx_alone(gateway: Gateway, tmp_path
     found = Path(httpx.__file__).parent.parent
     for name in ALONE:
         (tmp_path / name).symlink_to(found / name)
-    environment = {"PYTHONPATH": str(tmp_path), "PODIUM_URL": gateway.url, "PATH": os.defpath}
+    environment = {"PYTHONPATH": str(tmp_path), "PODIUM_URL": gateway.url, "PODIUM_MODEL": "vendor", "PATH": os.defpath}
+    before = len(gateway.vendor.requests)
     command = [sys.executable, "-S", str(RUNTIME), "I am Ann.", "Who am I?"]  # -S: without the packages of the tests
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
     assert ran.returncode == 0, ran.stderr
     *said, last = ran.stdout.splitlines()
     assert said[0::2] == ["> I am Ann.", "> Who am I?", "> (aside) Say it again."]
-    assert all("I am Ann." in said[1] or said[1] for _ in said)
+    assert said[1::2] == ["I am Ann.", "Who am I?", "Say it again."], "the model repeats what it is told last"
     assert last == "main line: 4 events, aside: 6 events"
+    first, second, aside = (
+        [message["content"] for message in request.body["messages"]] for request in gateway.vendor.requests[before:]
+    )
+    assert first == ["I am Ann."]
+    assert second == ["I am Ann.", "I am Ann.", "Who am I?"]
+    assert aside == [*second, "Who am I?", "Say it again."]
 
 
 async def test_ten_racing_writers_lose_nothing(gateway: Gateway) -> None:
@@ -144,7 +201,52 @@ async def test_ten_racing_writers_lose_nothing(gateway: Gateway) -> None:
     del sys.modules["agent_runtime"]
 
 
+async def test_the_openai_client_answers_on_a_branch(gateway: Gateway) -> None:
+    """S0.23-S0.28"""
+    branch = Branch.of(gateway)
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v2", api_key="none", max_retries=0) as client:
+        extra = {**branch.where, "qos": {"class": "interactive", "target_ttft_ms": 60_000, "deadline_ms": 60_000}}
+        branch.append("user_message")
+        whole = await client.responses.create(model="vendor", input="I am Ann.", extra_body=extra)
+        branch.append("assistant_message")
+        assert (whole.status, whole.output_text) == ("completed", "I am Ann.")
+        assert whole.model_extra is not None
+        assert whole.model_extra["output_text"] == "I am Ann.", "on the wire, too"
+        assert whole.model_extra["qos_outcome"]["degraded"] is False
+        branch.append("user_message")
+        stream = await client.responses.create(model="vendor", input="Who am I?", stream=True, extra_body=extra)
+        events = [event async for event in stream]
+        assert "".join(each.delta for each in events if each.type == "response.output_text.delta") == "Who am I?"
+        assert events[-1].type == "response.completed"
+    sent = [message["content"] for message in gateway.vendor.requests[-1].body["messages"]]
+    assert sent == ["I am Ann.", "I am Ann.", "Who am I?"]
+    assert branch.version == 3, "responses append nothing"
+
+
+def test_calls_beyond_the_limit_go_on_by_their_class(gateway: Gateway) -> None:
+    """S0.27, S0.28"""
+    until = threading.Event()
+    gateway.vendor.will(Reply(Answer("one two three"), shape=hold_after(1, until)))
+    before = len(gateway.vendor.requests)
+    running = lambda: [each for each in gateway.calls("narrow") if each.status == "running"]  # noqa: E731
+    try:
+        with ThreadPoolExecutor() as asking:
+            for number, qos_class in enumerate(("standard", "batch", "background", "interactive"), 1):
+                asking.submit(gateway.ask, "narrow", input=qos_class, qos={"class": qos_class})
+                wait_until(lambda number=number: len(running()) == number)  # type: ignore[misc]
+            assert len(gateway.vendor.requests) == before + 1, "the others wait"
+            until.set()
+    finally:
+        until.set()
+    order = [request.body["messages"][-1]["content"] for request in gateway.vendor.requests[before:]]
+    assert order == ["standard", "interactive", "background", "batch"]
+    assert {each.status for each in gateway.calls("narrow")} == {"completed"}
+
+
 def test_vendors_that_misbehave_have_statuses(gateway: Gateway) -> None:
+    branch = Branch.of(gateway)
+    branch.append("user_message")
+    gateway.where = branch.where
     assert gateway.error("nope", 404) == "unknown_profile"
     assert gateway.error("away", 503) == "model_unavailable"
     assert gateway.error("keyless", 502) == "model_auth"
@@ -161,7 +263,11 @@ def test_vendors_that_misbehave_have_statuses(gateway: Gateway) -> None:
     finally:
         until.set()
         gateway.vendor.replies.clear()
+    assert gateway.error("vendor", 504, qos={"deadline_ms": 0}) == "deadline_exceeded"
+    assert gateway.error("vendor", 404, branch_id=Branch.of(gateway).branch_id) == "unknown_branch"
     assert gateway.ask("vendor").json()["output_text"]
+    gateway.where = {}
+    assert branch.version == 1, "nothing was appended"
 
 
 def test_a_saturated_primary_degrades(gateway: Gateway) -> None:
@@ -207,6 +313,10 @@ def test_a_stream_has_a_last_event_when_what_makes_it_is_killed(gateway: Gateway
     assert last["response"]["error"]["code"] == "unavailable"
     kept = httpx.get(f"{gateway.url}/v2/responses/{last['response']['id']}", timeout=TIMEOUT_S).json()
     assert (kept["status"], kept["output_text"]) == ("failed", last["response"]["output_text"])
+    wait_until(lambda: gateway.ask("vendor").status_code == 200, "what was killed is not started again")
+    (call,) = (each for each in gateway.calls("vendor") if each.owner == kept["id"])
+    assert (call.cost, call.output_tokens) == (None, None), "the call in flight, once"
+    assert call.status in {"lost", "cancelled", "failed"}
 
 
 def _kill(gateway: Gateway, victim: str) -> None:
