@@ -12,6 +12,7 @@ import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ from tests.model_server.server import ModelServer
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from coordinator.models.calls import CallRecord
 
@@ -228,12 +229,15 @@ def test_calls_beyond_the_limit_go_on_by_their_class(gateway: Gateway) -> None:
     until = threading.Event()
     gateway.vendor.will(Reply(Answer("one two three"), shape=hold_after(1, until)))
     before = len(gateway.vendor.requests)
-    running = lambda: [each for each in gateway.calls("narrow") if each.status == "running"]  # noqa: E731
+
+    def running() -> int:
+        return sum(each.status == "running" for each in gateway.calls("narrow"))
+
     try:
         with ThreadPoolExecutor() as asking:
             for number, qos_class in enumerate(("standard", "batch", "background", "interactive"), 1):
                 asking.submit(gateway.ask, "narrow", input=qos_class, qos={"class": qos_class})
-                wait_until(lambda number=number: len(running()) == number)  # type: ignore[misc]
+                wait_until(partial(_is, running, number))
             assert len(gateway.vendor.requests) == before + 1, "the others wait"
             until.set()
     finally:
@@ -317,6 +321,10 @@ def test_a_stream_has_a_last_event_when_what_makes_it_is_killed(gateway: Gateway
     (call,) = (each for each in gateway.calls("vendor") if each.owner == kept["id"])
     assert (call.cost, call.output_tokens) == (None, None), "the call in flight, once"
     assert call.status in {"lost", "cancelled", "failed"}
+
+
+def _is(found: Callable[[], int], expected: int) -> bool:
+    return found() == expected
 
 
 def _kill(gateway: Gateway, victim: str) -> None:
