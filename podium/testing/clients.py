@@ -11,7 +11,7 @@ from chronicle.errors import IdempotencyConflict, Unavailable
 from chronicle.journal.records import NewMessage
 from podium.errors import AgentAsleep, Evicted
 from podium.testing.puppet import KEYS, script
-from podium.testing.world import CLIENTS_S, World
+from podium.testing.world import World
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Clients:
     async def send_one(self, number: int) -> None:
         """Send one message; then follow it, cancel it, preempt with it, repeat it, or leave."""
         draw = self._world.generator
-        await asyncio.sleep(draw.random() * CLIENTS_S)
+        await asyncio.sleep(draw.random() * self._world.arrivals_s)
         agent = draw.choice(self._fleet.agents)
         asks = f"puppet/{KEYS[1]}" if self._world.with_asks and agent.address.key == KEYS[0] else None
         body = encode(script(draw, number, with_steps=self._world.with_steps, asks=asks))

@@ -247,10 +247,12 @@ class SharedCommitter:
     Args:
         link: its own link, where a whole batch fails, loses its answer, or is late.
         generator: draws the latency of the disk.
+        slowest_s: longest latency of the disk.
     """
 
-    def __init__(self, link: Link, generator: random.Random) -> None:
+    def __init__(self, link: Link, generator: random.Random, slowest_s: float) -> None:
         self._link = link
+        self._slowest_s = slowest_s
         self._generator = generator
         self._waiting: list[tuple[Commit | StepWrite, asyncio.Future[Head | None]]] = []
         self._writer: asyncio.Task[None] | None = None
@@ -281,7 +283,8 @@ class SharedCommitter:
                 outcomes = self._link.store.commit_many([write for write, _ in batch]) if batch else []
             except Unavailable as error:
                 outcomes = [error] * len(batch)
-            await asyncio.sleep(0.1 * self._generator.random() ** 3)  # meanwhile, the next batch gathers
+            # Meanwhile, the next batch gathers.
+            await asyncio.sleep(self._slowest_s * self._generator.random() ** 3)
             for (_, future), outcome in zip(batch, outcomes, strict=True):
                 if future.done():
                     continue

@@ -49,6 +49,8 @@ class JournalOracle:
         self.store = store
         self.lines: dict[SessionId, BranchModel] = {}
         self.commits = 0
+        self.batches = 0
+        """Batches of more than one commit or step."""
         self.sent: dict[MessageId, tuple[str, Any]] = {}
         """Messages between agents: address and body."""
         self.verdict = Verdict()
@@ -246,6 +248,7 @@ class JournalOracle:
     def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
         """Commit several, and check the accepted ones."""
         outcomes = self.store.commit_many(writes)
+        self.batches += len(writes) > 1
         for write, outcome in zip(writes, outcomes, strict=True):
             if isinstance(write, Commit) and isinstance(outcome, Head):
                 self._accepted(write, outcome)

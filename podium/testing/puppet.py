@@ -27,10 +27,12 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from podium.agent.context import AgentContext
 
-__all__ = ["KEYS", "STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
+__all__ = ["CROWD", "KEYS", "STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
 
 KEYS: Final = ("alice", "quiet-bob")
 """The agents that may exist from the start, and that others send messages to."""
+CROWD: Final = ("quiet-carol", "quiet-dan", "quiet-erin", "quiet-frank")
+"""Further agents of crowded runs."""
 _PATHS: Final = ("a.txt", "b.txt", "c.txt")
 _REMINDERS: Final = ("tea", "walk")
 _NOT_IN_STEPS: Final = frozenset({"remind", "forget", "ask"})

@@ -35,7 +35,7 @@ from podium.testing.fleet import SimulatedFleet
 from podium.testing.host import SimulatedAgent, SimulatedHost
 from podium.testing.model import Broken
 from podium.testing.nodes import ScratchNodes, SimulatedNodes
-from podium.testing.puppet import KEYS
+from podium.testing.puppet import CROWD, KEYS
 from podium.testing.world import LEASE_MS, World
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 __all__ = ["Broken", "Run", "ScratchNodes", "SimulatedNodes", "Simulator", "main"]
 
 _PATIENCE_S: Final = 600.0
-"""Virtual time limit for handling everything after the faults have stopped."""
+"""Virtual time limit for all that clients do and wait for, and for handling the rest after the faults have stopped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +55,8 @@ class Run:
 
     seed: int
     commits: int
+    batches: int
+    """Of more than one commit or step."""
     messages: int
     deaths: int
     seconds: float
@@ -119,6 +121,7 @@ class Simulator:
         return Run(
             self.seed,
             world.oracle.commits,
+            world.oracle.batches,
             sum(len(line.messages) for line in world.oracle.lines.values()),
             sum(not host.link.alive for host in self._fleet.hosts),
             world.loop.time(),
@@ -127,12 +130,14 @@ class Simulator:
     async def _play(self) -> None:
         draw = self._world.generator
         keys = draw.choice((KEYS[:1], KEYS[1:], KEYS))
-        for key in KEYS if self._world.with_asks else keys:  # an asker may die before it wakes the one that it asked
+        if self._world.with_asks:  # an asker may die before it wakes the one that it asked
+            keys = KEYS
+        for key in (*KEYS, *CROWD) if self._world.crowded else keys:
             self._fleet.add_agent(Address("puppet", key), self._fleet.new_session(f"puppet/{key}"))
         _ = self._world.link.spawn(self._fleet.deliver(), "courier")
         for number in range(2):  # a coordinator that is presumed dead may go on
             _ = self._world.link.spawn(self._fleet.remind(), f"reminders {number}")
-        async with asyncio.TaskGroup() as group:
+        async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
             for number in range(draw.randrange(2, 10)):
                 group.create_task(self._clients.send_one(number))
             for _ in range(draw.randrange(5)):

@@ -30,6 +30,12 @@ LEASE_MS: Final = 2_000
 CLIENTS_S: Final = 5.0
 """Virtual time during which clients arrive and faults are injected."""
 _REPLAYED_TURNS: Final = 3
+_CROWDED: Final = 0.2
+"""Share of the runs in which batches of commits gather; in the others, two agents hardly ever commit at once."""
+_RUSH_S: Final = 0.2
+_DISK_S: Final = 0.1
+_SLOW_DISK_S: Final = 1.0
+"""Longest writes of disks."""
 _LAST_NOTES: Final = 60
 
 
@@ -63,6 +69,10 @@ class World:
         self.blobs = nodes.blobs or MemoryBlobStore()
         self.store = store
         self.oracle = JournalOracle(store, nodes.tree, self._noting("journal"))
+        self.crowded = self.generator.random() < _CROWDED
+        """Whether there are more agents, all in one process on a slow disk, and clients come almost at once."""
+        self.arrivals_s = _RUSH_S if self.crowded else CLIENTS_S
+        """Virtual time in which clients arrive."""
         self.fault_rates = FaultRates.of(self.generator)
         self.link = self._new_link("outside")
         """The link of clients, coordinators and couriers to the journal."""
@@ -75,6 +85,8 @@ class World:
         """The main task of the run; cancelled at the first violation."""
         self.oracle.verdict.stop = self._stop
         self._committers = [self._new_committer() for _ in range(nodes.count)]
+        if self.crowded:
+            self._committers = [SharedCommitter(self.link, self.generator, _SLOW_DISK_S)]
         self._processes: list[list[Link]] = [[] for _ in range(nodes.count)]
         """The hosts of each node since a shared process of it died."""
         self._verbose = verbose
@@ -84,7 +96,7 @@ class World:
 
     def new_link(self, name: str) -> tuple[Link, int]:
         """Return a link for a host, and the node it runs on."""
-        node = self.generator.randrange(self.nodes.count)
+        node = self.generator.randrange(len(self._committers))
         link = self._new_link(name, self._committers[node])
         if self.with_asks and self._committers[node] is not None:
             process = self._processes[node]
@@ -144,7 +156,7 @@ class World:
 
     def _new_committer(self) -> SharedCommitter | None:
         """Return a shared committer for half of the nodes: their agents share one process."""
-        return SharedCommitter(self.link, self.generator) if self.generator.random() < 0.5 else None
+        return SharedCommitter(self.link, self.generator, _DISK_S) if self.generator.random() < 0.5 else None
 
     def _new_link(self, name: str, committer: SharedCommitter | None = None) -> Link:
         oracle = cast("JournalStore", self.oracle)
