@@ -11,13 +11,13 @@ from chronicle.errors import IdempotencyConflict, Unavailable
 from chronicle.journal.records import NewMessage
 from podium.errors import AgentAsleep, Evicted
 from podium.testing.puppet import KEYS, script
-from podium.testing.world import World
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from chronicle.journal.records import Receipt
     from podium.testing.fleet import SimulatedFleet
     from podium.testing.host import SimulatedAgent
+    from podium.testing.world import World
     from podium.turn.activation import Activation
     from podium.turn.stream import Frame
 

@@ -54,17 +54,17 @@ ROOT = Path(__file__).parents[2]
 SEEDS = 400
 """Twice `ENOUGH`; `make nightly` runs a hundred thousand others. A run takes some 40 ms of CPU time."""
 PART = 100
-PLAIN: Mapping[str, bool] = {}
+PLAIN: Mapping[str, Any] = {}
 KINDS = (PLAIN, {"with_steps": True}, {"with_asks": True})
 BATCHED = 40
 """Seeds in which commits gather in 13 to 42 batches, whichever the first seed and the kind."""
 ENOUGH = 200
-"""Seeds within which a broken part must be found: more than three times the longest run of seeds that does not show one,
-56 of 200 for `FoldsWhatIsRead`. `docs/internals/simulator.md` has the rate of each.
+"""Seeds within which a broken part must be found: more than three times the longest run of seeds that does not show
+one, 56 of 200 for `FoldsWhatIsRead`. `docs/internals/simulator.md` has the rate of each.
 """
 
 
-def part_of(first: int, kind: Mapping[str, bool] = PLAIN) -> int:
+def part_of(first: int, kind: Mapping[str, Any] = PLAIN) -> int:
     """Run some seeds, and return how many commits they made."""
     return sum(Simulator(seed, **kind).run().commits for seed in range(first, first + PART))
 
@@ -74,7 +74,7 @@ def test_nothing_is_broken_in_hundreds_of_runs() -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_commits_gather_in_batches(kind: Mapping[str, bool]) -> None:
+def test_commits_gather_in_batches(kind: Mapping[str, Any]) -> None:
     """Without batches, nothing would be found out about them."""
     assert sum(Simulator(seed, **kind).run().batches for seed in range(BATCHED)) >= BATCHED // 8
 
