@@ -233,15 +233,14 @@ def test_calls_beyond_the_limit_go_on_by_their_class(gateway: Gateway) -> None:
     def running() -> int:
         return sum(each.status == "running" for each in gateway.calls("narrow"))
 
-    try:
-        with ThreadPoolExecutor() as asking:
+    with ThreadPoolExecutor() as asking:
+        try:
             for number, qos_class in enumerate(("standard", "batch", "background", "interactive"), 1):
                 asking.submit(gateway.ask, "narrow", input=qos_class, qos={"class": qos_class})
                 wait_until(partial(_is, running, number))
             assert len(gateway.vendor.requests) == before + 1, "the others wait"
+        finally:
             until.set()
-    finally:
-        until.set()
     order = [request.body["messages"][-1]["content"] for request in gateway.vendor.requests[before:]]
     assert order == ["standard", "interactive", "background", "batch"]
     assert {each.status for each in gateway.calls("narrow")} == {"completed"}

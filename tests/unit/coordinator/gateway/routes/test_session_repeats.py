@@ -9,11 +9,14 @@ import pytest
 
 from coordinator.access.quotas import Quota
 from coordinator.access.stored_quotas import store_quotas
+from coordinator.sessions.artifacts import drop_expired
 from tests.unit.coordinator.gateway.routes.sessions_client import Client, opened
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from pathlib import Path
+
+DAY_S = 24 * 60 * 60
 
 
 @pytest.fixture
@@ -46,6 +49,27 @@ async def test_repeats_get_the_first_answer(client: Client) -> None:
     assert len((await client.get("/v2/bundles"))["items"]) == 1
     assert len((await client.get(f"/v2/sessions/{cursor.session_id}/branches"))["items"]) == 2
     assert await client.types(cursor) == ["note", "note"]
+
+
+async def test_keys_are_kept_longer_than_a_day(client: Client) -> None:
+    cursor = await client.append(await client.session())
+    requests: list[tuple[str, dict[str, Any], int]] = [
+        ("/v2/sessions", {"metadata": {"a": 1}}, 201),
+        ("/v2/artifacts", {"content": "one", "retention_class": "temporary"}, 201),
+        ("/v2/bundles", {"items": [{"text": "one"}]}, 201),
+        (f"/v2/sessions/{cursor.session_id}/branches", {"fork_from_branch_id": cursor.branch_id}, 201),
+        (f"{cursor.path}/events", cursor.append_body("note", payload=1), 201),
+        ("/v2/responses", {"model": "code.fast", "input": "hi"}, 200),
+    ]
+    posts = {
+        path for path, methods in client.home.app.openapi()["paths"].items() if path[:4] == "/v2/" and "post" in methods
+    }
+    assert len(posts) == len(requests), "each POST takes a key"
+    first = [await client.post(path, body, status, Idempotency_Key="key") for path, body, status in requests]
+    client.home.fleet.clock.advance(DAY_S + 60)
+    drop_expired(client.home.fleet.store, client.home.fleet.clock.now_ms())
+    again = [await client.post(path, body, status, Idempotency_Key="key") for path, body, status in requests]
+    assert again == first
 
 
 # S0.14
