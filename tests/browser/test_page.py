@@ -1,7 +1,9 @@
-"""A new user's first steps in a browser: talk to an agent, load the page again in the middle of its answer, go on."""
+"""The page in a browser: a chat that is loaded again in the middle of an answer, changed, answered again, cancelled."""
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -11,7 +13,7 @@ from coordinator.access.caller import OpenAccess
 from coordinator.gateway.app import create_app
 from coordinator.streams.home_streams import HomeStreams
 from tests.browser.chromium import INSTALLED, Page, open_page
-from tests.npm.chatter import go_on, served
+from tests.npm.chatter import Served, go_on, served
 from tests.unit.coordinator.gateway.test_streams import on_a_socket
 
 pytestmark = [
@@ -31,7 +33,21 @@ async def send(page: Page, text: str) -> None:
     await page.run("document.querySelector('form > button').click()")
 
 
-async def test_a_page_that_is_loaded_again_in_the_middle_of_an_answer_goes_on(tmp_path: Path) -> None:
+async def click(page: Page, text: str) -> None:
+    """Click the last button with a text, once it is there."""
+    button = f"[...document.querySelectorAll('button')].findLast((each) => each.textContent == '{text}')"
+    await page.until(f"{button} && !{button}.disabled")
+    await page.run(f"{button}.click()")
+
+
+async def answered(page: Page, *texts: str) -> None:
+    """Wait until the page is ready, and its last answer has some texts."""
+    await page.until(" && ".join([f"{STATUS} == 'ready'", *(f"{ANSWER}?.includes('{text}')" for text in texts)]))
+
+
+@asynccontextmanager
+async def chat_page(tmp_path: Path) -> AsyncIterator[tuple[Served, Page]]:
+    """Open the page at a chat with the agent ``chatter/alice``."""
     async with (
         served(tmp_path) as home,
         HomeStreams(home.home.fleet.client, home.home.agents) as streams,
@@ -44,18 +60,47 @@ async def test_a_page_that_is_loaded_again_in_the_middle_of_an_answer_goes_on(tm
             await page.run(f"document.querySelector('[name={name}]').focus()")
             await page.type(value)
         await page.run("document.querySelector('form > button').click()")
+        yield home, page
+        # The agent was new at first; else nothing is to be said: no script failed, and the policy forbade nothing.
+        missing = "Failed to load resource: the server responded with a status of 404 (Not Found)"
+        assert set(page.log) <= {missing}
+        assert {urlsplit(each).netloc for each in page.requested if each[:5] != "blob:"} == {urlsplit(url).netloc}
+        streams.close()
+
+
+async def test_a_page_that_is_loaded_again_in_the_middle_of_an_answer_goes_on(tmp_path: Path) -> None:
+    async with chat_page(tmp_path) as (home, page):
         await send(page, "begun\nwait\nended")
         await page.until(f"{ANSWER}?.includes('begun')")
         await page.run("location.reload()")
         await page.until(f"{STATUS} == 'streaming' && {ANSWER}?.includes('begun')")
         go_on()
-        await page.until(f"{STATUS} == 'ready' && {ANSWER}?.includes('begunended')")
+        await answered(page, "begunended")
         await send(page, "more")
-        await page.until(f"{STATUS} == 'ready' && {ANSWER}?.includes('more')")
+        await answered(page, "more")
         assert await page.run("document.querySelectorAll('#messages > li').length") == 4
         assert await home.heard("alice") == ["begun\nwait\nended", "more"]
-        # The agent was new at first; else nothing is to be said: no script failed, and the policy forbade nothing.
-        missing = "Failed to load resource: the server responded with a status of 404 (Not Found)"
-        assert set(page.log) <= {missing}
-        assert {urlsplit(each).netloc for each in page.requested} == {urlsplit(url).netloc}
-        streams.close()
+
+
+async def test_messages_are_changed_answered_again_and_cancelled(tmp_path: Path) -> None:
+    async with chat_page(tmp_path) as (home, page):
+        await send(page, "one\nartifact a.txt")
+        await answered(page, "one", "a.txt", "turn 1")
+        await send(page, "two")
+        await answered(page, "two", "turn 2")
+        await click(page, "Edit")
+        await page.run("document.querySelector('textarea').select()")
+        await page.type("other")
+        await click(page, "Change")
+        await answered(page, "other", "turn 4")  # the rewind is a turn, too
+        await click(page, "Again")
+        await answered(page, "other", "turn 6")
+        assert await page.run("document.querySelectorAll('#messages > li').length") == 4
+        await send(page, "begun\nwait\nended")
+        await page.until(f"{STATUS} == 'streaming' && {ANSWER}?.includes('begun')")
+        await click(page, "Cancel")
+        await page.until(f"{STATUS} == 'ready'")
+        go_on()
+        await send(page, "after")
+        await answered(page, "after", "turn ")
+        assert await home.heard("alice") == ["one\nartifact a.txt", "other", "after"]
