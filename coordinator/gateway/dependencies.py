@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import nullcontext
-from typing import Annotated, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
@@ -30,6 +30,7 @@ __all__ = [
     "IdempotencyKey",
     "Limit",
     "MessageId",
+    "OtherAgent",
     "Reading",
     "Sessions",
     "Streams",
@@ -82,12 +83,15 @@ IdempotencyKey: TypeAlias = Annotated[
 
 MessageId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a message: `msg_…`.")]
 
+_TYPE: Final = r"[A-Za-z_](\.?[A-Za-z0-9_-])*\.?"
+_TENANT: Final = r"[a-z0-9][a-z0-9_-]{0,62}"
+
 AgentType: TypeAlias = Annotated[
     str,
     Path(
         alias="type",
         description="The agent's type, such as `hello`.",
-        json_schema_extra={"pattern": r"^[A-Za-z_](\.?[A-Za-z0-9_-])*\.?$", "minLength": 1, "maxLength": 64},
+        json_schema_extra={"pattern": f"^{_TYPE}$", "minLength": 1, "maxLength": 64},
     ),
 ]
 """The type in the path."""
@@ -98,6 +102,18 @@ _Key = Annotated[
         json_schema_extra={"minLength": 1, "maxLength": MAX_KEY_LENGTH},
     ),
 ]
+
+
+OtherAgent: TypeAlias = Annotated[
+    str | None,
+    Query(
+        alias="with",
+        max_length=256,
+        description="The agent that `to` is a turn of, such as a fork: `type/key`.",
+        json_schema_extra={"pattern": f"^({_TENANT}:)?{_TYPE}/[^/]+$"},
+    ),
+]
+"""The agent that one is compared with."""
 
 
 async def _reading(caller: Called, agent_type: AgentType, key: _Key) -> Address:

@@ -6,7 +6,7 @@ nothing that a client asks for is dropped silently.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
@@ -28,7 +28,7 @@ def _whole(value: object) -> object:
 
 
 _Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
-_Whole: TypeAlias = Annotated[int, Field(strict=True), BeforeValidator(_whole)]
+_WHOLE: Final = BeforeValidator(_whole)
 _Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 _Name: TypeAlias = Annotated[str, Field(max_length=64)]
 _Value: TypeAlias = Annotated[str, Field(max_length=512)]
@@ -219,11 +219,11 @@ class QosBody(_Part):
 
     qos_class: Annotated[QosClass, Field(alias="class")] = "standard"
     """Under load, calls of a class wait for those of the ones before: interactive, standard, background, batch."""
-    priority: Annotated[_Whole, Field(ge=0, le=MAX_PRIORITY)] = 128
+    priority: Annotated[int, Field(strict=True, ge=0, le=MAX_PRIORITY), _WHOLE] = 128
     """Among calls of a class that wait, the higher one goes first."""
-    target_ttft_ms: Annotated[_Whole, Field(ge=1, le=_MOST_MS)] | None = None
+    target_ttft_ms: Annotated[int, Field(strict=True, ge=1, le=_MOST_MS), _WHOLE] | None = None
     """When the first token is due. It is a wish: when it is over, a fallback is tried."""
-    deadline_ms: Annotated[_Whole, Field(ge=-_MOST_MS, le=_MOST_MS)] | None = None
+    deadline_ms: Annotated[int, Field(strict=True, ge=-_MOST_MS, le=_MOST_MS), _WHOLE] | None = None
     """Time from the request to the end of the response; then it fails with `deadline_exceeded`. 0 and less are over."""
     degrade_policy: DegradePolicy = "allow_compatible_fallback"
     """Whether another profile may answer if this one is saturated, slow or down."""
@@ -271,7 +271,7 @@ class ResponseBody(_Part):
     tools: Annotated[list[FunctionTool], Field(max_length=128)] | None = None
     tool_choice: Literal["auto", "none"] | None = None
     temperature: Annotated[float, Field(ge=0, le=2, strict=True)] | None = None
-    max_output_tokens: Annotated[_Whole, Field(ge=1, le=10_000_000)] | None = None
+    max_output_tokens: Annotated[int, Field(strict=True, ge=1, le=10_000_000), _WHOLE] | None = None
     """At most the profile's, which is the default."""
     metadata: Annotated[dict[_Name, _Value], Field(max_length=16)] | None = None
     """Kept with the response."""

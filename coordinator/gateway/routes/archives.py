@@ -24,9 +24,7 @@ _ARCHIVE: Final[dict[int | str, dict[str, Any]]] = {
     200: {"description": "The archive, a ZIP file.", "content": _ZIP},
     **statuses(404, 507),
 }
-_UPLOAD: Final[dict[str, Any]] = {
-    "requestBody": {"required": True, "content": {"*/*": {"schema": {"type": "string", "format": "binary"}}}}
-}
+_UPLOAD: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": _ZIP}}
 
 
 @router.get("/archive", responses=_ARCHIVE, response_class=Response)

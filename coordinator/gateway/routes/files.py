@@ -36,7 +36,8 @@ _CONTENT: Final[dict[int | str, dict[str, Any]]] = {
     304: {"description": "The content is the one of `If-None-Match`."},
     **statuses(404, 409, 416),
 }
-_UPLOAD: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": {"*/*": _BYTES}}}
+# Without a body it is a file of no bytes.
+_UPLOAD: Final[dict[str, Any]] = {"requestBody": {"content": {"*/*": _BYTES}}}
 
 
 @router.get("/files", responses=statuses(404))

@@ -9,7 +9,17 @@ from starlette.responses import Response
 
 from coordinator.access.caller import Scope
 from coordinator.gateway.bodies import MOST_TURN, ForkBody, RewindBody
-from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Streams, Writing, permitted
+from coordinator.gateway.dependencies import (
+    Agents,
+    Called,
+    Cursor,
+    Limit,
+    OtherAgent,
+    Reading,
+    Streams,
+    Writing,
+    permitted,
+)
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, event_tail
 from coordinator.operations.objects import Difference, EventPage, Forked, Rewound, StateObject
@@ -66,12 +76,7 @@ async def get_difference(
     after: Annotated[
         int | None, Query(alias="to", ge=0, le=MOST_TURN, description="Another one; the last one by default.")
     ] = None,
-    other: Annotated[
-        str | None,
-        Query(
-            alias="with", max_length=256, description="The agent that `to` is a turn of, such as a fork: `type/key`."
-        ),
-    ] = None,
+    other: OtherAgent = None,
 ) -> Difference:
     """Compare two turns of an agent, or of two agents: state, files and visible transcript."""
     compared = address if other is None else permitted(caller, Scope.READ, other)

@@ -11,7 +11,7 @@ from tests.unit.coordinator.gateway.agent_classes import Notes
 from tests.unit.coordinator.gateway.served_home import served_home
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
 
     from tests.unit.coordinator.gateway.served_home import ServedHome
@@ -170,3 +170,21 @@ async def test_the_document_names_each_operation_once(home: ServedHome) -> None:
     assert len(names) == len(set(names))
     assert all("500" in operation["responses"] for operation in operations)
     assert not [name for operation in operations for name in operation["responses"] if name == "422"]
+
+
+async def test_limits_have_their_names_of_json_schema(home: ServedHome) -> None:
+    # Of a number that a validator of Python reads first, Pydantic writes them as it has them, and no client reads them.
+    def keywords(schema: object) -> Iterator[str]:
+        if isinstance(schema, dict):
+            for name, value in schema.items():
+                if not isinstance(value, dict):
+                    yield name
+                yield from keywords(value)
+        elif isinstance(schema, list):
+            for item in schema:
+                yield from keywords(item)
+
+    document = (await home.http.get("/openapi.json")).json()
+    found = set(keywords(document))
+    assert {"minimum", "maximum", "maxLength"} <= found
+    assert not {"ge", "le", "gt", "lt", "min_length", "max_length", "multiple_of"} & found
