@@ -17,11 +17,14 @@ __all__ = ["call_service"]
 _T = TypeVar("_T")
 
 
-def call_service(home: Path, doing: str, call: Callable[[ServiceClient], Awaitable[_T]]) -> _T | None:
+def call_service(
+    home: Path, doing: str, call: Callable[[ServiceClient], Awaitable[_T]], *, lines: bool = True
+) -> _T | None:
     """Return the answer of a home's service; ``None`` if no service runs. None is started.
 
     Args:
         doing: the progress message during the call.
+        lines: print that message as a line when stderr is not a terminal.
 
     Raises:
         ServiceRefused: the service refused the call.
@@ -33,7 +36,7 @@ def call_service(home: Path, doing: str, call: Callable[[ServiceClient], Awaitab
     from coordinator.service.connecting import attach  # noqa: PLC0415
 
     async def ask() -> _T | None:
-        with Progress() as progress:
+        with Progress(lines=lines) as progress:
             async with attach(Home(home).open()) as client:
                 if client is None:
                     return None

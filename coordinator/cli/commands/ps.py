@@ -110,7 +110,7 @@ def _with_awake(home: Path, rows: list[AgentRow]) -> list[AgentRow]:
         return await client.awake(awake)
 
     try:
-        facts = call_service(home, "asking for the agents that are awake", ask) if awake else None
+        facts = call_service(home, "asking for the agents that are awake", ask, lines=False) if awake else None
     except (ServiceError, ServiceRefused):  # one of an older version, or one that is ending
         return rows
     return [
