@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from coordinator.models.record_store import read_records
 from coordinator.operations.cursors import cursor_after, place_after
+from coordinator.operations.objects.documented import documented
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,10 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelCallObject", "ModelCallPage", "call_page"]
 
-_documented = with_config(ConfigDict(use_attribute_docstrings=True))
 
-
-@_documented
+@documented
 class ModelCallObject(TypedDict):
     """A call of a model. It is recorded whether or not its turn is committed."""
 
@@ -51,7 +49,7 @@ class ModelCallObject(TypedDict):
     latency_ms: int | None
 
 
-@_documented
+@documented
 class ModelCallPage(TypedDict):
     """Calls, the latest first."""
 

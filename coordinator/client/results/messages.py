@@ -1,0 +1,137 @@
+"""Messages with their receipts, answers and steps; reminders."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coordinator.client.results.result import Result
+
+__all__ = [
+    "Answer",
+    "AnswerArtifact",
+    "AnswerReply",
+    "InboxMessage",
+    "Message",
+    "MessageError",
+    "Receipt",
+    "Reminder",
+    "Step",
+]
+
+
+class Receipt(Result):
+    """A message that is durably in an agent's inbox."""
+
+    message_id: str
+    agent: str
+    position: int
+    """Its place in the inbox, from 1; never reused."""
+    before: int
+    """Messages ahead of it when it was admitted, the one being handled included."""
+
+
+class AnswerReply(Result):
+    """One message that the agent sent."""
+
+    reply_id: str
+    text: str
+
+
+class AnswerArtifact(Result):
+    """An artifact that the turn added."""
+
+    artifact_id: str
+    name: str
+    media_type: str
+    size: int
+
+
+class Answer(Result):
+    """The answer to a message, whose turn is committed."""
+
+    message_id: str
+    agent: str
+    turn: int
+    version: int
+    text: str
+    """The texts of all replies, a line break between two."""
+    data: Any = None
+    """The JSON result that the agent set with ``ctx.reply``; ``None`` without one."""
+    replies: tuple[AnswerReply, ...]
+    artifacts: tuple[AnswerArtifact, ...]
+
+
+class MessageError(Result):
+    """The error of a failed attempt, or of a cancellation."""
+
+    type: str
+    """The name of the error's class in the agent."""
+    message: str
+
+
+class Message(Result):
+    """A message, whatever its status."""
+
+    message_id: str
+    agent: str
+    position: int
+    status: str
+    """``pending``, ``consumed``, ``cancelled`` or ``parked``."""
+    attempts: int
+    """Failed attempts."""
+    admitted_at: int
+    answer: Answer | None
+    """Of a consumed message; ``None`` while its events are not kept."""
+    error: MessageError | None
+    """Of a cancelled or parked message, and of the last attempt of a pending one."""
+
+
+class Step(Result):
+    """A step that an attempt of a message ended; further attempts do not run it again."""
+
+    message_id: str
+    number: int
+    """From 1, in the order of their ends."""
+    name: str
+    key: str
+    """The name and the occurrence in the turn: ``fetch#1``."""
+    started: int
+    """Epoch milliseconds."""
+    ended: int
+    result_bytes: int
+    tree_id: str
+    """The files at its end."""
+
+
+class InboxMessage(Result):
+    """A pending or parked message."""
+
+    message_id: str
+    position: int
+    status: str
+    """``pending`` or ``parked``."""
+    attempts: int
+    admitted_at: int
+    sender: str | None
+    """The agent that sent it; ``None`` for a client's."""
+    message: Any
+    error: MessageError | None
+    """Of its last attempt; ``None`` before the first one failed."""
+    steps: tuple[Step, ...] = ()
+    """In order."""
+
+
+class Reminder(Result):
+    """A reminder that an agent has set."""
+
+    name: str
+    due: int
+    """When it is due next, in epoch milliseconds."""
+    every_s: float | None = None
+    """The interval of a repeated one, in seconds."""
+    cron: str | None = None
+    """The cron line of a repeated one."""
+    tz: str | None = None
+    """The time zone of the cron line."""
+    message: Any = None
+    """What the agent gets."""

@@ -1,0 +1,94 @@
+"""What is kept of agents: folds, erasures, deletions, and archives."""
+
+from __future__ import annotations
+
+from coordinator.client.results.result import Result
+
+__all__ = [
+    "Deleted",
+    "DroppedCounts",
+    "DroppedLater",
+    "Erased",
+    "ErasedEvent",
+    "Folded",
+    "Imported",
+]
+
+
+class Deleted(Result):
+    """A deleted agent."""
+
+    agent: str
+    events: int
+    """The number of events that were deleted with it."""
+    detached: tuple[str, ...]
+    """Addresses of the forks that were detached."""
+
+
+class DroppedCounts(Result):
+    """A part of an agent's history."""
+
+    events: int
+    """Of the agent's own branch."""
+    turns: int
+    """Turns that cannot be read without it."""
+    bytes: int
+    """Of the payloads in the journal."""
+
+
+class DroppedLater(DroppedCounts):
+    """What of an agent's history can be dropped later."""
+
+    from_turn: int | None
+    """From this turn on; ``None`` if it does not depend on turns."""
+    from_ms: int | None
+    """From this time on; ``None`` if it does not depend on time."""
+
+
+class Folded(Result):
+    """An agent whose older history was dropped."""
+
+    agent: str
+    version: int
+    turn: int
+    marked: bool
+    """Whether a mark was made now, an event with the whole state, with which its history can begin."""
+    dropped: DroppedCounts
+    first_turn: int
+    """The oldest turn that is kept."""
+    later: DroppedLater | None
+    """What can be dropped once the newest mark is old enough."""
+
+
+class ErasedEvent(Result):
+    """An event whose content was erased."""
+
+    event_id: str
+    type: str
+    turn: int
+    had_blob: bool
+    """Whether the content was in a blob, which ``podium gc`` frees."""
+
+
+class Erased(Result):
+    """What was erased of an agent."""
+
+    agent: str
+    erased: tuple[ErasedEvent, ...]
+    """Without those that were erased before."""
+
+
+class Imported(Result):
+    """An agent that was created from an archive."""
+
+    agent: str
+    exported_as: str
+    """The address of the agent that was exported."""
+    branch: str
+    version: int
+    turn: int
+    hash: str
+    """The hash of its last event, equal to that of the export."""
+    events: int
+    new_blobs: int
+    """Blobs that the home did not have."""

@@ -1,0 +1,164 @@
+"""Agents, what they wait for, and the nodes that they run on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+
+from coordinator.operations.objects.documented import documented
+
+__all__ = [
+    "AgentObject",
+    "AgentPage",
+    "LastErrorObject",
+    "NodeList",
+    "NodeObject",
+    "OutboxObject",
+    "Passivated",
+    "WhyObject",
+]
+
+
+@documented
+class AgentObject(TypedDict):
+    """An agent."""
+
+    agent: str
+    """Its address, type/key."""
+    type: str
+    key: str
+    turn: int
+    """Its last committed turn."""
+    version: int
+    """The number of its events, inherited ones included."""
+    status: Literal["awake", "asleep"]
+    isolation: Literal["process", "shared"] | None
+    """Whether it has a process of its own; null while it sleeps."""
+    memory: int | None
+    """Memory of its process, bytes, in a shared process its share; null while it sleeps, or if that is not known."""
+    pending: int
+    """Messages that wait, the one being handled included."""
+    parked: int
+    """Messages that failed their last attempt and wait for a retry."""
+    created_at: int
+    updated_at: int
+    """The time of its last event."""
+
+
+@documented
+class AgentPage(TypedDict):
+    """Agents, by address."""
+
+    items: list[AgentObject]
+    next_cursor: str | None
+    """The cursor of the next page; null at the end."""
+
+
+@documented
+class Passivated(TypedDict):
+    """An agent that sleeps."""
+
+    agent: str
+
+
+@documented
+class LastErrorObject(TypedDict):
+    """The error of an agent's last failed attempt."""
+
+    type: str
+    """The name of the error's class in the agent."""
+    message: str
+    message_id: str | None
+    """The message that was attempted; null for a hook without one."""
+    attempt: int
+    at: int
+
+
+@documented
+class OutboxObject(TypedDict):
+    """Messages of other agents to an agent that are not in its inbox yet."""
+
+    messages: int
+    oldest_at: int
+    """When the oldest of them was sent."""
+    held_by: str | None
+    """Why they are held; null while they are being delivered, or no service runs. For people; its words may change."""
+
+
+@documented
+class WhyObject(TypedDict):
+    """What an agent waits for, and what is known of it."""
+
+    agent: str
+    status: Literal["awake", "asleep"]
+    waits_for: str
+    """For people; its words may change."""
+    service: bool
+    """Whether a service runs: without one, all that only it knows is null."""
+    turn: int
+    """Its last committed turn."""
+    pending: int
+    """Messages that wait, the one being handled included."""
+    parked: int
+    outbox: OutboxObject | None
+    """Messages to it that are not in its inbox yet; null without any. An agent that other agents have sent messages to
+    is told of although it does not exist yet, while they are held."""
+    message_id: str | None
+    """The message whose turn runs; null if none runs."""
+    host_id: str | None
+    """Its host; null if it has none."""
+    isolation: str | None
+    """How its host is separated from other agents: `process` or `shared`; null if it has none."""
+    quarantine: str | None
+    """Why it gets a process of its own although its class is shared; null if it does not."""
+    epoch: int | None
+    """Of its lease; null while none is recorded."""
+    holder: str | None
+    """Who has its lease: a host, or a command; null while nobody has."""
+    lease_expires_at: int | None
+    held: bool
+    """Whether an operation keeps it asleep, such as a rewind."""
+    problem: str | None
+    """Why its class cannot be loaded."""
+    retry_at: int | None
+    """When its wake is tried again, after failures that may pass."""
+    failed_wakes: int
+    """Failed wakes in a row."""
+    wake_error: str | None
+    """The error of the last one."""
+    last_death: str | None
+    """How the process of its last host died, until another host has activated it."""
+    last_error: LastErrorObject | None
+
+
+@documented
+class NodeObject(TypedDict):
+    """A node and its hosts."""
+
+    node: str
+    problem: str | None
+    """Why it is not ready for agents; null if it is."""
+    presentation: str
+    """How workspaces are presented there: `fuse` or `dir`."""
+    cpus: int
+    memory: int
+    """Of the machine, bytes."""
+    memory_available: int
+    mounts: int
+    """Mounted workspaces."""
+    starting: int
+    """Hosts whose processes start."""
+    warm: int
+    """Hosts that are ready for an agent."""
+    assigned: int
+    """Hosts that have an agent."""
+    agents: int
+    """Agents on them; many may share one."""
+
+
+@documented
+class NodeList(TypedDict):
+    """The nodes of a home's service."""
+
+    items: list[NodeObject]
