@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import ray
@@ -18,6 +17,7 @@ from coordinator.fleet.leases import LEASE_POLL_S
 from coordinator.fleet.liveness import until_ended, with_probes
 from coordinator.fleet.model import HostStatus
 from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, probe
+from coordinator.ray.host_deaths import AgentsLost, known_cause
 from podium.address import Address
 from podium.errors import AgentAsleep
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from podium.agent.base import Isolation
     from podium.turn.busy import BusyPolicy
 
-__all__ = ["AgentsLost", "HostPool"]
+__all__ = ["HostPool"]
 
 _ORDERLY_END_S: Final = 10.0
 """Timeout for a host to end after its activation; then its process is killed."""
@@ -44,29 +44,10 @@ _ANSWER_S: Final = 10.0
 """Timeout for a host to report its imported code, which runs none of the agent's code."""
 _NODE_DEADLINE_S: Final = 60.0
 """Timeout of all other calls to a node."""
-_SHORT_OF_MEMORY: Final = "running low on memory"
-"""Part of Ray's error text for an actor killed by its memory monitor."""
-_REASON_S: Final = 1.0
-"""Timeout for Ray to give the reason of a death: the agent's next wake waits for it."""
-_REASON_POLL_S: Final = 0.05
-_NO_MEMORY: Final = "killed by Ray, because the node was running out of memory"
 
 _log = structlog.stdlib.get_logger("coordinator")
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class AgentsLost:
-    """Agents whose host has ended, or which have left their shared host."""
-
-    agents: Sequence[Placement]
-    how: str | None
-    """How the host ended by itself, or why the activation failed; ``None`` if neither, or if it is not known."""
-    shared: Loaded | None = None
-    """The code of a shared host that has ended; `HostPool` has had what is known of it settled."""
-    culprit: Address | None = None
-    """The agent of a shared host whose code made the host end itself."""
 
 
 class HostPool:
@@ -381,7 +362,7 @@ class HostPool:
                 died = isinstance(error, ray.exceptions.RayActorError) or self._has_died(host_id)
                 if died:
                     _log.warning("host_died", host_id=host_id, error=str(error))
-                    why = _NO_MEMORY if _SHORT_OF_MEMORY in await _death_of(handle) else None
+                    why = await known_cause(handle)
                 else:
                     cause = cause_of(error)
                     _log.warning("host_lost", host_id=host_id, error=str(cause))
@@ -511,17 +492,3 @@ class HostPool:
         except (AgentAsleep, ray.exceptions.RayActorError):
             return None
         return stopped
-
-
-async def _death_of(handle: Any) -> str:
-    """Return Ray's reason for the death of an actor; empty if Ray does not know of the death in time."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_REASON_S):
-            while True:
-                try:
-                    await handle.ping.remote()
-                except ray.exceptions.ActorUnavailableError:  # its connection broke, and no more is known yet
-                    await asyncio.sleep(_REASON_POLL_S)
-                except ray.exceptions.RayActorError as error:
-                    return str(error)
-    return ""

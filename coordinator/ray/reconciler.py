@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wake_requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig
-    from coordinator.ray.host_pool import AgentsLost, HostPool
+    from coordinator.ray.host_deaths import AgentsLost
+    from coordinator.ray.host_pool import HostPool
     from podium.agent.base import Isolation
     from podium.turn.telemetry import Tracer
 

@@ -18,7 +18,7 @@ from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement
 from coordinator.fleet.state import FleetState
-from coordinator.ray.host_pool import AgentsLost
+from coordinator.ray.host_deaths import AgentsLost
 from coordinator.ray.reconciler import Reconciler
 from coordinator.telemetry.tracing import Tracing
 from podium.address import Address
