@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from coordinator.client.choosing import choose_backend
 from coordinator.client.errors import AnswerTimeout, BadAnswer, InvalidRequest
 from coordinator.client.files import AsyncFiles
+from coordinator.client.paging import items_of
 from coordinator.client.results import (
     Agent,
     Answer,
@@ -39,17 +40,14 @@ from podium.errors import InvalidAddress
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from coordinator.client.backend import Frames, Wire
-    from coordinator.client.results import Result
 
 __all__ = ["AsyncPodium"]
-
-_R = TypeVar("_R", bound="Result")
 
 
 class AsyncPodium:
@@ -220,12 +218,12 @@ class AsyncPodium:
     async def inbox(self, agent: str) -> list[InboxMessage]:
         """Return the pending and parked messages of an agent, by position."""
         address = _address(agent)
-        return [found async for found in _items(InboxMessage, lambda at: self._backend.inbox(address, at))]
+        return [found async for found in items_of(InboxMessage, lambda at: self._backend.inbox(address, at))]
 
     async def reminders(self, agent: str) -> list[Reminder]:
         """Return the reminders that an agent has set, by name."""
         address = _address(agent)
-        return [found async for found in _items(Reminder, lambda at: self._backend.reminders(address, at))]
+        return [found async for found in items_of(Reminder, lambda at: self._backend.reminders(address, at))]
 
     async def cancel_reminder(self, agent: str, name: str) -> None:
         """Cancel a reminder of an agent; a message that it has sent already stays in the inbox.
@@ -258,7 +256,7 @@ class AsyncPodium:
         Args:
             agent_type: only agents of this type.
         """
-        async for found in _items(Agent, lambda at: self._backend.agents(agent_type, at)):
+        async for found in items_of(Agent, lambda at: self._backend.agents(agent_type, at)):
             yield found
 
     async def agent(self, agent: str) -> Agent:
@@ -394,7 +392,7 @@ class AsyncPodium:
                     if not types or event["type"] in types:
                         yield read_result(Event, event)
             return
-        async for found in _items(Event, lambda at: self._backend.events(address, after, types, at)):
+        async for found in items_of(Event, lambda at: self._backend.events(address, after, types, at)):
             yield found
 
     async def state(self, agent: str, *, at: int | None = None) -> State:
@@ -442,7 +440,7 @@ class AsyncPodium:
     async def artifacts(self, agent: str) -> list[Artifact]:
         """Return the artifacts of an agent, oldest first."""
         address = _address(agent)
-        return [found async for found in _items(Artifact, lambda at: self._backend.artifacts(address, at))]
+        return [found async for found in items_of(Artifact, lambda at: self._backend.artifacts(address, at))]
 
     async def artifact(self, agent: str, artifact_id: str) -> bytes:
         """Return the content of an artifact.
@@ -483,19 +481,3 @@ async def _with_first(first: tuple[str, Wire], rest: Frames) -> Frames:
         yield first
         async for each in rest:
             yield each
-
-
-async def _items(kind: type[_R], fetch: Callable[[str | None], Awaitable[Wire]]) -> AsyncGenerator[_R]:
-    """Yield the items of all pages of a list.
-
-    Args:
-        fetch: returns the page at a cursor.
-    """
-    cursor: str | None = None
-    while True:
-        page = await fetch(cursor)
-        for item in page["items"]:
-            yield read_result(kind, item)
-        cursor = page.get("next_cursor")
-        if cursor is None:
-            return

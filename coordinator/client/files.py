@@ -7,6 +7,7 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
 from coordinator.client.errors import InvalidRequest
+from coordinator.client.paging import items_of
 from coordinator.client.results import DirectoryEntry, FileChanged, FileVersion, read_result
 
 if TYPE_CHECKING:
@@ -63,14 +64,9 @@ class AsyncFiles:
         Raises:
             ResourceNotFound: there never was such a path.
         """
-        versions: Sequence[FileVersion] = ()
-        cursor: str | None = None
-        while True:
-            page = await self._backend.file_history(self._agent, _clean(path), cursor)
-            versions = (*versions, *(read_result(FileVersion, item) for item in page["items"]))
-            cursor = page.get("next_cursor")
-            if cursor is None:
-                return versions
+        path = _clean(path)
+        pages = items_of(FileVersion, lambda at: self._backend.file_history(self._agent, path, at))
+        return tuple([version async for version in pages])
 
     async def upload(self, path: str, content: bytes | AsyncIterator[bytes]) -> FileChanged:
         """Write a file, and the directories above it, as a turn of its own, after the running one.

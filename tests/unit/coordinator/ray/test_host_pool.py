@@ -11,8 +11,9 @@ import ray
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Code, Ended, Host, HostStatus, Loaded, Placement
-from coordinator.ray import host_pool
-from coordinator.ray.host_pool import AgentsLost, HostPool
+from coordinator.ray import host_deaths, host_pool
+from coordinator.ray.host_deaths import AgentsLost
+from coordinator.ray.host_pool import HostPool
 from podium.address import Address
 
 DEADLINE_S = 30
@@ -100,8 +101,8 @@ async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_remove
 async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(monkeypatch)
     fleet.node.ended.set()
-    monkeypatch.setattr(host_pool, "_REASON_POLL_S", 0.001)
-    monkeypatch.setattr(host_pool, "_REASON_S", DEADLINE_S)
+    monkeypatch.setattr(host_deaths, "_REASON_POLL_S", 0.001)
+    monkeypatch.setattr(host_deaths, "_REASON_S", DEADLINE_S)
     unavailable = ray.exceptions.ActorUnavailableError("its connection broke", None)
     answers = iter([unavailable, ray.exceptions.RayActorError(error_msg="the node was running low on memory")])
 
