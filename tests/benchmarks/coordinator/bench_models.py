@@ -15,7 +15,6 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 from contextlib import aclosing
 from pathlib import Path
 from statistics import median
@@ -28,23 +27,15 @@ from coordinator.models.client import ModelClient
 from coordinator.models.config_file import store_config
 from coordinator.models.profiles import ModelsConfig, Profile
 from coordinator.models.supervisor import ModelProcess
-from podium.models import LLMMessage, TextDelta
 from podium.models.openai_compat.provider import OpenAICompatProvider
-from tests.model_server.answers import Answer
-from tests.model_server.replies import Reply, Wait
-from tests.model_server.server import ModelServer
+from tests.benchmarks.coordinator.timed_tokens import ASKED, latencies, timed_server
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Iterable, Iterator
+    from collections.abc import AsyncGenerator
 
     from tests.benchmarks.__main__ import Row
-    from tests.model_server.answers import Wire
-    from tests.model_server.replies import Step
 
 CALLS: Final = 20
-TOKENS: Final = 50
-PAUSE_S: Final = 0.005
-ASKED: Final = (LLMMessage("user", "go on"),)
 IDS: Final = IdSource()
 AGENT: Final = """
 import asyncio, json, sys
@@ -84,7 +75,7 @@ def run() -> list[Row]:
 
 async def _measured() -> list[Row]:
     with (
-        ModelServer(lambda _: _Timed(Answer("TIME " * TOKENS))) as server,
+        timed_server() as server,
         tempfile.TemporaryDirectory(prefix="podium-bench-") as directory,
     ):
         home = Home(Path(directory) / "home").create()
@@ -104,15 +95,15 @@ async def _measured() -> list[Row]:
             async with ModelProcess(home, dict(os.environ)):
                 client = ModelClient(home.models_socket)
                 process_id = await client.process_id()
-                await _latencies(_through(client, "echo"))
+                await latencies(_through(client, "echo"))
                 bare = _pss_mb(process_id)
                 for profile in ("openai", "anthropic"):
-                    await _latencies(_through(client, profile))
+                    await latencies(_through(client, profile))
                 alone: list[float] = []
                 gateway: list[float] = []
                 for _ in range(CALLS):
-                    alone += await _latencies(direct.stream(ASKED))
-                    gateway += await _latencies(_through(client, "openai"))
+                    alone += await latencies(direct.stream(ASKED))
+                    gateway += await latencies(_through(client, "openai"))
                 both = _pss_mb(process_id)
                 grown_kb, vendors = await asyncio.to_thread(_agent, home.models_socket)
         finally:
@@ -129,39 +120,12 @@ async def _measured() -> list[Row]:
     ]
 
 
-class _Timed(Reply):
-    """Writes the time into each token when it is sent."""
-
-    def steps(self, wire: Wire, *, streamed: bool) -> tuple[str, Any]:
-        kind, steps = super().steps(wire, streamed=streamed)
-        return kind, _with_times(steps)
-
-
-def _with_times(steps: Iterable[Step]) -> Iterator[Step]:
-    for step in steps:
-        if isinstance(step, bytes) and b"TIME" in step:
-            yield Wait(PAUSE_S)
-            yield step.replace(b"TIME", str(time.monotonic_ns()).encode())
-        else:
-            yield step
-
-
 async def _through(client: ModelClient, profile: str) -> AsyncGenerator[Any, None]:
     request = ModelRequest(IDS.other("call_", 0), "default", profile, ASKED, owner="bench/a")
     async with aclosing(client.stream(request)) as answers:
         async for answer in answers:
             if not isinstance(answer, CallRecord):
                 yield answer
-
-
-async def _latencies(chunks: AsyncGenerator[Any, None]) -> list[float]:
-    found = []
-    async with aclosing(chunks):
-        async for chunk in chunks:
-            now_ns = time.monotonic_ns()
-            if isinstance(chunk, TextDelta) and (sent := re.search(r"\d{6,}", chunk.text)):
-                found.append((now_ns - int(sent[0])) / 1e9)
-    return found
 
 
 def _agent(socket: Path) -> tuple[float, float]:
