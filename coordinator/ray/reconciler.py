@@ -267,7 +267,10 @@ class Reconciler:
             loaded = await self._pool.start(host_id, code, isolation)
         except Exception as failure:  # noqa: BLE001  it becomes the answer of the wake requests
             error = cause_of(failure)
-            if isinstance(error, HostDied) and state.requests.start_lost(code, error, _MOST_LOSSES):
+            edited = (
+                not may_pass(error) and state.codes.stamp_of(code) != stamp
+            )  # meanwhile: nothing is known of it yet
+            if edited or (isinstance(error, HostDied) and state.requests.start_lost(code, error, _MOST_LOSSES)):
                 state.changed.set()
             else:
                 state.requests.fail_all(code, error)

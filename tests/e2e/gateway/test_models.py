@@ -93,8 +93,10 @@ async def test_an_answer_goes_on_after_the_deaths_of_gateway_host_and_service(po
         assert client.last["outcome"] == "committed"
         state = (await http.get(f"{url}/v1/agents/talker/a/state")).json()["state"]
         assert state == {"planned": ["a plan"], "said": "the end", "sees_key": False}
-        shown = (await http.get(f"{url}/metrics")).text
-        assert 'podium_model_calls_total{error="",profile="slow",status="completed",tenant="default"} 1.0' in shown
+        completed = 'podium_model_calls_total{error="",profile="slow",status="completed",tenant="default"} 1.0'
+        async with asyncio.timeout(DEADLINE_S):  # the model gateway tells the service of its calls now and then
+            while completed not in (await http.get(f"{url}/metrics")).text:
+                await asyncio.sleep(0.1)
     (quick,) = calls(podium, "quick")
     assert (quick.status, quick.owner, quick.turn, quick.cost) == ("completed", "talker/a", 1, "0.000004")
     *others, last = calls(podium, "slow")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,8 +27,6 @@ from podium.errors import HostDied, NotAnAgent
 from tests.otlp_receiver import otlp_receiver
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from chronicle.canonical import JsonObject
     from chronicle.journal.records import Lease
     from coordinator.ray.coordinator_config import CoordinatorConfig
@@ -254,9 +253,20 @@ async def test_a_code_whose_hosts_did_not_start_is_tried_again_if_that_may_help(
     fleet: Fleet, failure: Exception, again: bool
 ) -> None:
     fleet.pool.failure = failure
-    await fleet.loop._start_host("host_1", fleet.code, "")
+    await fleet.loop._start_host("host_1", fleet.code, fleet.loaded.stamp)
     assert fleet.state.codes.get("hello") is None
     assert fleet.state.codes.to_try_again(fleet.clock.monotonic_s() + 15) == ([fleet.code] if again else [])
+
+
+async def test_the_failure_of_code_that_was_edited_meanwhile_fails_no_request(fleet: Fleet) -> None:
+    fleet.pool.failure = NotAnAgent("it was none")
+    Path(fleet.code.file).write_text("class Hello: now it is one")
+    request = fleet.state.requests.add(ALICE, fleet.code)
+    await fleet.loop._start_host("host_1", fleet.code, fleet.loaded.stamp)
+    assert not request.route.done()
+    assert (fleet.state.codes.get("hello"), fleet.state.changed.is_set()) == (fleet.code, True)
+    await fleet.loop._start_host("host_2", fleet.code, fleet.state.codes.stamp_of(fleet.code))
+    assert isinstance(request.route.exception(), NotAnAgent)
 
 
 async def test_an_outbox_that_is_slow_delays_no_wake(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
