@@ -130,6 +130,7 @@ class ModelCalls(Protocol):
         Closing the iterator, or cancelling its consumer, ends the call; what it used until then is recorded.
 
         Raises:
-            ModelError: the call failed. It was recorded first, unless the model gateway itself is away.
+            ModelError: the call failed. Its record, with the status ``failed``, was yielded before, unless the model
+                gateway itself is away, or refused to begin the call.
         """
         ...

@@ -50,7 +50,7 @@ class ModelClient:
             while True:
                 answer = read_answer(await _line(reader))
                 yield answer
-                if isinstance(answer, CallRecord):
+                if isinstance(answer, CallRecord) and answer.status == "completed":
                     return
 
     async def profiles(self) -> JsonObject:

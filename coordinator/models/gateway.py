@@ -135,7 +135,7 @@ class ModelGateway:
                             yield chunk
                 except ModelError as error:
                     span.fail(error.kind, str(error))
-                    await self._end(running, progress, "failed", span, error)
+                    yield await self._end(running, progress, "failed", span, error)
                     raise
                 except (asyncio.CancelledError, GeneratorExit):
                     span.fail("cancelled", "the caller left")

@@ -4,8 +4,8 @@ Both sides send JSON objects, one per line (UTF-8, at most `MAX_LINE` bytes). A 
 
 ``{"op": "call", "request": {...}}``
     makes a call. The answer is a line ``{"chunk": {...}}`` for each chunk, and then ``{"record": {...}}``, the record
-    of the call; or ``{"error": {...}, "record": {...}}`` in its place, where the record is null if nothing was
-    recorded. Closing the connection ends the call.
+    of the call. Of a call that failed the record has the status ``failed``, and ``{"error": {...}}`` follows it; it
+    comes alone if nothing was recorded. Closing the connection ends the call.
 ``{"op": "profiles"}``
     answers ``{"profiles": {NAME: {"provider", "model", "fallbacks"}}}``.
 ``{"op": "metrics"}``

@@ -111,7 +111,7 @@ class ResponseObject(TypedDict):
     qos: QosObject
     qos_outcome: dict[str, Any] | None
     """What became of it: what was asked for, which profile answered, how long it waited and how soon it began; null
-    while it is in progress."""
+    while it is in progress, and of a response whose model was not called."""
     input: NotRequired[list[dict[str, Any]]]
     """The items of the request. Of a stored response only."""
 

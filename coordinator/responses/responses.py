@@ -286,9 +286,9 @@ class HomeResponses:
         encoder = ResponseEncoder(asked.begun)
         run.publish(encoder.begin())
         failed: ResponseFailed | None = None
-        outcome: JsonObject | None = None
+        records: list[CallRecord] = []
         try:
-            outcome = (await self._answer(run, encoder, asked)).qos_outcome
+            await self._answer(run, encoder, asked, records)
         except ModelError as error:
             failed = ResponseFailed(str(error), error.kind, run.response_id, error.retry_after_s)
         except asyncio.CancelledError:
@@ -300,10 +300,15 @@ class HomeResponses:
         except Exception:  # noqa: BLE001 - a bug; the client gets a last event all the same
             _log.exception("%s failed", run.response_id)
             failed = ResponseFailed("an unexpected error; the gateway's log has it", "internal_error", run.response_id)
-        await self._end(run, encoder, asked, failed, outcome)
+        await self._end(run, encoder, asked, failed, (records[-1].qos_outcome or None) if records else None)
 
-    async def _answer(self, run: ResponseRun, encoder: ResponseEncoder, asked: _Asked) -> CallRecord:
+    async def _answer(
+        self, run: ResponseRun, encoder: ResponseEncoder, asked: _Asked, records: list[CallRecord]
+    ) -> None:
         """Make the call, and publish what the model says.
+
+        Args:
+            records: the call's record is added to it, also if the call failed.
 
         Raises:
             ModelError: it failed.
@@ -320,9 +325,12 @@ class HomeResponses:
         try:
             async with asyncio.timeout(left_s), aclosing(self._models.stream(request)) as answer:
                 async for chunk in answer:
-                    if isinstance(chunk, CallRecord):
-                        return chunk
-                    run.publish(encoder.add(chunk))
+                    if not isinstance(chunk, CallRecord):
+                        run.publish(encoder.add(chunk))
+                        continue
+                    records.append(chunk)
+                    if chunk.status == "completed":
+                        return
         except TimeoutError:
             raise ModelError("the model gateway did not answer in time", "deadline_exceeded") from None
         raise ModelError("the answer of the model gateway has no end", "protocol")

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from coordinator.models.routing.lane import Candidate, Lane, Terms
-from coordinator.models.routing.policy import RetryPolicy, patience_s
+from coordinator.models.routing.policy import SATURATED, RetryPolicy, patience_s
 from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
@@ -85,8 +85,9 @@ class RoutedCall:
         """What became of the quality of service, as far as it is known.
 
         ``profile`` is the profile that answered, ``degraded`` whether it is another than the call's, and
-        ``degraded_because`` why: ``saturated``, ``slow`` or ``failed``. ``ttft_met`` and ``deadline_met`` are null
-        without a target or deadline. ``queued_ms`` is how long the profile that answered had the call wait for a place.
+        ``degraded_because`` why: ``saturated`` (by the profile's limits, or by its provider's), ``slow`` or ``failed``.
+        ``ttft_met`` and ``deadline_met`` are null without a target or deadline. ``queued_ms`` is how long the profile
+        that answered had the call wait for a place.
         """
         qos, chosen = self._terms.qos, self._chosen
         degraded = chosen is not None and chosen.candidate is not self._primary
@@ -189,7 +190,7 @@ class RoutedCall:
         if lane.candidate is self._primary and not error.may_succeed_elsewhere:
             raise error
         if self._left:
-            self._start(self._left.popleft(), "failed")
+            self._start(self._left.popleft(), "saturated" if error.kind in SATURATED else "failed")
         elif not self._lanes:
             (own,) = (error for lane, error in failed if lane.candidate is self._primary)
             for lane, other in failed:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from coordinator.models.calls import Attempt
-from coordinator.models.routing.policy import RetryPolicy, wait_before_retry
+from coordinator.models.routing.policy import SATURATED, RetryPolicy, wait_before_retry
 from podium.models.errors import ModelError
 from podium.models.port import Usage
 
@@ -101,7 +101,7 @@ class Lane:
             except ModelError as error:
                 self.left_because = f"{error.kind}: {error}"
                 await self.leave()
-                if error.retry_after_s is not None and error.kind in {"rate_limited", "overloaded"}:
+                if error.retry_after_s is not None and error.kind in SATURATED:
                     self.candidate.admission.pause(error.retry_after_s)
                 has_fallback = bool(terms.fallbacks_left)
                 wait_s = wait_before_retry(

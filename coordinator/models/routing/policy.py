@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     from podium.models.errors import ModelError
     from podium.models.quality import QualityOfService
 
-__all__ = ["RetryPolicy", "patience_s", "wait_before_retry"]
+__all__ = ["SATURATED", "RetryPolicy", "patience_s", "wait_before_retry"]
 
-_SATURATED: Final = frozenset({"rate_limited", "overloaded"})
+SATURATED: Final = frozenset({"rate_limited", "overloaded"})
+"""The errors by which a provider says that it has no capacity for the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ def wait_before_retry(
         has_fallback: whether another model may answer.
         left_s: seconds to the call's deadline; ``None`` without one.
     """
-    if not error.retryable or (has_fallback and error.kind in _SATURATED):
+    if not error.retryable or (has_fallback and error.kind in SATURATED):
         return None
     if attempts >= (policy.attempts_with_fallback if has_fallback else policy.attempts):
         return None

@@ -56,6 +56,12 @@ model = "m"
 base_url = "{url}"
 limits = {{concurrent = 1}}
 
+[models.impatient]
+provider = "openai"
+model = "m"
+base_url = "{url}"
+timeout_s = 1
+
 [models.busy]
 provider = "scripted"
 script = "slow.json"
@@ -83,6 +89,8 @@ class Gateway:
     vendor: ModelServer
     where: dict[str, str] = field(default_factory=dict)
     """The session and the branch to answer on, if any."""
+    outcome: dict[str, Any] | None = None
+    """What the last failure says of the quality of service."""
 
     def calls(self, profile: str) -> list[CallRecord]:
         """Return the records of the calls of a profile."""
@@ -100,6 +108,7 @@ class Gateway:
         if "response_id" in error:
             kept = httpx.get(f"{self.url}/v2/responses/{error['response_id']}", timeout=TIMEOUT_S).json()
             assert kept["status"] == "failed"
+            self.outcome = kept["qos_outcome"]
         code: str = error["code"]
         return code
 
@@ -263,6 +272,9 @@ def test_vendors_that_misbehave_have_statuses(gateway: Gateway) -> None:
     try:
         gateway.vendor.will(*[Reply(Answer("one two three"), shape=hold_after(1, until))] * 20)
         assert gateway.error("vendor", 504, qos={"deadline_ms": 500}) == "deadline_exceeded"
+        assert gateway.outcome is not None
+        assert (gateway.outcome["deadline_met"], gateway.outcome["profile"]) == (False, None)
+        assert gateway.error("impatient", 504) == "model_timeout"
     finally:
         until.set()
         gateway.vendor.replies.clear()
@@ -291,6 +303,8 @@ def test_a_saturated_primary_degrades(gateway: Gateway) -> None:
         assert outcome["deadline_met"] is True
         forbidden = {"degrade_policy": "forbid", "deadline_ms": 500}
         assert gateway.error("busy", 504, qos=forbidden) == "deadline_exceeded"
+        assert gateway.outcome is not None
+        assert (gateway.outcome["deadline_met"], gateway.outcome["degraded"]) == (False, False)
 
 
 @pytest.mark.parametrize("victim", ["model gateway", "service"])

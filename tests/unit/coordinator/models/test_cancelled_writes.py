@@ -88,7 +88,7 @@ async def test_a_call_that_is_left_while_its_end_is_written_counts(gateway: Mode
     await until(lambda: read_records(tmp_path, None, 9)[0].status != "running", "the call has its end")
     assert [record.cost for record in read_records(tmp_path, None, 9)] == ["2"]
     with pytest.raises(ModelError, match="used up its budget"):
-        await anext(gateway.stream(request()))
+        [chunk async for chunk in gateway.stream(request())]
 
 
 async def test_a_call_costs_what_its_profile_said_when_it_began(
@@ -101,4 +101,4 @@ async def test_a_call_costs_what_its_profile_said_when_it_began(
             pass
     assert [(record.status, record.cost) for record in read_records(tmp_path, None, 9)] == [("completed", "2")]
     with pytest.raises(ModelError, match="used up its budget"):
-        await anext(gateway.stream(request()))
+        [chunk async for chunk in gateway.stream(request())]

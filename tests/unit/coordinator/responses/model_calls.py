@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coordinator.models.calls import CallRecord
@@ -48,6 +49,7 @@ class TestModels:
         try:
             for chunk in self.answer(request):
                 if isinstance(chunk, ModelError):
+                    yield replace(record_of(request), status="failed", qos_outcome={"profile": None})
                     raise chunk
                 yield chunk
                 await self.go_on.wait()

@@ -178,6 +178,7 @@ async def test_a_stream_ends_with_an_event_whatever_fails(
     events = await streamed(await responses.respond("acme", body()))
     assert [event["type"] for event in events] == ["response.created", "response.in_progress", "response.failed"]
     assert events[-1]["response"]["error"] == {"code": kind, "message": "no"}
+    assert events[-1]["response"]["qos_outcome"] == {"profile": None}, "what the record says of the call that failed"
 
 
 @pytest.mark.parametrize("deadline_ms", [0, -5])

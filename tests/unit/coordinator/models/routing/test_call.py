@@ -191,14 +191,17 @@ def test_a_wait_gives_the_place_to_others() -> None:
     in_virtual_time(run)
 
 
-@pytest.mark.parametrize("kind", ["rate_limited", "overloaded", "auth"])
-def test_a_fallback_takes_over_at_once(kind: str) -> None:
+# S0.28
+@pytest.mark.parametrize(
+    ("kind", "why"), [("rate_limited", "saturated"), ("overloaded", "saturated"), ("auth", "failed")]
+)
+def test_a_fallback_takes_over_at_once(kind: str, why: str) -> None:
     async def run() -> None:
         primary, fallback = Model("a", [fails(kind)]), Model("b")
         call = route(primary, fallback)
         assert await text_of(call) == "Hello you"
         assert call.ttft_ms == 200
-        assert call.qos_outcome["degraded_because"] == "failed"
+        assert call.qos_outcome["degraded_because"] == why
         assert len(primary.asked_at_s) == 1
 
     in_virtual_time(run)
