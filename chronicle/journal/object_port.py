@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from chronicle.journal.records import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from chronicle.ids import SessionId
     from chronicle.journal.objects import StoredObject
@@ -69,6 +69,12 @@ class ObjectRecords(Protocol):
 
     def object_ids(self, kind: str, session_id: SessionId, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
         """Return the ids of the objects of a kind that belong to a session, in order; their bodies are not read."""
+        ...
+
+    def objects_left(
+        self, kind: str, object_ids: Collection[str], now_ms: int, namespace: str = DEFAULT_NAMESPACE
+    ) -> frozenset[str]:
+        """Return those of some ids whose objects are there, and have not expired; their bodies are not read."""
         ...
 
     def all_objects(self) -> Iterator[StoredObject]:

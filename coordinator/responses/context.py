@@ -35,6 +35,8 @@ class SessionFacts:
     default_branch_id: str
     bundles: Sequence[str] = ()
     """The contents of the bundles that it pins, in order, by names that are the same for the same bytes."""
+    is_erasable: bool = False
+    """Whether its events can be erased, as those of agents can: they are read anew each time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,10 @@ class BranchReader(Protocol):
         Raises:
             UnknownBranch: the session has none of that id.
         """
+        ...
+
+    def has_artifacts(self, tenant: str, artifact_ids: frozenset[str]) -> bool:
+        """Whether all of some artifacts are still there."""
         ...
 
     def bundle(self, content: str) -> str:
@@ -125,12 +131,15 @@ class ContextBuilder:
         # Events first: a response that stands for one of them was stored before it was appended.
         key = (tenant, session_id, branch_id or session.default_branch_id)
         with self._guard:
-            line = self._lines.get(key) or _Line(Transcript(), 0, 0)
+            line = (None if session.is_erasable else self._lines.get(key)) or _NOTHING_READ
+        if not reader.has_artifacts(tenant, line.artifacts):
+            line = _NOTHING_READ  # a model is not sent what was deleted meanwhile
         head, more = reader.events(tenant, session_id, key[-1], line.version)
         responses = self._read_responses(reader, tenant, session_id)
         if head.version > line.version:
             size = line.size + sum(map(_size, more))
-            line = _Line(line.transcript.extended(more, responses), head.version, size)
+            artifacts = line.artifacts.union(each.artifact_id for each in more if each.artifact_id is not None)
+            line = _Line(line.transcript.extended(more, responses), head.version, size, artifacts)
             with self._guard:
                 self._lines.put(key, line, size)
         events = line.transcript.events
@@ -205,6 +214,11 @@ class _Line:
     version: int
     """Of the head by then."""
     size: int
+    artifacts: frozenset[str] = frozenset()
+    """Those whose texts are in it."""
+
+
+_NOTHING_READ: Final = _Line(Transcript(), 0, 0)
 
 
 _T = TypeVar("_T")

@@ -11,8 +11,8 @@ from coordinator.operations.errors import UnknownSessionArtifact
 from coordinator.responses.context import BranchHead, SessionFacts
 from coordinator.responses.records import KIND, given, read_record
 from coordinator.responses.transcript import BranchEvent
-from coordinator.sessions.artifacts import artifact_content, artifact_object, find_artifact
-from coordinator.sessions.finding import find_session
+from coordinator.sessions.artifacts import ARTIFACT, artifact_content, artifact_object, find_artifact
+from coordinator.sessions.finding import find_session, is_of_client
 from coordinator.sessions.reading import bundles_of, context_events
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.canonical import Json
     from chronicle.clock import Clock
+    from chronicle.journal.objects import StoredObject
     from chronicle.journal.port import JournalStore
     from coordinator.responses.transcript import GivenResponse
     from coordinator.sessions.reading import ContextEvent
@@ -42,7 +43,7 @@ class SessionReader:
         """Return a session."""
         session = find_session(self.store, tenant, session_id)
         bundles = [bundle.content for bundle in bundles_of(self.store, self.blobs, session)]
-        return SessionFacts(session.session_id, session.main_branch_id, bundles)
+        return SessionFacts(session.session_id, session.main_branch_id, bundles, is_erasable=not is_of_client(session))
 
     def events(
         self, tenant: str, session_id: str, branch_id: str, after: int
@@ -51,11 +52,17 @@ class SessionReader:
         head, found = context_events(self.store, self.blobs, session_id, branch_id, tenant, after_seq=after)
         events = [
             BranchEvent(
-                event.event_id, event.seq, event.branch_id, event.type, event.created_ms, self._told(tenant, event)
+                event.event_id, event.seq, event.branch_id, event.type, event.created_ms, *self._told(tenant, event)
             )
             for event in found
         ]
         return BranchHead(session_id, head.branch_id, head.seq, head.event_id), events
+
+    def has_artifacts(self, tenant: str, artifact_ids: frozenset[str]) -> bool:
+        """Whether all of some artifacts are still there."""
+        if not artifact_ids:
+            return True
+        return self.store.objects_left(ARTIFACT, artifact_ids, self.clock.now_ms(), tenant) == artifact_ids
 
     def bundle(self, content: str) -> str:
         """Return the text of a bundle."""
@@ -74,16 +81,18 @@ class SessionReader:
         read = {each.object_id: known.get(each.object_id) or given(read_record(each, self.blobs)) for each in found}
         return {response_id: known[response_id] for response_id in ids if response_id <= after} | read
 
-    def _told(self, tenant: str, event: ContextEvent) -> Json:
-        """Return the payload of an event: of an artifact its text, or the image."""
+    def _told(self, tenant: str, event: ContextEvent) -> tuple[Json, str | None]:
+        """Return the payload of an event, of an artifact its text or the image; and the artifact, if it is there."""
         if event.payload_ref is None:
-            return event.payload
+            return event.payload, None
         try:
             artifact = find_artifact(self.store, tenant, event.payload_ref, self.clock.now_ms())
         except UnknownSessionArtifact:
-            return f"(the artifact {event.payload_ref} was deleted)"
-        described = artifact_object(artifact, self.blobs, with_content=False)
-        kind = described["content_media_type"]
+            return f"(the artifact {event.payload_ref} was deleted)", None
+        return self._text(artifact), artifact.object_id
+
+    def _text(self, artifact: StoredObject) -> Json:
+        kind = artifact_object(artifact, self.blobs, with_content=False)["content_media_type"]
         data = artifact_content(artifact, self.blobs)
         if kind in _IMAGES:
             return {
@@ -94,4 +103,4 @@ class SessionReader:
         try:
             return data.decode()
         except UnicodeDecodeError:
-            return f"(the artifact {event.payload_ref}, {kind}, {len(data)} bytes)"
+            return f"(the artifact {artifact.object_id}, {kind}, {len(data)} bytes)"

@@ -46,6 +46,8 @@ class BranchEvent:
     created_ms: int
     payload: Json
     """Inline, or the text of the artifact that it refers to; ``None`` for none."""
+    artifact_id: str | None = None
+    """The artifact that the payload is of; ``None`` if it is inline, or the artifact is gone."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from chronicle.journal.memory.tables import Tables
 from chronicle.journal.records import DEFAULT_NAMESPACE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from chronicle.ids import SessionId
     from chronicle.journal.objects import StoredObject
@@ -80,6 +80,15 @@ class Objects(Tables):
     def object_ids(self, kind: str, session_id: SessionId, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
         """Return the ids of the objects of a kind that belong to a session, in order; their bodies are not read."""
         return [each.object_id for each in self.objects(kind, namespace, session_id=session_id)]
+
+    def objects_left(
+        self, kind: str, object_ids: Collection[str], now_ms: int, namespace: str = DEFAULT_NAMESPACE
+    ) -> frozenset[str]:
+        """Return those of some ids whose objects are there, and have not expired; their bodies are not read."""
+        with self._open():
+            named = [self._objects.get((namespace, kind, object_id)) for object_id in object_ids]
+        there = [each for each in named if each is not None]
+        return frozenset(each.object_id for each in there if each.expires_ms is None or each.expires_ms > now_ms)
 
     def all_objects(self) -> Iterator[StoredObject]:
         """Yield the objects of all kinds and namespaces, oldest first."""

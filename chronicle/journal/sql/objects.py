@@ -11,7 +11,7 @@ from chronicle.journal.records import DEFAULT_NAMESPACE
 from chronicle.journal.sql import branches
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
 
     from chronicle.ids import SessionId
     from chronicle.journal.records import Session
@@ -27,7 +27,7 @@ _COLUMNS: Final = (
 _INSERT: Final = f"INSERT INTO object ({_COLUMNS}) VALUES ({', '.join('?' * 13)}) ON CONFLICT DO NOTHING RETURNING 1"
 _SELECT: Final = f"SELECT {_COLUMNS} FROM object"
 _BATCH: Final = 256
-"""Objects per query of `all_objects`; no read transaction is open in between."""
+"""Objects per query of `all_objects`, with no read transaction open in between, and ids per one of `objects_left`."""
 
 
 class SqlObjects:
@@ -99,6 +99,21 @@ class SqlObjects:
         query = "SELECT object_id FROM object WHERE session_id = ? AND namespace = ? AND kind = ? ORDER BY object_id"
         with self._db.reading() as db:
             return [object_id for (object_id,) in db.execute(query, (session_id, namespace, kind)).fetchall()]
+
+    def objects_left(
+        self, kind: str, object_ids: Collection[str], now_ms: int, namespace: str = DEFAULT_NAMESPACE
+    ) -> frozenset[str]:
+        """Return those of some ids whose objects are there, and have not expired; their bodies are not read."""
+        asked, found = list(object_ids), set[str]()
+        for start in range(0, len(asked), _BATCH):
+            batch = asked[start : start + _BATCH]
+            query = (
+                "SELECT object_id FROM object WHERE namespace = ? AND kind = ? "
+                f"AND object_id IN ({', '.join('?' * len(batch))}) AND (expires_ms IS NULL OR expires_ms > ?)"
+            )
+            with self._db.reading() as db:
+                found |= {name for (name,) in db.execute(query, (namespace, kind, *batch, now_ms)).fetchall()}
+        return frozenset(found)
 
     def all_objects(self) -> Iterator[StoredObject]:
         """Yield the objects of all kinds and namespaces, oldest first; those that are stored meanwhile, too."""

@@ -96,6 +96,21 @@ class ObjectContract(Contract):
         assert list(seen.object_ids("artifact", other.session_id, "acme")) == ["art_1"]
         assert list(seen.object_ids("artifact", session.session_id)) == []
 
+    def test_those_that_are_left_are_told(self, store: JournalStore) -> None:
+        kept, expiring = new_artifact(namespace="acme"), new_artifact(namespace="acme", expires_ms=NOW_MS + 10)
+        many = [replace(new_artifact(namespace="acme"), object_id=f"art_{number}") for number in range(300)]
+        for each in (kept, expiring, *many):
+            store.put_object(each)
+        ids = [each.object_id for each in (kept, expiring, *many)]
+        seen = self.other_handle(store)
+        assert seen.objects_left("artifact", [*ids, "art_none"], NOW_MS, "acme") == set(ids)
+        assert seen.objects_left("artifact", ids[:2], NOW_MS + 10, "acme") == {kept.object_id}
+        store.delete_object("artifact", many[7].object_id, "acme")
+        assert set(ids) - seen.objects_left("artifact", ids, NOW_MS, "acme") == {many[7].object_id}
+        assert not seen.objects_left("artifact", ids, NOW_MS)
+        assert not seen.objects_left("bundle", ids, NOW_MS, "acme")
+        assert not seen.objects_left("artifact", [], NOW_MS, "acme")
+
     def test_an_id_is_taken_once(self, store: JournalStore) -> None:
         made = store.put_object(new_artifact())
         with pytest.raises(Conflict):

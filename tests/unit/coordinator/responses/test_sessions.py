@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,6 +151,23 @@ async def test_artifacts_are_read_for_the_model(served: Served) -> None:
     assert messages[1].content == (ImageBlock("image/png", b"\x89PNG\r\n\x1a\n"),)
     assert messages[2].text == f"(the artifact {binary}, application/octet-stream, 1 bytes)"
     assert messages[3].text == f"(the artifact {gone} was deleted)"
+
+
+async def test_an_artifact_that_is_deleted_or_expires_is_told_no_more(served: Served) -> None:
+    served.loop.open()
+    secret = served.artifact("a secret")
+    passing = served.artifact("for a week", retention_class="temporary")
+    for name in (secret, passing):
+        served.loop.append("user_message", None, name)
+    await served.respond("q")
+    assert served.sent() == ["u:a secret", "u:for a week", "u:q"]
+    delete_artifact(served.loop.store, "acme", secret, served.clock.now_ms())
+    gone = [f"u:(the artifact {name} was deleted)" for name in (secret, passing)]
+    await served.respond("q")
+    assert served.sent() == [gone[0], "u:for a week", "u:q"]
+    served.clock.advance(timedelta(days=7).total_seconds())
+    await served.respond("q")
+    assert served.sent() == [*gone, "u:q"]
 
 
 async def test_a_tool_that_the_client_runs(served: Served) -> None:

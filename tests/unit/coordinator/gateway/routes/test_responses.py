@@ -209,6 +209,24 @@ async def test_what_is_not_supported_is_refused_by_name(home: ServedHome) -> Non
     assert home.models.requests == []
 
 
+async def test_what_was_erased_of_an_agents_session_is_told_no_more(home: ServedHome) -> None:
+    await home.send("notes/alice", "my secret")
+    (session,) = (await home.http.get("/v2/sessions?kind=agent")).json()["items"]
+    ask = {**ASK, "session_id": session["id"]}
+    await post(home, "/v2/responses", ask)
+    assert "my secret" in str(home.models.requests[-1].messages)
+    events = [
+        event["event_id"]
+        for kind in ("user_message", "assistant_message")
+        for event in (await home.get("/agents/notes/alice/events", type=kind))["items"]
+    ]
+    assert len(events) == 2
+    await home.fleet.sleep("notes/alice")
+    await post(home, "/v1/agents/notes/alice/erase", {"events": events})
+    await post(home, "/v2/responses", ask)
+    assert "my secret" not in str(home.models.requests[-1].messages)
+
+
 async def test_what_a_session_does_not_have_is_unknown(home: ServedHome) -> None:
     one, two = await post(home, "/v2/sessions", {}), await post(home, "/v2/sessions", {})
     foreign = {"session_id": one["id"], "branch_id": two["default_branch_id"]}
