@@ -25,15 +25,16 @@ import signal
 import socket
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.environment import replace_variables, variables
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["start"]
 
@@ -159,13 +160,30 @@ def _import_all() -> str:
     """Import what workers import; return the script of a worker."""
     from ray._private.workers import default_worker  # noqa: PLC0415  this module is also imported to start the template
 
-    for module in _ACTORS:
-        importlib.import_module(module)
+    with _no_random_ids():
+        for module in _ACTORS:
+            importlib.import_module(module)
     for module in _LATER:
         with suppress(ImportError):
             importlib.import_module(module)
     assert default_worker.__file__ is not None
     return default_worker.__file__
+
+
+@contextmanager
+def _no_random_ids() -> Iterator[None]:
+    """Have declarations of actors draw no id from Ray's generator: its state would be the same in each worker.
+
+    Workers that start at the same moment would store their first objects under one random id, and one of them would
+    die of it. Ray's generator takes its seed when it is first used, so each worker has to be the first user of its own.
+    """
+    actor: Any = importlib.import_module("ray.actor")
+    kind = actor.ActorClassID
+    actor.ActorClassID = SimpleNamespace(from_random=lambda: kind(os.urandom(kind.size())))
+    try:
+        yield
+    finally:
+        actor.ActorClassID = kind
 
 
 def _received(connection: socket.socket) -> _Request | None:

@@ -1,195 +1,42 @@
 """No route tells a caller of one tenant anything about an agent of another: it answers as for one that does not exist.
 
-The routes are those of the OpenAPI document, so a new one is tested without being named here. One whose body has
-required fields needs an example in `BODIES`: without it the request would be refused before the agent is looked for.
+The routes are those of the OpenAPI document, see `every_route`.
 """
 
 from __future__ import annotations
 
-import json
-import re
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import pytest
 from fastapi.routing import iter_route_contexts
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
 from podium.address import Address
-from tests.unit.coordinator.gateway.agent_classes import Notes
-from tests.unit.coordinator.gateway.served_home import served_home
-from tests.unit.coordinator.models.recorded import keep, record
+from tests.unit.coordinator.gateway.every_route import (
+    FOREIGN,
+    NOBODY,
+    OWN,
+    Tenants,
+    tenants_of_home,
+    things_of_a_session,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator
     from pathlib import Path
 
     import httpx
 
-    from tests.unit.coordinator.gateway.served_home import ServedHome
-
-_UI: Final = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}
-_AG_UI: Final = {"id": "m1", "role": "user", "content": "x"}
-BODIES: Final[dict[str, Any]] = {
-    "append_event": {
-        "expected_version": 1,
-        "expected_head_event_id": "<event_id>",
-        "event": {"event_type": "note", "payload_ref": "<stored_artifact_id>"},
-    },
-    "create_bundle": {"items": [{"artifact_id": "<stored_artifact_id>"}]},
-    "create_key": {"name": "x"},
-    "create_response": {
-        "model": "code.fast",
-        "input": "x",
-        "session_id": "<session_id>",
-        "branch_id": "<branch_id>",
-        "head_event_id": "<event_id>",
-    },
-    "create_session": {"base_bundle_ids": ["<bundle_id>"]},
-    "create_stored_artifact": {"content": "x", "retention_class": "session", "session_id": "<session_id>"},
-    "create_token": {"agent": "AGENT"},
-    "erase_events": {"events": ["evt_00000000000000000000000000"]},
-    "fold_agent": {"dry_run": True},
-    "fork_agent": {"key": "fork"},
-    "fork_branch": {"fork_from_branch_id": "<branch_id>", "fork_from_event_id": "<event_id>"},
-    "rewind_agent": {"turn": 1},
-    "run_agent": {"threadId": "t", "runId": "r", "messages": [_AG_UI]},
-    "run_thread": {"threadId": "own-thread", "runId": "r", "messages": [_AG_UI]},
-    "send_chat": {"id": "own-chat", "messages": [_UI]},
-    "send_chat_to_agent": {"id": "c", "messages": [_UI]},
-    "send_message": {"message": {"text": "x"}},
-}
-"""By operation: a body that it accepts. ``AGENT`` stands for an agent's address, ``<…>`` for an id of a thing."""
 SENDING: Final = {"run_agent", "send_chat_to_agent", "send_message"}
 """Those that make the agent that they name, if it does not exist."""
 IDLE: Final = {"resume_chat", "resume_chat_of_agent"}
 """Those that answer 204 if nothing runs, also of an agent that does not exist: a page asks before its first message."""
-QUERIES: Final = {"get_difference": "?from=0"}
-SESSION_IDS: Final = ("session_id", "branch_id", "event_id", "stored_artifact_id", "bundle_id", "response_id")
-NAMES: Final = {
-    name: f"<{name}>" for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "chat_id")
-}
-FOREIGN: Final = "alice"
-"""The key of an agent that the other tenant has."""
-NOBODY: Final = "nobody"
-"""The key of an agent that no tenant has."""
-OWN: Final = "own"
-"""The key of an agent of the caller's tenant."""
-
-
-@dataclass(frozen=True)
-class Route:
-    name: str
-    method: str
-    path: str
-
-    @property
-    def has_agent(self) -> bool:
-        return "{type}/{key}" in self.path
-
-    def at(self, agent: str, ids: dict[str, str]) -> str:
-        """Return a URL of the route: for an agent ``[tenant:]type/key``, with the ids of one of its things."""
-        path = self.path.replace("{type}/{key}", agent).replace("{type}", "notes")
-        if path.startswith("/v2/"):
-            path = path.replace("{artifact_id}", "{stored_artifact_id}")
-        return re.sub(r"\{(\w+)\}", lambda found: ids[found[1]], path) + QUERIES.get(self.name, "")
-
-    @property
-    def names_of_sessions(self) -> list[str]:
-        """The names of the things of sessions that a request has, in its path or body."""
-        text = self.at("", NAMES) + json.dumps(self.body("", NAMES))
-        return [name for name in SESSION_IDS if f"<{name}>" in text]
-
-    def body(self, agent: str, ids: dict[str, str]) -> Any:
-        body = BODIES.get(self.name, {} if self.method in {"POST", "PUT"} else None)
-        text = json.dumps(body).replace("AGENT", agent)
-        for name in SESSION_IDS:
-            text = text.replace(f"<{name}>", ids.get(name, name))
-        return json.loads(text)
-
-
-@dataclass
-class Tenants:
-    """A home in which the tenant ``default`` has an agent ``notes/alice``, and ``acme`` has ``notes/own``."""
-
-    home: ServedHome
-    keys: KeyStore
-    ids: dict[str, str]
-    """Of the things of ``notes/alice``: a message, an artifact, a path, a key, a reminder; and of a session."""
-
-    def routes(self) -> Iterator[Route]:
-        document = self.home.app.openapi()
-        assert document["paths"], "the application has no routes"
-        for path, operations in document["paths"].items():
-            for method, operation in operations.items():
-                yield Route(operation["operationId"], method.upper(), path)
-
-    def headers(self, tenant: str) -> dict[str, str]:
-        return {"Authorization": f"Bearer {self.keys.create('test', tenant, [Scope.ADMIN], 1)[1]}"}
-
-    async def ask(self, route: Route, agent: str, ids: dict[str, str], tenant: str, **headers: str) -> httpx.Response:
-        return await self.home.http.request(
-            route.method, route.at(agent, ids), json=route.body(agent, ids), headers={**self.headers(tenant), **headers}
-        )
-
-    async def everything(self) -> tuple[Any, ...]:
-        """Return all that is stored of the other tenant's agents."""
-        store = self.home.fleet.store
-        return tuple(
-            (session, store.branches(session.session_id), store.pending(session.session_id))
-            for session in store.sessions(namespace="default")
-        ) + tuple(each for each in store.all_objects() if each.namespace == "default")
 
 
 @pytest.fixture
 async def tenants(tmp_path: Path) -> AsyncIterator[Tenants]:
-    (tmp_path / "keys").mkdir()
-    keys = KeyStore(tmp_path / "keys", "home1", IdSource())
-    async with served_home(tmp_path / "home", Notes, keys=keys) as home:
-        alice = await home.send(f"notes/{FOREIGN}", "one", "two")
-        reminder = {"name": "morning-9f2c", "cron": "0 9 * * *"}
-        assert (await alice.send({"text": "three", "artifact": "<html>", "remind": reminder})).ok
-        await home.send(f"acme:notes/{OWN}", "mine")
-        store = home.fleet.store
-        (artifact,) = alice.events("artifact.added")
-        (*_, (_, said)) = alice.events("user_message")
-        other, _ = keys.create("theirs", "default", [Scope.READ], 1)
-        ids = {
-            "message_id": str(said["message_id"]),
-            "artifact_id": str(artifact[1]["artifact_id"]),
-            "path": "notes.txt",
-            "key_id": other.key_id,
-            "name": reminder["name"],
-            **await things_of_a_session(home, keys, "default"),
-            "chat_id": "chat-9f2c",
-        }
-        keep(tmp_path / "home", record("call_1", owner=f"notes/{FOREIGN}"))
-        for agent in (f"notes/{FOREIGN}", f"acme:notes/{OWN}"):
-            await home.fleet.sleep(agent)
-        assert store.sessions(namespace="acme")
-        yield Tenants(home, keys, ids)
-    keys.close()
-
-
-async def things_of_a_session(home: ServedHome, keys: KeyStore, tenant: str) -> dict[str, str]:
-    """Open a session with an event, an artifact, a bundle and a response; return their ids."""
-    headers = {"Authorization": f"Bearer {keys.create('sessions', tenant, [Scope.WRITE], 1)[1]}"}
-
-    async def post(path: str, body: Any) -> Any:
-        return (await home.http.post(path, json=body, headers=headers)).json()
-
-    artifact = await post("/v2/artifacts", {"content": "a secret"})
-    bundle = await post("/v2/bundles", {"items": [{"text": "another secret"}]})
-    session = await post("/v2/sessions", {"base_bundle_ids": [bundle["id"]]})
-    ids = {"session_id": session["id"], "branch_id": session["default_branch_id"]}
-    event = {"event_type": "note", "payload": "a third secret"}
-    body = {"expected_version": 0, "expected_head_event_id": None, "event": event}
-    appended = await post(f"/v2/sessions/{ids['session_id']}/branches/{ids['branch_id']}/events", body)
-    ids |= {"event_id": appended["id"], "stored_artifact_id": artifact["id"], "bundle_id": bundle["id"]}
-    response = await post("/v2/responses", {"model": "code.fast", "input": "a fourth secret"})
-    return {**ids, "response_id": response["id"]}
+    async with tenants_of_home(tmp_path) as tenants:
+        yield tenants
 
 
 def unknown(ids: dict[str, str]) -> dict[str, str]:

@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 from coordinator.ray.embedded import worker_template
 from coordinator.ray.embedded.worker_launcher import SOCKET
 
 RAYLET, JOB = os.getpid(), "01000000"
+FORKED_TWICE = """
+import os
+from coordinator.ray.embedded import worker_template
+worker_template._import_all()
+from ray import ObjectRef
+for _ in range(2):
+    child = os.fork()
+    if child == 0:
+        os.write(1, ObjectRef.from_random().hex().encode() + b" ")
+        os._exit(0)
+    os.waitpid(child, 0)
+"""
 
 
 def request(run_dir: Path, output: Path, job_id: str) -> socket.socket:
@@ -39,3 +53,10 @@ def test_no_worker_is_forked_for_a_launcher_that_has_given_up_or_is_of_another_j
     finally:
         template.communicate(timeout=120)
     assert template.returncode == 0
+
+
+def test_workers_draw_different_random_ids() -> None:
+    """Those that start at the same moment would else store their first objects under one id, and one would die."""
+    run = subprocess.run([sys.executable, "-c", FORKED_TWICE], capture_output=True, text=True, timeout=300, check=True)
+    first, second = run.stdout.split()
+    assert first != second
