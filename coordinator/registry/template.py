@@ -104,7 +104,7 @@ _PYPROJECT: Final = """\
 name = "$name"
 version = "0.1.0"
 requires-python = ">=3.11"
-dependencies = ["podium"]
+dependencies = ["podium"] # not on PyPI: install it from its repository first
 
 [dependency-groups]
 dev = ["pytest"]

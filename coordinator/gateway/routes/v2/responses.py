@@ -77,6 +77,9 @@ async def get_response(responses: Responses, caller: Called, response_id: Respon
 
 @router.delete("/{response_id}", responses=statuses(404))
 async def delete_response(responses: Responses, caller: Called, response_id: ResponseId) -> DeletedResponse:
-    """Delete a response, durably. Events of branches for which it stands have no text afterwards."""
+    """Delete a response, durably. It needs the scope `admin`.
+
+    Events of branches for which it stands have no text afterwards.
+    """
     caller.require(Scope.ADMIN)
     return await responses.delete(caller.tenant, response_id)
