@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "GatewayRecord",
     "GatewayRuns",
+    "check_no_gateway",
     "gateway_lock",
     "gateway_runs",
     "read_record",
@@ -63,14 +64,23 @@ def gateway_lock(home: Home) -> Iterator[None]:
     """
     with _lock_path(home).open("a") as file:
         if not try_lock(file.fileno()):
-            record = read_record(home)
-            raise GatewayRuns(str(home.path), record.url if record is not None else None)
+            raise _runs(home)
         remove_record(home)  # of a gateway that was killed
         try:
             yield
         finally:
             remove_record(home)
             unlock(file.fileno())
+
+
+def check_no_gateway(home: Home) -> None:
+    """Check that no gateway of the home lives now, without the lock.
+
+    Raises:
+        GatewayRuns: one does.
+    """
+    if gateway_runs(home):
+        raise _runs(home)
 
 
 def gateway_runs(home: Home) -> bool:
@@ -98,6 +108,11 @@ def read_record(home: Home) -> GatewayRecord | None:
 def remove_record(home: Home) -> None:
     """Remove the record, if there is one."""
     _record_path(home).unlink(missing_ok=True)
+
+
+def _runs(home: Home) -> GatewayRuns:
+    record = read_record(home)
+    return GatewayRuns(str(home.path), record.url if record is not None else None)
 
 
 def _lock_path(home: Home) -> Path:

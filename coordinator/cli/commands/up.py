@@ -220,7 +220,9 @@ def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool
     """Serve in a process of its own, in a session of its own; return when it is ready."""
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from coordinator.gateway.process.detached import start_detached  # noqa: PLC0415
+    from coordinator.gateway_record import check_no_gateway  # noqa: PLC0415
 
+    check_no_gateway(home)  # the other process would find it out after its imports
     arguments = ["up", *reach.arguments(), "--project", str(project.file), "--home", str(home.path)]
     arguments += ["--reload"] if reload else []
     arguments += ["--ui"] if ui else []

@@ -132,6 +132,7 @@ def test_up_serves_until_down_and_only_once(served: Served) -> None:
         assert second.returncode == ExitCode.GATEWAY_RUNS
         assert f"is served already, at {first['url']}; podium down ends it" in second.stderr
         assert second.stdout == ""
+        assert "starting" not in second.stderr
     service = served.service
     assert "patient/a" in served.podium("run", f"{AGENTS / 'plain.py'}:Patient", "--key", "a", "-m", "hi").stderr
     assert served.service == service, "the service ended with its last client, though it is pinned"
