@@ -166,6 +166,27 @@ def test_a_project_whose_agents_do_not_load_is_refused_and_leaves_nothing(served
     assert_nothing_runs(served)
 
 
+def test_agents_move_to_edited_code_by_a_reload_or_with_each_message(served: Served) -> None:
+    code = served.project.with_name("plain.py")
+    reply = 'f" {ctx.state.count}"'
+
+    def answers(text: str) -> str:
+        return served.podium("send", "patient/a", text).stdout
+
+    served.begin()
+    assert answers("hi").endswith(" 1\n")
+    code.write_text(code.read_text().replace(reply, 'f" {ctx.state.count} edited"'))
+    assert answers("hi").endswith(" 2\n"), "it is awake, and no one has asked for it"
+    assert served.podium.json("reload", "--project", str(served.project))["reloaded"] == ["patient/a"]
+    assert answers("hi").endswith(" 3 edited\n")
+    served.podium("down")
+
+    served.begin("--reload")
+    assert answers("hi").endswith(" 4 edited\n")
+    code.write_text(code.read_text().replace("edited", "edited again"))
+    assert answers("hi").endswith(" 5 edited again\n")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_gateway_and_service_in_order(served: Served, number: int) -> None:
     with served.foreground() as process:
