@@ -21,7 +21,7 @@ chronicle.errors.NotFound
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import NotFound
 from podium.errors import PodiumError
@@ -56,7 +56,13 @@ _CANCELLED = "Cancelled"
 
 
 class InvalidCursor(PodiumError):
-    """A cursor that is none, or that another list gave out."""
+    """A cursor that is none, or that another list gave out.
+
+    Attributes:
+        param: the parameter that has it.
+    """
+
+    param: Final = "cursor"
 
 
 class NotInSessions(PodiumError):

@@ -76,9 +76,17 @@ def deletions_last(route: Route) -> tuple[bool, bool]:
     return route.method == "DELETE", "sessions" in route.path
 
 
-async def test_the_table_has_every_route_once(tenants: Tenants) -> None:
+async def test_the_table_has_every_route_once_and_the_document_names_scopes_beyond_read_and_write(
+    tenants: Tenants,
+) -> None:
     listed = [*ANYONE, *(name for names in SCOPES.values() for name in names)]
     assert sorted(listed) == sorted(route.name for route in tenants.routes())
+    for path in tenants.home.app.openapi()["paths"].values():
+        for operation in path.values():
+            described = " ".join(operation.get("description", "").split())
+            for scope in (Scope.METRICS, Scope.ADMIN):
+                needs = operation["operationId"] in SCOPES[scope]
+                assert (f"the scope `{scope}`" in described) == needs, operation["operationId"]
 
 
 async def test_a_key_without_the_scope_is_refused_and_nothing_is_changed(tenants: Tenants) -> None:
@@ -121,7 +129,8 @@ async def test_what_is_about_the_home_needs_a_key_of_the_default_tenant(tenants:
     assert asked == OF_THE_HOME
 
 
-async def test_a_key_of_one_agent_reaches_no_other_whether_it_exists_or_not(tenants: Tenants) -> None:
+async def test_a_key_of_one_agent_reaches_no_other_and_nothing_that_is_of_no_agent(tenants: Tenants) -> None:
+    """Agents are refused whether they exist or not. Sessions are as those that do not exist: one is its agent's own."""
     before = await tenants.everything()
     headers = tenants.headers("default", Scope.ADMIN, Address.parse("notes/other"))
     for route in tenants.routes():
@@ -130,13 +139,6 @@ async def test_a_key_of_one_agent_reaches_no_other_whether_it_exists_or_not(tena
         for key in (FOREIGN, NOBODY):
             answer = await tenants.ask_with(headers, route, f"notes/{key}", tenants.ids)
             assert_refused(answer, route, 403, "not_permitted")
-    assert await tenants.everything() == before
-
-
-async def test_a_key_of_one_agent_reaches_nothing_that_is_of_no_agent(tenants: Tenants) -> None:
-    """Sessions are answered as those that do not exist: its agent's own is one of them."""
-    before = await tenants.everything()
-    headers = tenants.headers("default", Scope.ADMIN, Address.parse("notes/other"))
     for route in tenants.routes():
         if route.has_agent or route.name in ANYONE | IN_THEIR_BODIES:
             continue
@@ -146,12 +148,3 @@ async def test_a_key_of_one_agent_reaches_nothing_that_is_of_no_agent(tenants: T
         else:
             assert_refused(answer, route, 403, "not_permitted")
     assert await tenants.everything() == before
-
-
-async def test_the_document_names_a_scope_beyond_read_and_write(tenants: Tenants) -> None:
-    for path in tenants.home.app.openapi()["paths"].values():
-        for operation in path.values():
-            described = " ".join(operation.get("description", "").split())
-            for scope in (Scope.METRICS, Scope.ADMIN):
-                needs = operation["operationId"] in SCOPES[scope]
-                assert (f"the scope `{scope}`" in described) == needs, operation["operationId"]
