@@ -14,7 +14,7 @@ from podium.messages.admission import admit_message, limit_of, refusal
 from podium.messages.headers import Headers
 from podium.messages.inbox import message_of
 from podium.turn.busy import BusyPolicy
-from podium.turn.journal_frames import retry_frames, settled_frames
+from podium.turn.journal.frames import retry_frames, settled_frames
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

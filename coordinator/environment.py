@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 HOST_VARIABLE: Final = "PODIUM_HOST"
-"""Marks the processes that a host starts; see `coordinator.host.process_marks`."""
+"""Marks the processes that a host starts; see `coordinator.host.node.process_marks`."""
 
 
 def home_directory() -> Path:

@@ -15,7 +15,7 @@
 
 Sockets live in a short directory under the system's temporary path (`Home.run_dir`), because a Unix socket's path
 may not exceed 107 bytes. Workspaces appear at short paths too, which are derived from the id alone
-(`coordinator.host.workspace_paths`).
+(`coordinator.host.node.workspace_paths`).
 """
 
 from __future__ import annotations

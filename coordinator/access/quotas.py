@@ -4,7 +4,7 @@ A message of a client is refused where it is admitted, which one process of a ho
 they are made, and a question of an agent where it asks. What an agent has sent with `tell` cannot be refused, as its
 turn was committed: if it would make an agent beyond `Quota.agents`, it is held in the outbox
 (`coordinator.access.outbox_quotas`). Whatever wakes an agent, the coordinator keeps those beyond `Quota.awake_agents`
-asleep (`coordinator.fleet.awake_quotas`).
+asleep (`coordinator.fleet.wakes.quotas`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A client of a home's agents. Begin with `async_client`.
 
-`AsyncPodium` and its blocking twin `Podium` reach a home through a `backend`. Nothing here imports Ray or a web
-framework. Each name is imported at its first use.
+`AsyncPodium` and its blocking twin `Podium` reach a home through one of the `backends`. Nothing here imports Ray or a
+web framework. Each name is imported at its first use.
 """
 
 from __future__ import annotations

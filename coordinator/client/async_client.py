@@ -7,7 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from coordinator.client.choosing import choose_backend
+from coordinator.client.backends.choosing import choose_backend
 from coordinator.client.errors import AnswerTimeout, BadAnswer, InvalidRequest
 from coordinator.client.files import AsyncFiles
 from coordinator.client.paging import items_of
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from coordinator.client.backend import Frames, Wire
+    from coordinator.client.backends.port import Frames, Wire
 
 __all__ = ["AsyncPodium"]
 

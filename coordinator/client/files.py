@@ -13,7 +13,7 @@ from coordinator.client.results import DirectoryEntry, FileChanged, FileVersion,
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-    from coordinator.client.backend import Backend
+    from coordinator.client.backends.port import Backend
     from podium.address import Address
 
 __all__ = ["AsyncFiles"]

@@ -9,7 +9,7 @@ from coordinator.client.results import read_result
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from coordinator.client.backend import Wire
+    from coordinator.client.backends.port import Wire
     from coordinator.client.results import Result
 
 __all__ = ["items_of"]

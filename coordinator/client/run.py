@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from coordinator.client.backend import Backend, Frames
+    from coordinator.client.backends.port import Backend, Frames
     from coordinator.client.results import Receipt
     from podium.address import Address
 

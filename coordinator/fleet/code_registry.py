@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.fleet.code_stamp import CodeStamps
-from coordinator.fleet.wake_retries import retry_delay_s
+from coordinator.fleet.wakes.retries import retry_delay_s
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.state import FleetState
-    from coordinator.fleet.wake_retries import RetryFacts
+    from coordinator.fleet.wakes.retries import RetryFacts
     from podium.address import Address
     from podium.agent.base import Isolation
 

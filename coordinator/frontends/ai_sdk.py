@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coordinator.frontends.conversation import client_id
 from coordinator.frontends.wire import CUT_OFF
 from coordinator.streams.position import outcome_of
-from podium.turn.steering import STEERED
+from podium.turn.hooks.steering import STEERED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

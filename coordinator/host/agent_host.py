@@ -37,7 +37,7 @@ from coordinator.host.host_watch import HostWatch
 from coordinator.host.hosted_agent import HostedAgent
 from coordinator.host.lease_releases import LeaseReleases
 from coordinator.host.loop_watch import RUNNING_AGENT, LoopWatch
-from coordinator.host.process_marks import Mark
+from coordinator.host.node.process_marks import Mark
 from coordinator.host.rehearsal import rehearse
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.logs import log_to

@@ -24,7 +24,7 @@ class HostConfig:
     home_identity: str
     """`coordinator.home.Home.identity`."""
     workspaces: str
-    """Absolute directory of agents' workspace paths; see `coordinator.host.workspace_paths`."""
+    """Absolute directory of agents' workspace paths; see `coordinator.host.node.workspace_paths`."""
     path_locks: str
     """The node's directory of lock files of workspace paths."""
     link: str

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import ChronicleError
-from coordinator.host.process_exit import leave_culprit, leave_last_words
+from coordinator.host.node.process_exit import leave_culprit, leave_last_words
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

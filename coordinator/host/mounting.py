@@ -11,8 +11,8 @@ from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.fuse.server.client import open_fuse_workspace
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
-from coordinator.host.path_locks import PathLocks, PathOwner, clear_path
-from coordinator.host.workspace_paths import WorkspacePaths
+from coordinator.host.node.path_locks import PathLocks, PathOwner, clear_path
+from coordinator.host.node.workspace_paths import WorkspacePaths
 
 if TYPE_CHECKING:
     from chronicle.clock import Clock

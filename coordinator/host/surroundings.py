@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.base import BaseAgent
     from podium.blocking import BlockingRunner
-    from podium.turn.ledger import Committer
+    from podium.turn.journal.ledger import Committer
     from podium.turn.ports import Asker, Models, WorkspaceOpener
 
 __all__ = ["HostParts", "ManyAgents", "OneAgent", "Surroundings"]

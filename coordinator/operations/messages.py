@@ -13,7 +13,7 @@ from coordinator.operations.errors import MessageNotAnswered
 from podium.agent_record import find_session
 from podium.history.step_record import view
 from podium.messages.inbox import drop_message, list_inbox, message_of, retry_message
-from podium.turn.journal_frames import settled_frames
+from podium.turn.journal.frames import settled_frames
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader

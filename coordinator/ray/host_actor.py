@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 import ray
 
 from coordinator.host.agent_host import AgentHost
-from coordinator.host.process_exit import tell_of_os_exit
+from coordinator.host.node.process_exit import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
 from podium.errors import HostDied
 

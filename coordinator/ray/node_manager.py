@@ -25,8 +25,8 @@ from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.host.host_config import HostConfig
-from coordinator.host.path_locks import PathLocks
-from coordinator.host.process_exit import (
+from coordinator.host.node.path_locks import PathLocks
+from coordinator.host.node.process_exit import (
     OomKills,
     WatchedProcess,
     available_bytes,
@@ -35,8 +35,8 @@ from coordinator.host.process_exit import (
     last_words,
     own_bytes,
 )
-from coordinator.host.process_marks import Mark, end_marked
-from coordinator.host.workspace_paths import WorkspacePaths
+from coordinator.host.node.process_marks import Mark, end_marked
+from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, find_actor
 from coordinator.ray.host_actor import HostActor
@@ -83,7 +83,7 @@ class NodeConfig:
     home_identity: str
     """`coordinator.home.Home.identity`."""
     workspaces: str
-    """Absolute directory of agents' workspace paths; see `coordinator.host.workspace_paths`."""
+    """Absolute directory of agents' workspace paths; see `coordinator.host.node.workspace_paths`."""
     run_dir: str
     """Short directory for sockets."""
     logs: str

@@ -17,9 +17,9 @@ from coordinator.access.outbox_quotas import check_of_receivers
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, Host, HostStatus, Placement, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
-from coordinator.fleet.wake_requests import Lull
-from coordinator.fleet.wake_retries import may_pass
-from coordinator.fleet.wake_spans import WakeSpans
+from coordinator.fleet.wakes.requests import Lull
+from coordinator.fleet.wakes.retries import may_pass
+from coordinator.fleet.wakes.spans import WakeSpans
 from coordinator.ray.cluster import cause_of, lives
 from coordinator.telemetry.instruments import REMINDERS_FIRED
 from podium.address import Address
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.cancellation import Withdrawals
     from coordinator.fleet.model import Action, Code
     from coordinator.fleet.state import FleetState
-    from coordinator.fleet.wake_requests import WakeRequest
+    from coordinator.fleet.wakes.requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.host_deaths import AgentsLost
     from coordinator.ray.host_pool import HostPool

@@ -14,8 +14,8 @@ import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Final, TextIO
 
-from coordinator.host.process_marks import environment_without_mark
-from coordinator.host.workspace_paths import WorkspacePaths
+from coordinator.host.node.process_marks import environment_without_mark
+from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.service.client import ServiceClient, ServiceError
 from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, MAX_LINE, PROTOCOL
 

@@ -54,8 +54,8 @@ def main() -> int:
         home.make_run_dir()
         try:
             _publish_stage(home, "starting Ray")
-            from coordinator.host.process_marks import take_mark_off  # noqa: PLC0415
-            from coordinator.host.workspace_paths import WorkspacePaths  # noqa: PLC0415
+            from coordinator.host.node.process_marks import take_mark_off  # noqa: PLC0415
+            from coordinator.host.node.workspace_paths import WorkspacePaths  # noqa: PLC0415
             from coordinator.logs import log_to  # noqa: PLC0415
             from coordinator.settings import read_settings  # noqa: PLC0415  after the lock: a process without it exits sooner
 
@@ -74,7 +74,7 @@ def main() -> int:
 
 async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -> None:
     from coordinator.environment import withhold  # noqa: PLC0415
-    from coordinator.host.process_marks import environment_without_mark  # noqa: PLC0415
+    from coordinator.host.node.process_marks import environment_without_mark  # noqa: PLC0415
     from coordinator.models.config_file import read_config  # noqa: PLC0415
     from coordinator.models.supervisor import ModelProcess  # noqa: PLC0415
     from coordinator.process_environment import ProcessEnvironment  # noqa: PLC0415

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from podium.agent.reminder import ScheduledReminder
     from podium.agent.retry import Retry
     from podium.models.quality import QualityOfService
-    from podium.turn.scope import TurnScope
+    from podium.turn.scope.turn_scope import TurnScope
 
 __all__ = ["AgentContext", "Reply"]
 

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from podium.models.collecting import Answered
     from podium.models.port import LLMMessage, LLMStreamChunk
     from podium.models.quality import QualityOfService
-    from podium.turn.scope import TurnScope
+    from podium.turn.scope.turn_scope import TurnScope
 
 __all__ = ["AgentModel"]
 

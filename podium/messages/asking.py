@@ -17,7 +17,7 @@ from chronicle.journal.records import MessageStatus
 from podium.address import label
 from podium.errors import AskRefused, PodiumError
 from podium.messages.ask_circles import find_circle
-from podium.turn.journal_frames import settled_frames
+from podium.turn.journal.frames import settled_frames
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence

@@ -17,7 +17,7 @@ from chronicle.journal.records import MessageStatus
 from podium.address import label
 from podium.events import TURN_FAILED
 from podium.history.branching import agent_awake, sleeping_lease
-from podium.turn.commit import Cancellation, cancel_commit
+from podium.turn.journal.commit import Cancellation, cancel_commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

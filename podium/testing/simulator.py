@@ -2,8 +2,8 @@
 
 One seed is one run: the same agents, messages, delays, deaths and takeovers each time, in virtual time. What runs is
 `podium.turn.activation`, its ledger and its loop as they are; the journal, the workspaces, the network and the fleet
-around them are under the simulation's control. `podium.testing.oracle` checks every commit as it is accepted, and at
-the end every message, every state, every tree and the chain. ::
+around them are under the simulation's control. `podium.testing.simulation.oracle` checks every commit as it is
+accepted, and at the end every message, every state, every tree and the chain. ::
 
     Simulator(seed=7).run()
 
@@ -29,14 +29,14 @@ from chronicle.journal.verify import verify_session
 from podium.address import Address
 from podium.agent_record import read_agent
 from podium.state import to_json
-from podium.testing.clients import Clients
-from podium.testing.faults import LATEST_S, NO_FAULTS
-from podium.testing.fleet import SimulatedFleet
-from podium.testing.host import SimulatedAgent, SimulatedHost
-from podium.testing.model import Broken
-from podium.testing.nodes import ScratchNodes, SimulatedNodes
-from podium.testing.puppet import CROWD, KEYS
-from podium.testing.world import LEASE_MS, World
+from podium.testing.simulation.clients import Clients
+from podium.testing.simulation.faults import LATEST_S, NO_FAULTS
+from podium.testing.simulation.fleet import SimulatedFleet
+from podium.testing.simulation.host import SimulatedAgent, SimulatedHost
+from podium.testing.simulation.model import Broken
+from podium.testing.simulation.nodes import ScratchNodes, SimulatedNodes
+from podium.testing.simulation.puppet import CROWD, KEYS
+from podium.testing.simulation.world import LEASE_MS, World
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from podium.turn.snapshot_policy import MOST_TURNS
+from podium.turn.journal.snapshot_policy import MOST_TURNS
 from podium.turn.telemetry import NO_METER, NO_TRACER, Meter, Tracer
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from podium.blocking import BlockingRunner
     from podium.models.port import LLMMessage, LLMStreamChunk
     from podium.models.quality import QualityOfService
-    from podium.turn.ledger import Committer
+    from podium.turn.journal.ledger import Committer
     from podium.turn.stream import Frame
 
 __all__ = ["Asker", "Environment", "ModelCall", "Models", "WorkspaceOpener", "WorkspaceRequest"]

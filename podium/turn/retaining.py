@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Commit, Head
     from podium.agent_record import AgentRecord
     from podium.history.retention import Retention
-    from podium.turn.ledger import Ledger
+    from podium.turn.journal.ledger import Ledger
     from podium.turn.ports import Environment
 
     Append = Callable[[Callable[[Head, int], Commit], Mapping[BlobId, bytes]], Awaitable[Commit]]

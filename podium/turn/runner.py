@@ -15,9 +15,7 @@ import asyncio
 import traceback
 from typing import TYPE_CHECKING, Any, cast
 
-import structlog
-
-from chronicle.errors import ChronicleError, OverQuota, StorageRefused
+from chronicle.errors import ChronicleError, StorageRefused
 from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
 from podium.agent.base import BaseAgent, agent_type_of
@@ -29,7 +27,7 @@ from podium.events import HOOKS
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import permit_turn, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
-from podium.turn.commit import (
+from podium.turn.journal.commit import (
     CompletedTurn,
     TurnResult,
     body_of,
@@ -38,14 +36,15 @@ from podium.turn.commit import (
     failure_commit,
     turn_commit,
 )
-from podium.turn.hook_runner import AttemptFailed, HookRunner, describe, is_permanent
-from podium.turn.ledger import Ledger
+from podium.turn.hooks.hook_runner import AttemptFailed, HookRunner, describe, is_permanent
+from podium.turn.journal.ledger import Ledger
 from podium.turn.ports import Environment, WorkspaceRequest
 from podium.turn.retaining import retain
-from podium.turn.scope import TurnScope
-from podium.turn.seen_config import SeenConfig
-from podium.turn.snapshot_policy import SnapshotPolicy
-from podium.turn.steering import STEERED, Steering
+from podium.turn.rollback import roll_back, seal_failed_attempt
+from podium.turn.scope.turn_scope import TurnScope
+from podium.turn.hooks.seen_config import SeenConfig
+from podium.turn.journal.snapshot_policy import SnapshotPolicy
+from podium.turn.hooks.steering import STEERED, Steering
 from podium.turn.steps.turn_steps import TurnSteps
 from podium.turn.stream import frame_sink, turn_start
 from podium.turn.telemetry import TurnOutcome
@@ -61,14 +60,11 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
     from podium.events import Cause, ErrorInfo
-    from podium.turn.commit import Cancellation
+    from podium.turn.journal.commit import Cancellation
     from podium.turn.stream import Frame
     from podium.turn.telemetry import Span
 
 __all__ = ["TurnRunner"]
-
-_log = structlog.stdlib.get_logger("podium.turn.runner")
-
 
 class TurnRunner:
     """Runs turns of one agent under one lease.
@@ -367,11 +363,11 @@ class TurnRunner:
             Evicted: the lease is lost.
             ChronicleError: the workspace could not be rolled back, or the disk is still full; the activation must end.
         """
-        tree = await self._seal_failed_attempt()
+        tree = await seal_failed_attempt(self._env, self.workspace, self._address)
         try:
             await self.record_failure(message, outcome, error, tree, hook)
         except StorageRefused:
-            await self._roll_back()
+            await roll_back(self._env, self.workspace)
             await self.record_failure(message, outcome, error, tree, hook)
         await self._reload()
         self.telemetry.rolled_back(TurnOutcome(outcome), counted=message is not None)
@@ -398,11 +394,11 @@ class TurnRunner:
         Args:
             said: the message's event and its replies so far.
         """
-        tree = await self._seal_failed_attempt()
+        tree = await seal_failed_attempt(self._env, self.workspace, self._address)
         try:
             await self._append_cancel(message, cancellation, said, tree)
         except StorageRefused:  # as in `fail`
-            await self._roll_back()
+            await roll_back(self._env, self.workspace)
             await self._append_cancel(message, cancellation, said, tree)
         await self._reload()
         self.telemetry.rolled_back(TurnOutcome.CANCELLED)
@@ -423,25 +419,8 @@ class TurnRunner:
             large,
         )
 
-    async def _seal_failed_attempt(self) -> TreeRef | None:
-        try:
-            return await self._env.run_blocking(self.workspace.seal)
-        except OverQuota as over:
-            return over.kept
-        except (ChronicleError, OSError) as problem:
-            _log.warning("failed_tree_not_kept", agent_id=str(self._address), error=str(problem))
-            return None
-
-    async def _roll_back(self) -> None:
-        try:
-            await self._env.run_blocking(self.workspace.rollback)
-        except (ChronicleError, OSError):
-            if not await self._env.run_blocking(self._env.release_reserve):
-                raise
-            await self._env.run_blocking(self.workspace.rollback)
-
     async def _reload(self) -> None:
-        await self._roll_back()
+        await roll_back(self._env, self.workspace)
         await self._env.run_blocking(self._env.restore_reserve)
         self._load_state(await self._read())
         await self.begin_next_turn()

@@ -17,8 +17,8 @@ from chronicle.workspace.history.edit import Edited, check_path, put_file, remov
 from podium.agent_record import find_session, read_agent, snapshot_body
 from podium.errors import NotAFile, UnknownFile
 from podium.history.branching import agent_awake, rolled_back_trees, sleeping_lease
-from podium.turn.commit import TurnResult, turn_commit
-from podium.turn.snapshot_policy import SnapshotPolicy
+from podium.turn.journal.commit import TurnResult, turn_commit
+from podium.turn.journal.snapshot_policy import SnapshotPolicy
 
 if TYPE_CHECKING:
     from typing import BinaryIO

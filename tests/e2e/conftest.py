@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordinator.home import Home
-from coordinator.host.workspace_paths import WorkspacePaths
+from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.service.client import ServiceClient
 from coordinator.service.connecting import attach, connect
 from tests.waiting import wait_until

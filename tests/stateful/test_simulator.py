@@ -42,12 +42,12 @@ from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
 from chronicle.workspace.trees import tree
 from podium.messages.asking import StoreAsker
 from podium.testing import Broken, Simulator
-from podium.testing.scratch import ScratchWorkspace
+from podium.testing.simulation.scratch import ScratchWorkspace
 from podium.testing.simulator import SimulatedNodes
-from podium.turn.ledger import Ledger
+from podium.turn.journal.ledger import Ledger
 from podium.turn.ports import WorkspaceRequest
 from podium.turn.runner import TurnRunner
-from podium.turn.scope import TurnScope
+from podium.turn.scope.turn_scope import TurnScope
 from podium.turn.stream import Frame, StreamHub
 
 ROOT = Path(__file__).parents[2]

@@ -19,7 +19,7 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
-from coordinator.cli.views_of_archives import show_export, show_import
+from coordinator.cli.views.archives import show_export, show_import
 
 __all__ = ["export", "import_"]
 

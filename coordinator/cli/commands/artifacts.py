@@ -24,7 +24,7 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_blobs, read_journal
-from coordinator.cli.views import show_artifacts
+from coordinator.cli.views.files import show_artifacts
 from podium.address import label
 
 if TYPE_CHECKING:

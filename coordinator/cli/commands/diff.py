@@ -18,7 +18,8 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_blobs, read_journal
-from coordinator.cli.views import gist, show_patch
+from coordinator.cli.views.events import gist
+from coordinator.cli.views.files import show_patch
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader

@@ -19,7 +19,7 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_journal
-from coordinator.cli.views_of_archives import show_erased
+from coordinator.cli.views.archives import show_erased
 
 __all__ = ["erase"]
 

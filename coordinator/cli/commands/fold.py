@@ -18,7 +18,7 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_blobs, opened_journal
-from coordinator.cli.views_of_archives import show_folded
+from coordinator.cli.views.archives import show_folded
 
 __all__ = ["fold"]
 

@@ -17,7 +17,7 @@ from coordinator.cli.options import (
     MomentArgument,
     UrlOption,
 )
-from coordinator.cli.views import show_versions
+from coordinator.cli.views.files import show_versions
 
 __all__ = ["history"]
 

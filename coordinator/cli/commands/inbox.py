@@ -20,7 +20,8 @@ from coordinator.cli.options import (
 )
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
-from coordinator.cli.views import show_inbox, show_outbox
+from coordinator.cli.views.agents import show_outbox
+from coordinator.cli.views.messages import show_inbox
 from podium.address import label
 from podium.agent_record import find_session
 

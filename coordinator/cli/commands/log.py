@@ -20,7 +20,8 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_blobs, read_journal
-from coordinator.cli.views import show_steps, text_of, write_event
+from coordinator.cli.views.events import show_steps, write_event
+from coordinator.cli.views.messages import text_of
 from coordinator.operations.suggestions import nearest
 from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 

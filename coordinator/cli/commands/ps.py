@@ -9,7 +9,7 @@ from chronicle.cli_kit.terminal import say, write_json
 from coordinator.cli.options import DEFAULT_HOME, ApiKeyOption, DebugOption, HomeOption, JsonOption, UrlOption
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import empty_journal_problem, read_journal, service_alive
-from coordinator.cli.views import show_agents
+from coordinator.cli.views.agents import show_agents
 from podium.address import label
 
 if TYPE_CHECKING:

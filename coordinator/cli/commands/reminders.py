@@ -18,7 +18,7 @@ from coordinator.cli.options import (
     UrlOption,
 )
 from coordinator.cli.stores import opened_journal, read_journal
-from coordinator.cli.views import show_reminders
+from coordinator.cli.views.messages import show_reminders
 from podium.address import label
 
 if TYPE_CHECKING:

@@ -20,7 +20,8 @@ from coordinator.cli.options import (
 )
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal
-from coordinator.cli.views import parts_text, show_file_changes, show_patch
+from coordinator.cli.views.events import parts_text
+from coordinator.cli.views.files import show_file_changes, show_patch
 from podium.events import PARTS
 
 if TYPE_CHECKING:

@@ -39,7 +39,7 @@ def top(
     Rates and times are those of the last interval, with --once those since the service was started. With --json each
     look is one line.
     """
-    from coordinator.cli.top_view import once_shown, watched  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.cli.views.top import once_shown, watched  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.client.async_client import AsyncPodium  # noqa: PLC0415
 
     async def show() -> None:

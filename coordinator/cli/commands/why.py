@@ -17,7 +17,7 @@ from coordinator.cli.options import (
 )
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, read_journal
-from coordinator.cli.views import show_nodes, show_why
+from coordinator.cli.views.agents import show_nodes, show_why
 
 if TYPE_CHECKING:
     from coordinator.fleet.facts import AgentFacts, NodeFacts

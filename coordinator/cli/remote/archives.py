@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.system.atomic_files import replacing
 from coordinator.cli.remote.connection import ask
-from coordinator.cli.views_of_archives import show_export, show_import
+from coordinator.cli.views.archives import show_export, show_import
 from coordinator.operations.archives import exported_object, new_file
 from podium.history.archive import Archive
 

@@ -11,20 +11,10 @@ from chronicle.cli_kit.terminal import json_text, say, write, write_json, write_
 from chronicle.clock import SystemClock
 from chronicle.errors import NotFound
 from coordinator.cli.remote.connection import ask, moment_of
-from coordinator.cli.views import (
-    show_agents,
-    show_artifacts,
-    show_diff,
-    show_inbox,
-    show_nodes,
-    show_outbox,
-    show_reminders,
-    show_steps,
-    show_text,
-    show_versions,
-    show_why,
-    write_event,
-)
+from coordinator.cli.views.agents import show_agents, show_nodes, show_outbox, show_why
+from coordinator.cli.views.events import show_steps, write_event
+from coordinator.cli.views.files import show_artifacts, show_diff, show_text, show_versions
+from coordinator.cli.views.messages import show_inbox, show_reminders
 from coordinator.client.errors import ResourceNotFound
 
 if TYPE_CHECKING:

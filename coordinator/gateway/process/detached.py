@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from coordinator.gateway_record import read_record
-from coordinator.host.process_marks import environment_without_mark
+from coordinator.host.node.process_marks import environment_without_mark
 from coordinator.service.client import ServiceError
 from coordinator.service.connecting import stage_of
 

@@ -11,7 +11,6 @@ Ends and replays are one at a time, in the order in which they begin. Semantics:
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final, cast
@@ -22,9 +21,10 @@ from chronicle.journal.records import StoredStep
 from podium.agent_record import read_agent
 from podium.errors import Permanent, PodiumError, ProgramChanged, StepsOutdated
 from podium.history.step_record import StepRecord, args_hash, digest, read_record, write_record
-from podium.state import InvalidValue, PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
+from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
 from podium.state.plain_json import plain_json
-from podium.turn.steps.effects import RunningStep, current_step, inside, repeat_effects
+from podium.turn.steps.calling import result_of
+from podium.turn.steps.effects import RunningStep, current_step, repeat_effects
 from podium.turn.steps.failures import failed_step
 from podium.turn.steps.fitting import check_fit
 from podium.turn.steps.replay import Replay
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from podium.agent.retry import Retry
     from podium.history.step_record import FailedStep
     from podium.state import Patch
-    from podium.turn.ledger import Ledger
+    from podium.turn.journal.ledger import Ledger
     from podium.turn.ports import Environment
     from podium.turn.steps.effects import StepSink
     from podium.turn.turn_telemetry import TurnTelemetry
@@ -316,7 +316,7 @@ class TurnSteps:
         self, step: RunningStep, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
     ) -> Json:
         """Call the function, and make the step durable."""
-        result = await self._call(step, function, arguments, retry)
+        result = await result_of(step, function, arguments, retry)
         async with self._ending:  # held until here, so that the program goes on before the next step ends
             await self._end_durably(step, result)
         return result
@@ -341,26 +341,6 @@ class TurnSteps:
             if not ending.cancelled():
                 ending.exception()  # the cancellation is raised instead
             raise
-
-    async def _call(
-        self, step: RunningStep, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
-    ) -> Json:
-        """Call the function, again after failures that its policy names, and return its result as JSON."""
-        with inside(step):
-            tries = 0
-            while True:
-                tries += 1
-                try:
-                    returned = function(*arguments)
-                    result = await returned if inspect.isawaitable(returned) else returned
-                except Permanent:
-                    raise
-                except Exception as error:
-                    if retry is None or tries >= retry.attempts or not isinstance(error, retry.on):
-                        raise
-                    await asyncio.sleep(retry.delay_after_s(tries))
-                else:
-                    return _result(step.key, result)
 
     async def _end(self, step: RunningStep, result: Json) -> None:
         """Make a step durable. The lock is held."""
@@ -483,18 +463,6 @@ class TurnSteps:
             raise PodiumError(
                 f"the turn of step {name!r} is over; await the steps that a hook begins before the hook returns"
             )
-
-
-def _result(key: str, value: object) -> Json:
-    """Return what a step's function returned, as JSON.
-
-    Raises:
-        InvalidValue: JSON cannot represent it; the message has the step, the path and how to mend it.
-    """
-    try:
-        return plain_json(value)
-    except InvalidValue as error:
-        raise InvalidValue(error.path, f"{error.reason}; it is in the result of step {key!r}") from None
 
 
 async def _let_others_continue() -> None:

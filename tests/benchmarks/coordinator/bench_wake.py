@@ -35,7 +35,7 @@ from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import AgentRef
 from coordinator.service.connecting import connect, wait_ended
 from coordinator.service.link import ServiceLink
-from podium.turn.commit import created_commit
+from podium.turn.journal.commit import created_commit
 from tests.benchmarks.coordinator.bench_service import processes_of_home
 from tests.benchmarks.podium.turn_load import LEASE_MS, floor, inserts_s
 

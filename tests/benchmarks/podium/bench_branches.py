@@ -22,7 +22,7 @@ from podium.address import Address
 from podium.agent_record import read_agent, snapshot_body
 from podium.events import AGENT_CREATED, TURN_COMMITTED, USER_MESSAGE
 from podium.history.branching import fork_agent
-from podium.turn.snapshot_policy import MOST_TURNS
+from podium.turn.journal.snapshot_policy import MOST_TURNS
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from chronicle.journal.port import JournalStore
-    from podium.turn.ledger import Committer
+    from podium.turn.journal.ledger import Committer
 
 __all__ = ["TEXT", "Awake", "Rememberer", "Talker", "awake", "floor", "harness", "inserts_s", "turns_s"]
 

@@ -9,7 +9,7 @@ import pytest
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.reply import JsonReply, TextReply, outcome
 from podium.turn.busy import BusyPolicy
-from podium.turn.commit import Cancellation
+from podium.turn.journal.commit import Cancellation
 
 if TYPE_CHECKING:
     from collections.abc import Callable

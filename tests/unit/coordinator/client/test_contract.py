@@ -31,7 +31,7 @@ from coordinator.client import (
     ServerFailed,
     results,
 )
-from coordinator.client.local_backend import LocalBackend
+from coordinator.client.backends.local_backend import LocalBackend
 from coordinator.gateway.app import create_app
 from coordinator.home import Home
 from coordinator.operations import objects

@@ -8,7 +8,7 @@ from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.access.quotas import Quota
-from coordinator.fleet.awake_quotas import held_asleep
+from coordinator.fleet.wakes.quotas import held_asleep
 from coordinator.fleet.model import Code, Host, HostStatus, Placement
 from coordinator.fleet.state import FleetState
 from podium.address import Address

@@ -13,7 +13,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.fleet.leases import HostLeases
 from coordinator.fleet.liveness import with_probes, with_ticks
-from coordinator.fleet.sleep_holds import SleepHolds
+from coordinator.fleet.wakes.sleep_holds import SleepHolds
 from podium.address import Address
 from podium.history.branching import sleeping_lease
 

@@ -6,7 +6,7 @@ import pytest
 
 from chronicle.clock import ManualClock
 from coordinator.fleet.model import Code, Route
-from coordinator.fleet.wake_requests import Lull, WakeRequests
+from coordinator.fleet.wakes.requests import Lull, WakeRequests
 from coordinator.telemetry.instruments import WAKE_DURATION, WAKES
 from coordinator.telemetry.recorder import Recorder
 from podium.address import Address

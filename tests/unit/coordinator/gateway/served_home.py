@@ -39,7 +39,7 @@ from podium.errors import PodiumError, UnknownAgentType
 from podium.history.branching import rewind_agent
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
-from podium.turn.journal_frames import retry_frames
+from podium.turn.journal.frames import retry_frames
 from podium.turn.upload import FileChanged, change_file
 from tests.unit.coordinator.responses.model_calls import TestModels
 from tests.waiting import until

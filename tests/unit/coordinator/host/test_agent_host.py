@@ -18,7 +18,7 @@ from coordinator.host import agent_host
 from coordinator.host.agent_host import AgentHost
 from coordinator.host.host_config import HostConfig
 from coordinator.host.loop_watch import LoopWatch
-from coordinator.host.process_marks import Mark
+from coordinator.host.node.process_marks import Mark
 from podium.address import Address
 from podium.agent import BaseAgent
 from podium.agent.models.delta_state import DeltaState

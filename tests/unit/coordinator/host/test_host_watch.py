@@ -13,7 +13,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.host.host_watch import HostWatch
 from coordinator.host.loop_watch import Blockage
-from coordinator.host.process_exit import last_culprit, last_words
+from coordinator.host.node.process_exit import last_culprit, last_words
 from podium.address import Address
 
 if TYPE_CHECKING:

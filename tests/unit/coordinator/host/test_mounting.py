@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.clock import SystemClock
-from coordinator.host import path_locks
+from coordinator.host.node import path_locks
 from coordinator.host.host_config import HostConfig
 from coordinator.host.mounting import Mounting
 from podium.address import Address
@@ -16,7 +16,7 @@ from podium.turn.ports import WorkspaceRequest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coordinator.host.process_marks import Mark
+    from coordinator.host.node.process_marks import Mark
 
 ALICE = Address("gathering", "alice")
 

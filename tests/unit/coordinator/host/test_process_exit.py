@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.clock import ManualClock
-from coordinator.host.process_exit import (
+from coordinator.host.node.process_exit import (
     OomKills,
     WatchedProcess,
     describe_end,
@@ -134,7 +134,7 @@ def test_os_exit_says_who_called_it(tmp_path: Path) -> None:
     words = tmp_path / "words"
     script = (
         "import os, sys\nfrom pathlib import Path\n"
-        "from coordinator.host.process_exit import tell_of_os_exit\n"
+        "from coordinator.host.node.process_exit import tell_of_os_exit\n"
         "tell_of_os_exit(Path(sys.argv[1]))\n"
         "if os.fork() == 0:\n    os._exit(0)\n"
         "os.wait()\n"

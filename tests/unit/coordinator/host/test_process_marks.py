@@ -14,7 +14,7 @@ import pytest
 
 from chronicle.errors import Unavailable
 from coordinator.home import Home
-from coordinator.host.process_marks import Mark, end_marked, take_mark_off
+from coordinator.host.node.process_marks import Mark, end_marked, take_mark_off
 from coordinator.service import connecting
 from tests.waiting import wait_until
 
@@ -59,7 +59,7 @@ def started(
 ) -> tuple[int, int]:
     """Start a process that marks itself and starts another one; return the ids of both."""
     out = tmp_path / f"pid-{len(list(tmp_path.iterdir()))}"
-    put_on = f"from coordinator.host.process_marks import Mark; Mark({HOME!r}, {host!r}).put_on()"
+    put_on = f"from coordinator.host.node.process_marks import Mark; Mark({HOME!r}, {host!r}).put_on()"
     if hard is not None:
         put_on = f"import resource; resource.setrlimit(resource.RLIMIT_RTTIME, ({hard}, {hard})); {put_on}"
     script = STARTER.format(out=str(out), put_on=put_on, way=way, stay=stay)
@@ -158,7 +158,7 @@ os.fork() or report()
     pids = started(tmp_path, many)
     few = """
 import resource, sys
-from coordinator.host.process_marks import Mark, end_marked
+from coordinator.host.node.process_marks import Mark, end_marked
 resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
 print(end_marked(Mark(*sys.argv[1:])))
 """
@@ -200,7 +200,7 @@ def test_a_service_is_started_without_the_mark_of_the_environment(
 
 
 def test_a_service_that_an_agent_starts_takes_the_mark_off(tmp_path: Path) -> None:
-    off = "from coordinator.host.process_marks import take_mark_off; take_mark_off()\n"
+    off = "from coordinator.host.node.process_marks import take_mark_off; take_mark_off()\n"
     pids = started(tmp_path, off + WAYS["a child"])
     assert end_marked(MARK) == 0
     assert all(lives(pid) for pid in pids)

@@ -14,8 +14,8 @@ import pytest
 
 from chronicle.errors import Conflict, StaleEpoch
 from coordinator.home import Home
-from coordinator.host.path_locks import PathLocks, PathOwner, clear_path
-from coordinator.host.workspace_paths import WorkspacePaths
+from coordinator.host.node.path_locks import PathLocks, PathOwner, clear_path
+from coordinator.host.node.workspace_paths import WorkspacePaths
 from podium.address import Address
 from podium.errors import HomeError
 
@@ -106,7 +106,8 @@ def test_a_copy_of_a_home_is_refused_while_the_service_of_the_other_runs(tmp_pat
 
 def test_a_killed_service_releases_its_claim(tmp_path: Path) -> None:
     paths = WorkspacePaths(tmp_path, "home")
-    script = "import os, sys; from pathlib import Path; from coordinator.host.workspace_paths import WorkspacePaths\n"
+    script = "import os, sys; from pathlib import Path\n"
+    script += "from coordinator.host.node.workspace_paths import WorkspacePaths\n"
     script += "with WorkspacePaths(Path(sys.argv[1]), 'home').claimed(Path('/one')): os.kill(os.getpid(), 9)"
     subprocess.run([sys.executable, "-c", script, str(tmp_path)], cwd=Path(__file__).parents[4], check=False)
     assert paths.directory.exists()

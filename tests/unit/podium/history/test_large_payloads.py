@@ -13,7 +13,7 @@ from chronicle.journal.chain import MAX_INLINE
 from chronicle.journal.event_codec import event_view
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.payloads import payload_of
-from coordinator.cli.views import gist
+from coordinator.cli.views.events import gist
 from coordinator.verification import Verifier
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent

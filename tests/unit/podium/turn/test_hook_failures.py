@@ -10,7 +10,7 @@ import pytest
 from podium.agent import AgentContext, BaseAgent
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
-from podium.turn.hook_runner import describe
+from podium.turn.hooks.hook_runner import describe
 
 if TYPE_CHECKING:
     from podium.events import TurnFailed

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.clock import ManualClock
 from chronicle.ids import MessageId
-from podium.turn.hook_runner import AttemptFailed, HookRunner
+from podium.turn.hooks.hook_runner import AttemptFailed, HookRunner
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

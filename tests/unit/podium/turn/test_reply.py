@@ -24,7 +24,7 @@ from podium.state import InvalidValue
 from podium.state.plain_json import plain_json
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
-from podium.turn.journal_frames import settled_frames
+from podium.turn.journal.frames import settled_frames
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json

@@ -16,7 +16,7 @@ from podium.agent.context import Reply
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import Evicted, PodiumError
 from podium.testing import AgentHarness
-from podium.turn.journal_frames import retry_frames
+from podium.turn.journal.frames import retry_frames
 
 
 class Counter(BaseAgent):
@@ -369,7 +369,7 @@ async def test_history_and_old_versions_through_the_context() -> None:
 
 async def test_opening_reads_a_bounded_tail() -> None:
     from podium.agent_record import read_agent
-    from podium.turn.snapshot_policy import MOST_TURNS
+    from podium.turn.journal.snapshot_policy import MOST_TURNS
 
     async with AgentHarness(Counter) as agent:
         for number in range(MOST_TURNS + 10):

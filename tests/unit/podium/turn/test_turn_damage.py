@@ -11,7 +11,7 @@ from chronicle.journal.records import MessageStatus
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.testing import AgentHarness
-from podium.turn.snapshot_policy import MOST_TURNS
+from podium.turn.journal.snapshot_policy import MOST_TURNS
 
 NOT_UNICODE = "\udcff"
 

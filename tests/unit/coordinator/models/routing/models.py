@@ -13,7 +13,7 @@ from coordinator.models.routing.call import Candidate, RoutedCall
 from podium.models.errors import ModelError
 from podium.models.port import Finished, LLMStreamChunk, TextDelta, Usage
 from podium.models.quality import QualityOfService
-from podium.testing.virtual_time import LoopClock, VirtualLoop
+from podium.testing.simulation.virtual_time import LoopClock, VirtualLoop
 
 T = TypeVar("T")
 

@@ -1,0 +1,108 @@
+"""Agents, what they wait for, and nodes, as commands show them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.cli_kit.terminal import one_line, say, write_line
+from chronicle.cli_kit.times import ago, iso
+from coordinator.cli.terminal import table
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["show_agents", "show_nodes", "show_outbox", "show_why"]
+
+_MIB: Final = 1 << 20
+_GIB: Final = 1 << 30
+
+
+def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
+    """Write agents as a table.
+
+    Each is ``agent, status, turn, version, last_activity, pending, parked, isolation, memory``.
+    """
+    table(
+        ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED", "ISOLATION", "MEMORY"),
+        [
+            (
+                agent["agent"],
+                agent["status"],
+                str(agent["turn"]),
+                str(agent["version"]),
+                f"{iso(agent['last_activity'])} ({ago(now_ms - agent['last_activity'])})",
+                str(agent["pending"]),
+                str(agent["parked"]),
+                agent["isolation"] or "",
+                _size(agent["memory"]) if agent["memory"] is not None else "",
+            )
+            for agent in agents
+        ],
+    )
+
+
+def _size(count: int) -> str:
+    return f"{count / _MIB:.1f} MiB" if count >= _MIB else f"{count / 1024:.0f} KiB"
+
+
+def show_why(why: Mapping[str, Any], now_ms: int) -> None:
+    """Write what is known of an agent, a line for each fact; the first says what it waits for."""
+    write_line(one_line(f"{why['agent']} is {why['status']}; it waits for {why['waits_for']}"))
+    parked = f", {why['parked']} parked" if why["parked"] else ""
+    facts: list[tuple[str, str | None]] = [
+        ("turn", str(why["turn"])),
+        ("inbox", f"{why['pending']} pending{parked}"),
+        ("outbox", _of_outbox(why.get("outbox"), now_ms)),
+        ("host", f"{why['host_id']}, isolation {why['isolation']}" if why["host_id"] else None),
+        ("quarantine", why["quarantine"]),
+        ("handles", why["message_id"]),
+        ("lease", f"epoch {why['epoch']}, of {why['holder']}" if why["holder"] else None),
+        ("class", why["problem"]),
+    ]
+    if why["failed_wakes"]:
+        facts.append(("failed wakes", f"{why['failed_wakes']} in a row, the last one: {why['wake_error']}"))
+    facts.append(("last death", why["last_death"]))
+    if error := why["last_error"]:
+        of = f" of {error['message_id']}" if error["message_id"] else ""
+        when = ago(now_ms - error["at"])
+        facts.append(("last error", f"{error['type']}: {error['message']} (attempt {error['attempt']}{of}, {when})"))
+    for name, fact in facts:
+        if fact is not None:
+            write_line(one_line(f"  {name:<13} {fact}"))
+
+
+def show_outbox(agent: str, outbox: Mapping[str, Any], now_ms: int) -> None:
+    """Say which messages of other agents are not in an agent's inbox yet."""
+    say(one_line(f"in the outbox for {agent}: {_of_outbox(outbox, now_ms)}"))
+
+
+def _of_outbox(outbox: Mapping[str, Any] | None, now_ms: int) -> str | None:
+    if outbox is None:
+        return None
+    held = f", held: {outbox['held_by']}" if outbox["held_by"] else ""
+    return f"{outbox['messages']} to be delivered, the oldest of {ago(now_ms - outbox['oldest_at'])}{held}"
+
+
+def show_nodes(nodes: Sequence[Mapping[str, Any]] | None) -> None:
+    """Write nodes as a table; ``None`` if no service runs."""
+    if nodes is None:
+        say("no service is running; it has the nodes")
+        return
+    table(
+        ("NODE", "STATUS", "AGENTS", "HOSTS", "WARM", "STARTING", "MOUNTS", "WORKSPACES", "CPUS", "MEMORY AVAILABLE"),
+        [
+            (
+                node["node"],
+                "ready" if node["problem"] is None else f"not ready: {node['problem']}",
+                str(node["agents"]),
+                str(node["assigned"]),
+                str(node["warm"]),
+                str(node["starting"]),
+                str(node["mounts"]),
+                node["presentation"],
+                str(node["cpus"]),
+                f"{node['memory_available'] / _GIB:.1f} of {node['memory'] / _GIB:.1f} GiB",
+            )
+            for node in nodes
+        ],
+    )

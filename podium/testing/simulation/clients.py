@@ -1,0 +1,115 @@
+"""The clients of a simulation: they send, repeat, follow and cancel messages, and choose busy policies."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from chronicle.canonical import encode
+from chronicle.errors import IdempotencyConflict, Unavailable
+from chronicle.journal.records import NewMessage
+from podium.errors import AgentAsleep, Evicted
+from podium.testing.simulation.puppet import KEYS, script
+from podium.turn.busy import BusyPolicy
+
+if TYPE_CHECKING:
+    from chronicle.journal.records import Receipt
+    from podium.testing.simulation.fleet import SimulatedFleet
+    from podium.testing.simulation.host import SimulatedAgent
+    from podium.testing.simulation.world import World
+    from podium.turn.activation import Activation
+    from podium.turn.stream import Frame
+
+__all__ = ["Clients"]
+
+
+class Clients:
+    """The senders of messages to a fleet."""
+
+    def __init__(self, world: World, fleet: SimulatedFleet) -> None:
+        self._world = world
+        self._fleet = fleet
+
+    async def send_one(self, number: int) -> None:
+        """Send one message; then follow it, cancel it, preempt with it, repeat it, or leave."""
+        draw = self._world.generator
+        await asyncio.sleep(draw.random() * self._world.arrivals_s)
+        agent = draw.choice(self._fleet.agents)
+        asks = f"puppet/{KEYS[1]}" if self._world.with_asks and agent.address.key == KEYS[0] else None
+        body = encode(script(draw, number, with_steps=self._world.with_steps, asks=asks))
+        key = f"key {number}" if draw.random() < 0.8 else None
+        receipt = await self._admit(agent, body, key)
+        if receipt is None:
+            return
+        self._fleet.poke(agent)
+        what = draw.random()
+        if what < 0.5:
+            await self._follow(agent, receipt)
+        elif what < 0.65:
+            await asyncio.sleep(draw.random() * 2)
+            if agent.host is not None and agent.host.activation is not None:
+                self._world.note("client", "takes back", receipt.message_id[-6:])
+                with suppress(Evicted):  # then the next activation handles it
+                    await agent.host.activation.cancel(receipt.message_id)
+                self._fleet.poke(agent)
+            await self._follow(agent, receipt)
+        elif what < 0.8:
+            await asyncio.sleep(draw.random() * 0.5)
+            policy = draw.choice((BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER))
+            if agent.host is not None and agent.host.activation is not None:
+                self._world.note("client", "asks to", policy, "for", receipt.message_id[-6:])
+                await agent.host.activation.preempt(receipt.message_id, policy)
+            await self._follow(agent, receipt)
+        elif what < 0.9 and key is not None:
+            await asyncio.sleep(draw.random() * 3)
+            again = await self._admit(agent, body, key)
+            if again is not None and again.message_id != receipt.message_id:
+                self._world.oracle.verdict.fail(f"{key!r} was admitted twice")
+            await self._must_conflict(agent, key)
+
+    async def _admit(self, agent: SimulatedAgent, body: bytes, key: str | None) -> Receipt | None:
+        """Admit a message; with a key, retry until it is admitted."""
+        while True:
+            now_ms = self._world.clock.now_ms()
+            message = NewMessage(self._world.ids.message(now_ms), body, now_ms, key)
+            try:
+                return self._world.link.store.admit(agent.session.session_id, message)
+            except Unavailable:
+                if key is None:
+                    return None
+                await asyncio.sleep(0.2)
+
+    async def _must_conflict(self, agent: SimulatedAgent, key: str) -> None:
+        try:
+            await self._admit(agent, b'{"another":"body"}', key)
+        except IdempotencyConflict:
+            return
+        self._world.oracle.verdict.fail(f"{key!r} was accepted for another message")
+
+    async def _follow(self, agent: SimulatedAgent, receipt: Receipt) -> None:
+        """Read a message's frames to the end, from the agent's current host."""
+        while True:
+            host = agent.host
+            frames: list[Frame] = []
+            if host is None or host.ended or host.activation is None:
+                if self._world.oracle.line(agent.session.session_id).messages[receipt.message_id].status.is_settled:
+                    return
+                await asyncio.sleep(0.3)
+                continue
+            reading = host.link.spawn(_read_all(host.activation, receipt, frames), "reading")
+            await asyncio.wait({reading})
+            if reading.cancelled():
+                continue
+            error = reading.exception()
+            if error is None:
+                self._world.oracle.shown(agent.session.session_id, receipt.message_id, frames)
+                return
+            if not isinstance(error, AgentAsleep):
+                raise error
+            await asyncio.sleep(0.1)
+
+
+async def _read_all(activation: Activation, receipt: Receipt, frames: list[Frame]) -> None:
+    async for batch in activation.follow(receipt.message_id):
+        frames.extend(batch)

@@ -1,0 +1,38 @@
+"""Which hook handles a message: ``on_reminder`` for those that reminders sent, ``on_message`` for all others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from podium.agent.reminder import Reminder
+from podium.messages.headers import Headers
+from podium.reminders.times import from_ms
+from podium.turn.journal.commit import body_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from chronicle.journal.records import InboxMessage
+    from podium.agent.base import BaseAgent
+    from podium.agent.context import AgentContext
+
+__all__ = ["MessageHook", "hook_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class MessageHook:
+    """The hook for one message."""
+
+    name: str
+    run: Callable[[AgentContext[Any]], Awaitable[None]]
+
+
+def hook_for(agent: BaseAgent, message: InboxMessage) -> MessageHook:
+    """Return the hook of an agent that handles a message."""
+    body = body_of(message)
+    header = Headers.from_json(message.headers).reminder
+    if header is None:
+        return MessageHook("on_message", lambda ctx: agent.on_message(ctx, body))
+    reminder = Reminder(header.name, from_ms(header.due_ms), body, header.missed)
+    return MessageHook("on_reminder", lambda ctx: agent.on_reminder(ctx, reminder))

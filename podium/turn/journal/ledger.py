@@ -1,0 +1,204 @@
+"""An agent's branch and inbox under a lease: the head for the next commit, reads with retry, commits with look-up.
+
+A commit whose answer was lost is looked up by the id of its first event before the turn is answered or rolled back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import structlog
+
+from chronicle.errors import Conflict, StaleEpoch, StorageRefused, Unavailable
+from chronicle.journal.records import Head, Outcome
+from podium.address import label
+from podium.errors import Evicted
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from typing import Protocol
+
+    from chronicle.ids import MessageId, SessionId
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Commit, InboxMessage, Lease, Reminder, Session, StoredStep
+    from podium.blocking import BlockingRunner
+
+    class Committer(Protocol):
+        """Commits without blocking the event loop; several callers may share one sync to disk."""
+
+        async def commit(self, commit: Commit) -> Head:
+            """Do what `JournalStore.commit` does."""
+            ...
+
+        async def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
+            """Do what `JournalStore.put_step` does."""
+            ...
+
+
+__all__ = ["Ledger"]
+
+_T = TypeVar("_T")
+_RETRY_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+"""Back-off between look-ups of a commit whose answer was lost; the last one repeats until the store answers."""
+
+_READ_AHEAD: Final = 8
+"""Messages read at a time: a read of one costs half as much as one of eight."""
+_SMALL_BYTES: Final = 64 * 1024
+"""After a larger message, messages are read one by one, which bounds the memory for large ones."""
+
+_log = structlog.stdlib.get_logger("podium.turn.journal.ledger")
+
+
+class Ledger:
+    """The journal under one lease.
+
+    Args:
+        store: for the inbox and for lost answers.
+        committer: makes the commits.
+        session: the agent's.
+        lease: of all commits.
+        head: the branch's head when the lease was acquired.
+        run_store: makes the store's blocking calls.
+    """
+
+    def __init__(
+        self,
+        store: JournalStore,
+        committer: Committer,
+        session: Session,
+        lease: Lease,
+        head: Head,
+        run_store: BlockingRunner = asyncio.to_thread,
+    ) -> None:
+        self._store = store
+        self._committer = committer
+        self._run_store = run_store
+        self._ahead: list[InboxMessage] = []
+        """The oldest pending messages, read ahead: only the lease's holder settles messages."""
+        self._small = True
+        self._with_steps: set[MessageId] | None = None
+        """The messages that may have steps; ``None`` until the store was asked. Only the lease's holder adds some."""
+        self.session = session
+        self.lease = lease
+        self.head = head
+
+    @property
+    def epoch(self) -> int:
+        """The lease's epoch."""
+        return self.lease.epoch
+
+    async def append(self, commit: Commit) -> Head:
+        """Commit; durable when it returns.
+
+        If the caller is cancelled, the commit may or may not happen: call it from a task that is not cancelled.
+
+        Raises:
+            Evicted: another epoch or another writer has the branch; nothing was written.
+            StorageRefused: the store's disk is full or refuses writes; nothing was written.
+        """
+        attempt = 0
+        while True:
+            try:
+                self.head = await self._committer.commit(commit)
+            except (StaleEpoch, Conflict) as error:
+                if attempt and await self._happened(commit):
+                    return self.head
+                raise Evicted(f"{label(self.session)}: {error}") from error
+            except StorageRefused:  # nothing was written, and a retry would be refused again
+                if attempt and await self._happened(commit):
+                    return self.head
+                raise
+            except Unavailable as error:
+                delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
+                _log.warning(
+                    "commit_outcome_unknown", session=label(self.session), error=str(error), retry_in_s=delay_s
+                )
+                await asyncio.sleep(delay_s)
+                attempt += 1
+                if await self._happened(commit):
+                    return self.head
+            else:
+                self._drop_settled(commit)
+                return self.head
+
+    async def steps(self, message_id: MessageId) -> Sequence[StoredStep]:
+        """Return the steps of earlier attempts of a message, by number."""
+        if self._with_steps is None:
+            found = await self.read(lambda: self._store.steps_of_session(self.session.session_id))
+            self._with_steps = {step.message_id for step in found}
+        if message_id not in self._with_steps:
+            return ()
+        return await self.read(lambda: self._store.steps(message_id))
+
+    async def put_step(self, step: StoredStep) -> None:
+        """Store a step of the message that is being handled, durably.
+
+        If the caller is cancelled, it may or may not be stored: call it from a task that is not cancelled.
+
+        Raises:
+            Evicted: another epoch has the session; nothing was written.
+            StorageRefused: the store's disk is full or refuses writes; nothing was written.
+        """
+        if self._with_steps is not None:
+            self._with_steps.add(step.message_id)
+        attempt = 0
+        while True:
+            try:
+                await self._committer.put_step(self.session.session_id, step, self.epoch)
+            except (StaleEpoch, Conflict) as error:
+                if attempt and step in await self.read(lambda: self._store.steps(step.message_id)):
+                    return
+                raise Evicted(f"{label(self.session)}: {error}") from error
+            except StorageRefused:
+                raise
+            except Unavailable as error:
+                delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
+                _log.warning("step_outcome_unknown", session=label(self.session), error=str(error), retry_in_s=delay_s)
+                await asyncio.sleep(delay_s)
+                attempt += 1
+            else:
+                return
+
+    async def next_message(self) -> InboxMessage | None:
+        """Return the oldest pending message; one put back into the inbox may follow newer ones that were read ahead."""
+        if not self._ahead:
+            limit = _READ_AHEAD if self._small else 1
+            self._ahead = list(await self.read(lambda: self._store.pending(self.session.session_id, limit=limit)))
+        if not self._ahead:
+            return None
+        self._small = len(self._ahead[0].body or b"") <= _SMALL_BYTES
+        return self._ahead[0]
+
+    async def reminders(self) -> Sequence[Reminder]:
+        """Return the agent's reminders, by name."""
+        return await self.read(lambda: self._store.reminders(self.session.session_id))
+
+    async def read(self, call: Callable[[], _T]) -> _T:
+        """Run a blocking read of the store; retry while the store is unavailable."""
+        attempt = 0
+        while True:
+            try:
+                return await self._run_store(call)
+            except Unavailable as error:
+                delay_s = _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S) - 1)]
+                _log.warning("store_unavailable", session=label(self.session), error=str(error), retry_in_s=delay_s)
+                await asyncio.sleep(delay_s)
+                attempt += 1
+
+    async def _happened(self, commit: Commit) -> bool:
+        """Return whether a commit whose answer was lost happened; if it did, its last event is the head."""
+        first, last = commit.events[0], commit.events[-1]
+        if await self.read(lambda: self._store.find_event(first.event_id)) is None:
+            return False
+        self.head = Head(branch_id=last.branch_id, seq=last.seq, event_id=last.event_id, hash=last.hash, turn=last.turn)
+        self._drop_settled(commit)
+        return True
+
+    def _drop_settled(self, commit: Commit) -> None:
+        """Drop the messages that a commit has settled from those read ahead."""
+        settled = {settlement.message_id for settlement in commit.settled}
+        if any(settlement.outcome is Outcome.FAILED for settlement in commit.settled):
+            self._ahead = []  # still the next one, with one more attempt: read it again
+        elif settled:
+            self._ahead = [message for message in self._ahead if message.message_id not in settled]
