@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
 from chronicle.errors import NotFound
-from coordinator.fleet.wakes.quotas import held_asleep
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Observed
 from coordinator.fleet.quarantine import Quarantine
-from coordinator.fleet.wakes.sleep_holds import SleepHolds
+from coordinator.fleet.wakes.quotas import held_asleep
 from coordinator.fleet.wakes.requests import WakeRequests
 from coordinator.fleet.wakes.retries import WakeRetries
+from coordinator.fleet.wakes.sleep_holds import SleepHolds
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.telemetry.reports import Totals
 from podium.address import Address

@@ -23,12 +23,12 @@ from chronicle.journal.records import Outcome
 from podium.errors import AgentAsleep, AgentLoadError
 from podium.events import HOOKS
 from podium.turn.busy import BusyPolicy, may_preempt
-from podium.turn.journal.commit import Cancellation
 from podium.turn.hooks.hook_runner import AttemptFailed
-from podium.turn.journal.frames import settled_frames
 from podium.turn.hooks.message_hook import hook_for
-from podium.turn.scope.questions import time_left_s
+from podium.turn.journal.commit import Cancellation
+from podium.turn.journal.frames import settled_frames
 from podium.turn.runner import TurnRunner
+from podium.turn.scope.questions import time_left_s
 from podium.turn.shutdown import shut_down
 from podium.turn.stream import StreamHub, turn_start
 from podium.turn.telemetry import TurnOutcome

@@ -27,6 +27,9 @@ from podium.events import HOOKS
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import permit_turn, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
+from podium.turn.hooks.hook_runner import AttemptFailed, HookRunner, describe, is_permanent
+from podium.turn.hooks.seen_config import SeenConfig
+from podium.turn.hooks.steering import STEERED, Steering
 from podium.turn.journal.commit import (
     CompletedTurn,
     TurnResult,
@@ -36,15 +39,12 @@ from podium.turn.journal.commit import (
     failure_commit,
     turn_commit,
 )
-from podium.turn.hooks.hook_runner import AttemptFailed, HookRunner, describe, is_permanent
 from podium.turn.journal.ledger import Ledger
+from podium.turn.journal.snapshot_policy import SnapshotPolicy
 from podium.turn.ports import Environment, WorkspaceRequest
 from podium.turn.retaining import retain
 from podium.turn.rollback import roll_back, seal_failed_attempt
 from podium.turn.scope.turn_scope import TurnScope
-from podium.turn.hooks.seen_config import SeenConfig
-from podium.turn.journal.snapshot_policy import SnapshotPolicy
-from podium.turn.hooks.steering import STEERED, Steering
 from podium.turn.steps.turn_steps import TurnSteps
 from podium.turn.stream import frame_sink, turn_start
 from podium.turn.telemetry import TurnOutcome
@@ -65,6 +65,7 @@ if TYPE_CHECKING:
     from podium.turn.telemetry import Span
 
 __all__ = ["TurnRunner"]
+
 
 class TurnRunner:
     """Runs turns of one agent under one lease.

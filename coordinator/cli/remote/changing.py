@@ -10,9 +10,9 @@ from chronicle.cli_kit.confirmation import confirm
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.remote.connection import ask, moment_of
+from coordinator.cli.views.archives import show_erased, show_folded
 from coordinator.cli.views.events import parts_text
 from coordinator.cli.views.files import show_file_changes, show_patch
-from coordinator.cli.views.archives import show_erased, show_folded
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

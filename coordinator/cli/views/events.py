@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 __all__ = ["event_line", "gist", "parts_text", "show_steps", "write_event"]
 
 
-
 def write_event(event: Mapping[str, Any], said: str = "") -> None:
     """Write an event as a line, on a terminal at most as wide as that.
 

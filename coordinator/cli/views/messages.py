@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = ["show_inbox", "show_reminders", "text_of"]
 
 
-
 def show_inbox(messages: Sequence[Mapping[str, Any]], now_ms: int) -> None:
     """Write messages of an inbox as a table."""
     headings = ("POSITION", "MESSAGE", "STATUS", "TRIES", "CAME", "FROM", "TEXT", "LAST ERROR")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.canonical import decode
 from chronicle.errors import InvalidInput
 from coordinator.client.backends.connection import Connection, path_of
-from coordinator.client.errors import BadAnswer, InvalidRequest, not_a
 from coordinator.client.backends.reconnecting import persistently, reconnecting
+from coordinator.client.errors import BadAnswer, InvalidRequest, not_a
 from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 

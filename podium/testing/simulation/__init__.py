@@ -1,5 +1,5 @@
-"""The parts of a simulation, which `podium.testing.simulator` runs: a world of agents, hosts, nodes and clients, their
-faults, and the oracle that checks every write.
+"""The parts of a simulation, which `podium.testing.simulator` runs.
 
-Begin with `world`. docs/internals/simulator.md says what is checked.
+They are a world of agents, hosts, nodes and clients, their faults, and the oracle that checks every write. Begin with
+`world`. docs/internals/simulator.md says what is checked.
 """

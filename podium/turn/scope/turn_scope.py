@@ -19,9 +19,9 @@ from podium.errors import PodiumError, UnknownAgentType
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, USER_MESSAGE
 from podium.messages.headers import Headers
 from podium.state.plain_json import plain_json
-from podium.turn.scope.collected import YIELD_INTERVAL_S, Collected
 from podium.turn.journal.commit import user_message
 from podium.turn.ports import ModelCall
+from podium.turn.scope.collected import YIELD_INTERVAL_S, Collected
 from podium.turn.scope.questions import Question
 from podium.turn.steps.effects import current_step
 

@@ -8,9 +8,9 @@ from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.access.quotas import Quota
-from coordinator.fleet.wakes.quotas import held_asleep
 from coordinator.fleet.model import Code, Host, HostStatus, Placement
 from coordinator.fleet.state import FleetState
+from coordinator.fleet.wakes.quotas import held_asleep
 from podium.address import Address
 
 if TYPE_CHECKING:

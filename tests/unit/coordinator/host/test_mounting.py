@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.clock import SystemClock
-from coordinator.host.node import path_locks
 from coordinator.host.host_config import HostConfig
 from coordinator.host.mounting import Mounting
+from coordinator.host.node import path_locks
 from podium.address import Address
 from podium.turn.ports import WorkspaceRequest
 
