@@ -475,6 +475,7 @@ def test_results_have_the_keys_of_the_wire() -> None:
         "Node": "NodeObject",
         "Outbox": "OutboxObject",
         "Reminder": "ReminderObject",
+        "Step": "StepObject",
     }
     for name in results.__all__:
         kind: Any = getattr(results, name)
