@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from coordinator.home import Home
-from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD
+from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, EXIT_RAY_DIED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +39,7 @@ def main() -> int:
     """Run the service of a home.
 
     Returns:
-        0 when it was unused or was ended in order, `EXIT_HELD` if another service holds the home.
+        0 when it was unused or was ended in order, `EXIT_HELD` if another service holds the home, `EXIT_RAY_DIED`.
     """
     parser = argparse.ArgumentParser(prog="python -m coordinator.service.daemon", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home directory")
@@ -66,13 +66,13 @@ def main() -> int:
                 closing(home.journal()),  # migrated before the coordinator and hosts open it, and closed after them
                 WorkspacePaths(settings.workspaces, home.id).claimed(home.path),
             ):
-                asyncio.run(_serve(home, settings, awaits_registration=arguments.awaits_registration))
+                return asyncio.run(_serve(home, settings, awaits_registration=arguments.awaits_registration))
         finally:
             home.remove_run_dir()
-    return 0
 
 
-async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -> None:
+async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -> int:
+    """Serve until the end; return the exit code."""
     from coordinator.environment import withhold  # noqa: PLC0415
     from coordinator.host.node.process_marks import environment_without_mark  # noqa: PLC0415
     from coordinator.models.config_file import read_config  # noqa: PLC0415
@@ -99,6 +99,7 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
             watching = asyncio.create_task(_end_with_ray(router, server))
             try:
                 await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
+                code = EXIT_RAY_DIED if watching.done() else 0
             finally:
                 watching.cancel()
             server.admit_no_more()
@@ -107,6 +108,7 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
     finally:
         _start_watchdog(settings.stop_timeout_s + _WATCHDOG_MARGIN_S)
         await router.stop()
+    return code
 
 
 async def _end_with_ray(router: Router, server: ServiceServer) -> None:

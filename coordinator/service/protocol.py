@@ -106,7 +106,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["AWAITS_REGISTRATION", "EXIT_HELD", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
+__all__ = ["AWAITS_REGISTRATION", "EXIT_HELD", "EXIT_RAY_DIED", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
 
 PROTOCOL: Final = 3
 """Version of this protocol; a client disconnects from a service with another version."""
@@ -116,5 +116,7 @@ AWAITS_REGISTRATION: Final = "--awaits-registration"
 """Option of a service whose starter registers agent classes: until then, messages of unknown types wait."""
 EXIT_HELD: Final = 17
 """Exit code of a service whose home is held by another service."""
+EXIT_RAY_DIED: Final = 18
+"""Exit code of a service whose embedded Ray has died."""
 TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
 """Types of the terminal frame, exactly one per stream."""

@@ -47,7 +47,7 @@ KINDS = {
     "service": "coordinator.service.daemon",
 }
 """What is killed, by a part of its command line; besides the gateway, the clients, and all at once."""
-SHORT = ("host", "coordinator", "gateway", "node manager", "client", "mount server", "service", "host")
+SHORT = ("host", "coordinator", "gateway", "node manager", "client", "mount server", "service", "raylet", "host")
 RECOVERY_S = 180.0
 """For a new service on a busy machine; what happens within it is checked at the end."""
 
