@@ -148,6 +148,28 @@ async def test_an_agent_that_blocks_the_others_gets_a_process_of_its_own(served:
     assert (await said(client, "innocent", "hi"))[0] == again, "the blocker did not end the next shared host"
 
 
+async def test_agents_that_work_and_await_often_take_turns_with_each_other_and_with_many_others(
+    served: Podium, client: ServiceClient, tmp_path: Path
+) -> None:
+    enough, others = tmp_path / "enough", [f"fair-{number}" for number in range(30)]
+    busy = [await waiting(client, f"busy-{number}", f"busy {enough}") for number in range(3)]
+    for count in (1, 2):
+        answers = await asyncio.gather(*(said(client, key, "hi") for key in others))
+        assert {answer for _, answer in answers} == {count}
+    assert not any(turn.done() for turn in busy)
+    enough.touch()
+    for turn in busy:
+        async with asyncio.timeout(TIMEOUT_S):
+            frames = await turn
+        assert frames[-1]["type"] == "turn_end", frames
+        assert frames[-1]["data"]["pid"] == answers[0][0]
+        rounds, most_of_another = frames[-1]["data"]["answer"]
+        assert rounds > len(others)
+        assert most_of_another <= 2, "another agent went on while this one waited"
+    quarantine = Home(served.home).quarantine
+    assert "busy" not in (quarantine.read_text() if quarantine.exists() else "")
+
+
 async def test_edited_code_runs_in_another_process_one_agent_after_the_other(
     served: Podium, client: ServiceClient, tmp_path: Path
 ) -> None:

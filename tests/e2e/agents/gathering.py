@@ -5,9 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 from podium.agent import AgentContext, BaseAgent, DeltaState
+
+ROUNDS: Counter[str] = Counter()
+"""Of work, by the agents of this process that are busy."""
 
 
 class Gathering(BaseAgent):
@@ -22,6 +27,9 @@ class Gathering(BaseAgent):
         ctx.state.count += 1
         answer: object = ctx.state.count
         match message["text"]:
+            case text if text.startswith("busy "):
+                await ctx.emit("waiting")
+                answer = await work(ctx.key, Path(text.removeprefix("busy ")))
             case "write":
                 with (ctx.workspace / "log").open("a") as file:
                     file.write(f"{ctx.agent_id} {ctx.state.count}\n")
@@ -37,3 +45,19 @@ class Gathering(BaseAgent):
                 await ctx.emit("waiting")
                 await asyncio.sleep(8)
         ctx.reply({"pid": os.getpid(), "answer": answer})
+
+
+async def work(key: str, until: Path) -> tuple[int, int]:
+    """Work and await in turn until a file is there.
+
+    Returns:
+        the rounds, and the most rounds that another agent had between two of them.
+    """
+    most = 0
+    while not until.exists():
+        sum(range(10_000))
+        ROUNDS[key] += 1
+        before = ROUNDS.copy()
+        await asyncio.sleep(0)
+        most = max([most, *(ROUNDS[other] - before[other] for other in ROUNDS if other != key)])
+    return ROUNDS[key], most

@@ -14,6 +14,8 @@ from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError
 from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.journal.verify import verify_session
+from chronicle.testing.journal_contract.writer import Writer
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.history.first_tree import put_first_tree
 from chronicle.workspace.port import LayerSpec, TreeRef
@@ -29,11 +31,13 @@ from podium.blocking import at_once
 from podium.messages.asking import StoreAsker
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from chronicle.journal.records import Commit, Head, StepWrite
     from chronicle.workspace.port import Workspace
     from podium.blocking import BlockingRunner
+    from podium.turn.ports import Environment
 
 ALICE = Address("hello", "alice")
 INSTANT: Final = ("begin_turn", "seal", "adopt", "rollback", "close")
@@ -75,13 +79,32 @@ class Noting(LazyWorkspace):
         super().close()
 
 
+class SlowStore(SqliteJournalStore):
+    """Holds its first commit until it may go on, as a slow disk does, and notes the sizes of its writes."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.begun, self.may_go_on = threading.Event(), threading.Event()
+        self.sizes: list[int] = []
+
+    def commit(self, commit: Commit) -> Head:
+        self.sizes.append(1)
+        self.begun.set()
+        assert self.may_go_on.wait(60)
+        return super().commit(commit)
+
+    def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
+        self.sizes.append(len(writes))
+        return super().commit_many(writes)
+
+
 class Host:
     """The surroundings of a shared host, in this process, and a workspace."""
 
     def __init__(self, tmp_path: Path) -> None:
         values: dict[str, Any] = {field.name: "" for field in fields(HostConfig)}
         config = HostConfig(**values | {"logs": str(tmp_path), "report_interval_s": 0.0})
-        store, ids, blobs = SqliteJournalStore(tmp_path / "journal.db"), IdSource(), MemoryBlobStore()
+        store, ids, blobs = SlowStore(tmp_path / "journal.db"), IdSource(), MemoryBlobStore()
 
         async def nothing(_: object) -> None:
             pass
@@ -91,15 +114,18 @@ class Host:
         clock = SystemClock()
         models = HostModels(tmp_path / "models.sock", ids, clock)
         parts = HostParts(config, store, blobs, clock, ids, lambda: None, lambda: None, asker, models, telemetry)
-        self._store = store
+        self.store = store
         self._around = ManyAgents(parts, BaseAgent, "hello")
-        self.run: BlockingRunner = self._around.enter(ALICE, {}, unclean=False).run_blocking
+        self.run: BlockingRunner = self.enter(ALICE).run_blocking
         self.first = put_first_tree(blobs, 1)
         self.workspace = Noting(self.first, tmp_path, blobs)
 
+    def enter(self, address: Address) -> Environment:
+        return self._around.enter(address, {}, unclean=False)
+
     def close(self) -> None:
         self._around.close()
-        self._store.close()
+        self.store.close()
 
 
 @pytest.fixture
@@ -171,3 +197,17 @@ async def test_its_end_waits_in_a_thread_while_another_opens_it(host: Host, monk
     may_open.set()
     await asyncio.gather(using, closing)
     assert host.workspace.threads["close"].name.startswith("workspace")
+
+
+async def test_what_agents_commit_while_the_disk_is_busy_is_one_write(host: Host) -> None:
+    writers = [Writer.on(host.store, f"hello/{number}") for number in range(6)]
+    committers = [host.enter(Address.parse(writer.session.name)).committer for writer in writers]
+    async with asyncio.TaskGroup() as group:
+        group.create_task(committers[0].commit(writers[0].commit_of()))
+        assert await asyncio.to_thread(host.store.begun.wait, 60)
+        for writer, committer in zip(writers[1:], committers[1:], strict=True):
+            group.create_task(committer.commit(writer.commit_of()))
+        await asyncio.sleep(0)  # each is queued
+        host.store.may_go_on.set()
+    assert host.store.sizes == [1, 5]
+    assert all(verify_session(host.store, writer.session).events == 1 for writer in writers)

@@ -220,6 +220,8 @@ async def test_an_agent_that_does_not_run_gets_one_message_and_the_missed_times(
         ({"name": "", "every": 60}, "'' cannot name a reminder"),
         ({"name": "a\nb", "every": 60}, "cannot name a reminder"),
         ({"name": "tea", "cron": "hourly"}, "'hourly' is not a cron line"),
+        ({"name": "tea", "cron": "0 9 * * *", "tz": "Europe/Nowhere"}, "tz='Europe/Nowhere' is not a time zone"),
+        ({"name": "tea", "at": "2026-06-01T15:00", "tz": "Mars"}, "give one such as 'Europe/Berlin' or 'UTC'"),
         ({"name": "tea", "at": "2026-06-01T11:00+00:00"}, "is in the past"),
         ({"name": "tea", "every": 60, "message": "text"}, "the message of a reminder is a dict, not str"),
     ],
