@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
@@ -18,6 +19,7 @@ from coordinator.fleet.wakes.sleep_holds import SleepHolds
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.telemetry.reports import Totals
 from podium.address import Address
+from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -121,6 +123,19 @@ class FleetState:
         """Return the agents of a type that have pending messages."""
         return await asyncio.to_thread(self._with_pending, agent_type)
 
+    async def unattended(self) -> list[Address]:
+        """Return the agents with pending messages that nobody may have told of them.
+
+        Those are left out that are being woken, whose wake failed, or whose code is not known.
+        """
+        return [
+            address
+            for address in await asyncio.to_thread(self._all_with_pending)
+            if self.codes.get(address.agent_type) is not None
+            and self.requests.get(address) is None
+            and not self.retries.has(address)
+        ]
+
     def _has_pending(self, address: Address) -> bool:
         try:
             session = self.store.session(address.name, address.tenant)
@@ -135,3 +150,10 @@ class FleetState:
             for session in self.store.sessions(prefix=f"{agent_type}/")
             if session.session_id in pending
         ]
+
+    def _all_with_pending(self) -> list[Address]:
+        found = []
+        for session_id in self.store.sessions_with_pending():
+            with contextlib.suppress(NotFound, InvalidAddress):  # deleted meanwhile; none of an agent
+                found.append(Address.of(self.store.session_of_id(session_id)))
+        return found

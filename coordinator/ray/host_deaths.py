@@ -36,6 +36,8 @@ class AgentsLost:
     """The code of a shared host that has ended; `HostPool` has had what is known of it settled."""
     culprit: Address | None = None
     """The agent of a shared host whose code made the host end itself."""
+    died: bool = False
+    """Whether the host died, or did not answer, and so left what it was about to do."""
 
 
 async def known_cause(handle: Any) -> str | None:

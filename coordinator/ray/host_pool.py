@@ -395,7 +395,8 @@ class HostPool:
         agents = await self.end(host_id, died=died)
         if agents is not None:  # else another call has cleaned up
             shared = host.loaded if host is not None and host.isolation == "shared" else None
-            await self._lost(AgentsLost(agents, self.take_end(host_id), shared))
+            how = self.take_end(host_id)
+            await self._lost(AgentsLost(agents, how, shared, died=died or how is not None))
 
     async def _culprit(self, host_id: str) -> Address | None:
         try:

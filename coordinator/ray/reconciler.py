@@ -99,6 +99,8 @@ class Reconciler:
         self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded)
         """Sends the messages of reminders that are due; likewise."""
         self._stopping = False
+        self._unattended = asyncio.Event()
+        """Set while there may be agents with messages that nobody has told of them."""
 
     async def recover(self) -> None:
         """Recover the awake agents after a restart of the coordinator, and end all other hosts."""
@@ -129,6 +131,29 @@ class Reconciler:
     async def _retry_wakes(self) -> None:
         for address in self._state.retries.take_due():
             await self._poke_or_retry(address)
+
+    def host_died(self) -> None:
+        """Have `attend` look at all inboxes: a host may have died."""
+        self._unattended.set()
+
+    async def attend(self) -> None:
+        """Wake the agents with messages that nobody has told of them, after each death of a host, until cancelled.
+
+        A host admits the questions of its agents itself, and may die before it has the receiver woken. An asker that is
+        not handled again, as after its last attempt, does not repeat that.
+        """
+        while True:
+            await self._unattended.wait()
+            self._unattended.clear()
+            try:
+                for address in await self._state.unattended():
+                    await self._poke_or_retry(address)
+            except ChronicleError as error:
+                _log.warning("inboxes_not_read", error=str(error))
+                await asyncio.sleep(TICK_S)
+                self._unattended.set()
+            except Exception:  # noqa: BLE001  a bug must not end the task: no such agent would be woken again
+                _log.exception("attending_failed")
 
     async def end_agents(self, timeout_s: float) -> None:
         """End all agents in order, then all hosts. No further host is started, and no agent is woken.
@@ -174,6 +199,8 @@ class Reconciler:
 
     async def agents_lost(self, lost: AgentsLost) -> None:
         """Handle the end or death of the host of agents: wake those that have pending messages again."""
+        if lost.died:
+            self.host_died()
         state, addresses = self._state, [placement.address for placement in lost.agents]
         if lost.shared is None:
             for address in addresses:
@@ -325,6 +352,8 @@ class Reconciler:
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
             died = isinstance(error, ray.exceptions.RayActorError | HostDied)
             await self._pool.withdraw(host_id, address, died=died)
+            if died:  # it begins with the inbox before it answers
+                self.host_died()
             # Nothing was tried under the lease, unless the next activation counts the try: that of an earlier one, or
             # of the agent that blocked its shared host.
             blamed = died and is_shared and self._state.quarantine.reason(address) is not None
@@ -373,6 +402,8 @@ class Reconciler:
         self._state.requests.fail(address, request, error)
         if may_pass(error):
             self._state.retries.failed(address, error)
+        else:
+            self._state.retries.refused(address)
 
     def _held_by_hosts(self) -> dict[str, list[Placement]]:
         """Return the agents whose leases hosts hold, by host."""

@@ -14,7 +14,7 @@ import structlog
 
 from chronicle.errors import ChronicleError, IdempotencyConflict, InboxFull, NotFound, Unavailable
 from chronicle.journal.records import MessageStatus
-from podium.address import label
+from podium.address import Address, label
 from podium.errors import AskRefused, PodiumError
 from podium.messages.ask_circles import find_circle
 from podium.turn.journal.frames import settled_frames
@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import InboxMessage, NewMessage, Session
-    from podium.address import Address
+    from chronicle.journal.records import InboxMessage, NewMessage, Receipt, Session
     from podium.blocking import BlockingRunner
     from podium.turn.stream import Frame
 
@@ -36,7 +35,8 @@ _FIRST_LOOK_S: Final = 0.002
 _LONGEST_LOOK_S: Final = 0.1
 """Interval of looks for the outcome: it grows with the time that the answer takes, so the delay is a tenth of that."""
 _WAKE_EVERY_S: Final = 2.0
-"""Interval at which the receiver is woken again: a wake may be lost with the coordinator, or with the host."""
+"""Interval at which the receiver is woken again: a wake may be lost with the coordinator, or with the host. The
+coordinator wakes the receiver if the asker's process dies before the first one."""
 _FULL_S: Final = 0.5
 """Pause before a full inbox is tried again."""
 
@@ -70,6 +70,7 @@ class StoreAsker:
         self._wake = wake
         self._inbox_limit = inbox_limit
         self._check = check
+        self._sending: set[asyncio.Task[Receipt]] = set()
 
     async def ask(
         self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
@@ -86,13 +87,12 @@ class StoreAsker:
         )
         message = await self._admitted(session, question)
         loop = asyncio.get_running_loop()
-        began_s = loop.time()
-        woken_s = float("-inf")
+        began_s = woken_s = loop.time()
         circle: Sequence[str] | None = None
         while not message.status.is_settled:
             now_s = loop.time()
             if now_s - woken_s >= _WAKE_EVERY_S:
-                if woken_s >= began_s and circle is None:  # it takes long
+                if circle is None:  # it takes long
                     circle = await self._circle(asker, receiver, question.admitted_ms + round((now_s - began_s) * 1000))
                     if circle is not None:
                         noticed(circle)
@@ -133,7 +133,7 @@ class StoreAsker:
         key = question.idempotency_key
         while True:
             try:
-                receipt = await self._run_store(self._store.admit, session.session_id, question, self._inbox_limit)
+                receipt = await self._send(session, question)
                 message = await self._run_store(self._store.message, receipt.message_id)
             except InboxFull as error:
                 _log.info("inbox_full", agent_id=label(session), error=str(error))
@@ -146,6 +146,23 @@ class StoreAsker:
                     return message
             number += 1
             question = replace(question, idempotency_key=f"{key}:{number}")
+
+    async def _send(self, session: Session, question: NewMessage) -> Receipt:
+        """Admit a question, and have its receiver woken, also if the asker's turn is cancelled meanwhile."""
+        sending = asyncio.create_task(self._admit_and_wake(session, question), name="sending a question")
+        self._sending.add(sending)
+        sending.add_done_callback(self._sent)
+        return await asyncio.shield(sending)
+
+    async def _admit_and_wake(self, session: Session, question: NewMessage) -> Receipt:
+        receipt = await self._run_store(self._store.admit, session.session_id, question, self._inbox_limit)
+        await self._wake(Address.of(session))
+        return receipt
+
+    def _sent(self, sending: asyncio.Task[Receipt]) -> None:
+        self._sending.discard(sending)
+        if not sending.cancelled():
+            sending.exception()  # marks it as retrieved: the asker may be gone
 
     async def _circle(self, asker: Address, receiver: Address, now_ms: int) -> Sequence[str] | None:
         try:

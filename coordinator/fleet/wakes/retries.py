@@ -52,6 +52,15 @@ class WakeRetries:
         self._failures: dict[Address, tuple[int, str]] = {}
         """The number of failures in a row, and the last error."""
         self._due_s: dict[Address, float] = {}
+        self._refused: set[Address] = set()
+
+    def refused(self, address: Address) -> None:
+        """Note that a wake failed for a reason that an edit or a command has to remove."""
+        self._refused.add(address)
+
+    def has(self, address: Address) -> bool:
+        """Whether the last wake of an agent failed: it is tried again, or waits for an edit, a command or a message."""
+        return address in self._failures or address in self._refused
 
     def failed(self, address: Address, error: Exception) -> None:
         """Have a wake tried again after a delay, which grows with each failure in a row."""
@@ -69,6 +78,7 @@ class WakeRetries:
 
     def forget(self, address: Address) -> None:
         """Forget an agent that was woken, or that has no messages."""
+        self._refused.discard(address)
         self._failures.pop(address, None)
         self._due_s.pop(address, None)
 

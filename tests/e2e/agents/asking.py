@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.messages.asking import StoreAsker
+
+if TYPE_CHECKING:
+    from podium.address import Address
 
 
 def note(path: str, line: str) -> None:
@@ -55,3 +60,23 @@ class Answerer(BaseAgent):
             await asyncio.sleep(0.05)
         await ctx.send_message(f"asked by {ctx.sender}")
         ctx.reply({"asked": ctx.state.asked})
+
+
+class LostAsker(BaseAgent):
+    """Its process is killed right after its question is in the inbox, and has one attempt."""
+
+    max_attempts = 1
+
+    class State(DeltaState):
+        _entity_type = "lostasker"
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        plan = json.loads(message["text"])
+
+        async def die(_: Address) -> None:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        for asker in gc.get_objects():
+            if isinstance(asker, StoreAsker):
+                asker._wake = die
+        await ctx.ask(plan["ask"], plan)

@@ -60,3 +60,14 @@ def test_the_host_of_the_asker_dies(served: Podium, tmp_path: Path) -> None:
     ask(served, "waiting", {"notes": str(notes), "until": str(until)})
     killer.join()
     assert_asked_once(served, "waiting", notes)
+
+
+def test_the_host_of_the_asker_dies_for_good_before_it_has_the_other_woken(served: Podium, tmp_path: Path) -> None:
+    """The question was admitted; nothing but the death of that host tells the coordinator of it."""
+    notes = tmp_path / "notes"
+    served("run", f"{FILE}:Answerer", "--key", "other", "--message", "{}")
+    question = json.dumps({"ask": "answerer/lost", "notes": str(notes)})
+    lost = served("run", f"{FILE}:LostAsker", "--key", "lost", "--message", question, check=False)
+    assert "SIGKILL" in lost.stderr
+    wait_until(lambda: notes.exists() and "work" in notes.read_text().split())
+    wait_until(lambda: served.json("state", "answerer/lost")["state"] == {"asked": 1})

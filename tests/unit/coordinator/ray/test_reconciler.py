@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -25,6 +26,7 @@ from coordinator.telemetry.tracing import Tracing
 from podium.address import Address
 from podium.errors import HostDied, NotAnAgent
 from tests.otlp_receiver import otlp_receiver
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
@@ -187,6 +189,40 @@ async def test_an_inbox_that_cannot_be_read_when_a_host_ends_is_read_later(
     fleet.clock.advance(15)
     await fleet.loop._retry_wakes()
     assert fleet.wanted == [ALICE]
+
+
+@pytest.mark.parametrize("died", [True, False])
+async def test_agents_with_messages_that_nobody_told_them_of_are_woken_when_a_host_has_died(
+    fleet: Fleet, died: bool
+) -> None:
+    """A host that has admitted a question dies before it has the receiver woken; what failed before is left alone."""
+    carol, dan = Address("hello", "carol"), Address("unknown", "dan")
+    for address in (ALICE, BOB, carol, dan):
+        fleet.admit(address)
+    fleet.state.retries.refused(carol)
+    attending = asyncio.create_task(fleet.loop.attend())
+    try:
+        eve = Placement("host_1", Address("hello", "eve"), epoch=1)
+        fleet.state.requests.add(ALICE, fleet.code)
+        await fleet.loop.agents_lost(AgentsLost([eve], None, died=died))
+        if died:
+            await until(lambda: len(fleet.wanted) > 1)
+        assert fleet.wanted == ([ALICE, BOB] if died else [ALICE])
+    finally:
+        attending.cancel()
+        await asyncio.wait({attending})
+
+
+async def test_an_agent_whose_wake_failed_for_good_is_one_to_wake_again_after_a_message(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.admit(ALICE)
+    handle = SimpleNamespace(activate=SimpleNamespace(remote=AsyncMock(side_effect=NotAnAgent("its state is odd"))))
+    monkeypatch.setattr(fleet.pool, "handle", lambda _: handle)
+    assert isinstance(await fleet.fail_wake(ALICE), NotAnAgent)
+    assert await fleet.state.unattended() == []
+    fleet.state.retries.forget(ALICE)  # as a wake does that succeeds
+    assert await fleet.state.unattended() == [ALICE]
 
 
 async def test_who_blocked_a_shared_host_is_told_to_nobody_else(fleet: Fleet) -> None:
