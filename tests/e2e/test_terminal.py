@@ -38,7 +38,7 @@ def test_a_chat_on_a_terminal(podium: Podium) -> None:
 
         # While it is open, others attach to its service, and Ctrl-C in one of them is theirs alone.
         assert podium("ps").stderr == "the service is up\n"
-        assert podium.json("ps")["agents"][0] | {"last_activity": 0, "version": 0} == {
+        assert podium.json("ps")["agents"][0] | {"last_activity": 0, "version": 0, "memory": 0} == {
             "agent": "patient/t",
             "status": "awake",
             "turn": 1,
@@ -46,6 +46,8 @@ def test_a_chat_on_a_terminal(podium: Podium) -> None:
             "last_activity": 0,
             "pending": 0,
             "parked": 1,
+            "isolation": "process",
+            "memory": 0,
         }
         failed = podium("run", PATIENT, "--key", "t", "--message", "fail", "--message", "on", check=False)
         assert failed.returncode == ExitCode.TURN_FAILED
