@@ -209,19 +209,35 @@ def test_a_body_that_is_cut_off_commits_nothing(served: str) -> None:
     assert {**after, "status": None} == {**before, "status": None}
 
 
-def test_a_gateway_answers_as_its_document_says(served: str, tmp_path: Path) -> None:
-    (tmp_path / "hooks.py").write_text(HOOKS)
-    (tmp_path / "schemathesis.toml").write_text(CONFIG)
-    (tmp_path / "agent.podium").write_bytes(httpx.get(f"{served}/v1/agents/notes/a/archive", timeout=TIMEOUT_S).content)
-    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{served}/openapi.json"]
-    options = ["--checks", "all", "--phases", "coverage,fuzzing", "--max-examples", "5", "--max-time", "60"]
+def check_answers(url: str, directory: Path, examples: int, limit_s: int) -> None:
+    """Have schemathesis make the cases of each operation, and so many random ones, accepted and refused.
+
+    Args:
+        limit_s: the most time; what is not tried by then is left out.
+    """
+    (directory / "hooks.py").write_text(HOOKS)
+    (directory / "schemathesis.toml").write_text(CONFIG)
+    archive = httpx.get(f"{url}/v1/agents/notes/a/archive", timeout=TIMEOUT_S).content
+    (directory / "agent.podium").write_bytes(archive)
+    command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json"]
+    options = ["--checks", "all", "--phases", "coverage,fuzzing", "--continue-on-failure", "--request-timeout", "60"]
     run = subprocess.run(
-        [*command, *options, "--continue-on-failure", "--request-timeout", "60", "--warnings", "off"],
-        cwd=tmp_path,
+        [*command, *options, "--max-examples", str(examples), "--max-time", str(limit_s), "--warnings", "off"],
+        cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=TIMEOUT_S * 4,
+        timeout=limit_s + TIMEOUT_S,
         check=False,
     )
     assert run.returncode == 0, run.stdout
+
+
+def test_a_gateway_answers_as_its_document_says(served: str, tmp_path: Path) -> None:
+    check_answers(served, tmp_path, 2, 90)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_gateway_answers_as_its_document_says_at_length(served: str, tmp_path: Path) -> None:
+    check_answers(served, tmp_path, 50, 900)
