@@ -30,14 +30,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chronicle.clock import SystemClock
 from coordinator.home import Home
 from coordinator.host.node.workspace_paths import WorkspacePaths
+from coordinator.operations.listing import agent_of_summary
 from coordinator.service.client import ServiceClient
 from coordinator.service.connecting import attach, connect
+from podium.address import label
+from tests.e2e.command_server import CommandServer
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping
+
+    from coordinator.operations.objects import AgentObject
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 AGENTS = Path(__file__).parent / "agents"
@@ -106,15 +112,7 @@ class Podium:
 
     def __call__(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
-        finished = subprocess.run(
-            [*command(), *arguments, "--home", str(self.home)],
-            env=self.environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=TIMEOUT_S,
-            check=False,
-        )
+        finished = COMMANDS.run([*arguments, "--home", str(self.home)], self.environment, TIMEOUT_S)
         assert not check or finished.returncode == 0, finished.stderr
         return finished
 
@@ -147,6 +145,14 @@ class Podium:
         rows: list[dict[str, Any]] = self.json("ps")["agents"]
         return next((row for row in rows if row["agent"] == agent), {})
 
+    def seen(self, agent: str) -> AgentObject | None:
+        """Return what the journal has of an agent; ``None`` if it does not know it. For waits: it starts no process."""
+        with contextlib.closing(Home(self.home).journal(read_only=True)) as store:
+            for summary in store.summaries():
+                if label(summary.session) == agent:
+                    return agent_of_summary(summary, SystemClock().now_ms())
+        return None
+
     def end_chats(self) -> None:
         """End the chats that a failed test left."""
         for chat in self._chats:
@@ -177,6 +183,16 @@ class Podium:
 def command() -> list[str]:
     """The installed command of this interpreter's environment."""
     return [str(Path(sys.executable).parent / "podium")]
+
+
+COMMANDS = CommandServer(*command())
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands() -> Iterator[None]:
+    """End at last what runs the commands."""
+    yield
+    COMMANDS.end()
 
 
 def text_of(frames: list[dict[str, Any]]) -> str:

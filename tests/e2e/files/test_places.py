@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from tests.e2e.conftest import AGENTS, kill_everything, places_of, runs
+from tests.e2e.conftest import AGENTS, places_of, runs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,22 +97,6 @@ def test_what_an_activation_left_behind_ends_with_it(served: Podium, tmp_path: P
     assert not runs(writer)
     assert said(chat, "files")[1:] == ["said.txt"]
     chat.close()
-
-
-def test_what_outlived_the_service_writes_nothing_into_the_next_activation(podium: Podium, tmp_path: Path) -> None:
-    gate, started = tmp_path / "gate", tmp_path / "started"
-    chat = podium.chat(PLACED, "a")
-    said(chat, f"leave exec {gate} {started}")
-    writer = int(started.read_text())
-    kill_everything(podium)  # but the writer, whose environment is empty
-    chat.close()
-    gate.touch()
-    assert runs(writer)
-    again = podium.chat(PLACED, "a")
-    assert said(again, "files")[1:] == ["said.txt"]
-    assert not runs(writer)
-    assert again.close() == 0
-    assert podium("verify").returncode == 0
 
 
 def test_a_copy_of_a_home_whose_service_runs_is_refused(served: Podium, tmp_path: Path) -> None:

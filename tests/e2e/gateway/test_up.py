@@ -37,6 +37,8 @@ from tests.waiting import INTERVAL_S, until, wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from coordinator.gateway_record import GatewayRecord
+
 DAEMON = "coordinator.service.daemon"
 
 
@@ -47,6 +49,20 @@ class Served:
     podium: Podium
     project: Path
 
+    @classmethod
+    @contextlib.contextmanager
+    def fresh(cls, directory: Path) -> Iterator[Served]:
+        """A home of its own, that is not served yet, and a project in a directory."""
+        project = directory / "podium.toml"
+        for name in ("plain.py", "troubled.py"):
+            shutil.copy(AGENTS / name, directory)
+        project.write_text('agents = ["plain.py:Patient", "troubled.py:Troubled"]\n')
+        with fresh_home({"PODIUM_STOP_TIMEOUT_S": "5"}) as podium:
+            try:
+                yield cls(podium, project)
+            finally:
+                podium("down", check=False)
+
     def up(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Serve in the background."""
         return self.podium("up", "--project", str(self.project), "--detach", *arguments, check=check)
@@ -56,11 +72,26 @@ class Served:
         started: dict[str, Any] = json.loads(self.up("--port", "0", "--json", *arguments).stdout)
         return started
 
+    @property
+    def gateway(self) -> GatewayRecord:
+        """The gateway that serves the home."""
+        record = read_record(self.home)
+        assert record is not None
+        return record
+
+    def kill_gateway(self) -> None:
+        """Kill the gateway; the service runs on."""
+        os.kill(self.gateway.pid, signal.SIGKILL)
+        wait_until(lambda: not gateway_runs(self.home))
+
     @contextlib.contextmanager
-    def foreground(self) -> Iterator[subprocess.Popen[str]]:
-        """Serve as a user does in a terminal; the gateway is ready."""
+    def foreground(self, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+        """Serve as a user does in a terminal; the gateway is ready. Yield its process and its URL."""
         process = subprocess.Popen(
-            [*command(), "up", "--project", str(self.project), "--port", "0", "--json", "--home", str(self.home.path)],
+            [
+                *(*command(), "up", "--project", str(self.project), "--port", "0", "--json"),
+                *("--home", str(self.home.path), *arguments),
+            ],
             env=self.podium.environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -71,8 +102,9 @@ class Served:
         assert process.stderr is not None
         with process, process.stdout, process.stderr:
             try:
-                assert json.loads(process.stdout.readline())["pid"] == process.pid
-                yield process
+                started = json.loads(process.stdout.readline())
+                assert started["pid"] == process.pid
+                yield process, started["url"]
             finally:
                 process.kill()
 
@@ -90,22 +122,36 @@ class Served:
         events = self.podium.lines("log", agent)
         return [event["payload"]["message"]["text"] for event in events if event["type"] == "user_message"]
 
+    def pending(self, agent: str) -> int:
+        seen = self.podium.seen(agent)
+        assert seen is not None
+        return seen["pending"]
+
     def attempts(self, agent: str) -> list[int]:
         return [message["attempts"] for message in self.podium.json("inbox", agent)["messages"]]
 
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    project = tmp_path / "podium.toml"
-    for name in ("plain.py", "troubled.py"):
-        shutil.copy(AGENTS / name, tmp_path)
-    project.write_text('agents = ["plain.py:Patient", "troubled.py:Troubled"]\n')
-    with fresh_home({"PODIUM_STOP_TIMEOUT_S": "5"}) as podium:
-        served = Served(podium, project)
-        try:
-            yield served
-        finally:
-            podium("down", check=False)
+    """A home of the test's own, for tests in which the service starts or ends."""
+    with Served.fresh(tmp_path) as served:
+        yield served
+
+
+@pytest.fixture(scope="module")
+def standing_home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A home that tests share, with agents of their own."""
+    with Served.fresh(tmp_path_factory.mktemp("standing")) as served:
+        _ = served.begin()
+        yield served
+
+
+@pytest.fixture
+def standing(standing_home: Served) -> Served:
+    """The same, served, whatever the test before did to its gateway and its service."""
+    if not gateway_runs(standing_home.home):
+        _ = standing_home.begin()
+    return standing_home
 
 
 def get(url: str, path: str) -> int:
@@ -188,8 +234,15 @@ def test_agents_move_to_edited_code_by_a_reload_or_with_each_message(served: Ser
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_ends_gateway_and_service_in_order(served: Served, number: int) -> None:
-    with served.foreground() as process:
+def test_a_signal_ends_gateway_and_service_in_order(served: Served, number: int, tmp_path: Path) -> None:
+    """One of the gateways serves over TLS."""
+    serves_tls, files = number == signal.SIGTERM, (tmp_path / "cert.pem", tmp_path / "key.pem")
+    write_certificate(*files)
+    tls = ("--tls-cert", str(files[0]), "--tls-key", str(files[1]), "--no-auth")
+    with served.foreground(*(tls if serves_tls else ())) as (process, url):
+        if serves_tls:
+            assert url.startswith("https://127.0.0.1:")
+            assert ask(url, "/v1/agents") == (200, {"items": [], "next_cursor": None})
         process.send_signal(number)
         _, said = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, said
@@ -231,17 +284,22 @@ async def test_a_turn_that_is_taken_back_at_the_end_is_no_attempt(served: Served
     (tmp_path / "troubled.py").write_text((tmp_path / "troubled.py").read_text().replace("time.sleep(600)", "pass"))
     await asyncio.to_thread(served.begin)
     for key in ("waits", "blocks"):
-        await until(lambda key=key: served.attempts(f"troubled/{key}") == [], f"{key} is not handled")  # type: ignore[misc]
+        await until(lambda key=key: served.pending(f"troubled/{key}") == 0, f"{key} is not handled")  # type: ignore[misc]
+        assert served.attempts(f"troubled/{key}") == []
         types = [event["type"] for event in served.podium.lines("log", f"troubled/{key}")]
         assert types.count("turn.committed") == 1
         assert served.podium.json("state", f"troubled/{key}")["state"] == {"count": 1}
 
 
-async def test_a_backup_of_a_home_whose_agents_work_goes_on_from_its_moment(served: Served, tmp_path: Path) -> None:
-    await asyncio.to_thread(served.begin)
+def agents_of(served: Served) -> list[str]:
+    """The agents of a home."""
+    return [row["agent"] for row in served.podium.json("ps")["agents"]]
+
+
+async def test_a_backup_of_a_home_whose_agents_work_goes_on_from_its_moment(standing: Served, tmp_path: Path) -> None:
     gate, copy = tmp_path / "gate", tmp_path / "copy"
     over = asyncio.Event()
-    turns = {"a": 0, "b": 0}
+    turns = {"copied-a": 0, "copied-b": 0}
 
     async def talk(link: ServiceLink, key: str) -> None:
         client = await link.client()
@@ -251,32 +309,38 @@ async def test_a_backup_of_a_home_whose_agents_work_goes_on_from_its_moment(serv
             assert frames[-1]["type"] == "turn_end"
             turns[key] += 1
 
-    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link, asyncio.TaskGroup() as tasks:
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        ServiceLink(standing.home, start=False) as link,
+        asyncio.TaskGroup() as tasks,
+    ):
         for key in turns:
             _ = tasks.create_task(talk(link, key))
-        await (await link.client()).admit("patient/c", {"text": f"wait for {gate}"})
-        await until(lambda: min(turns.values()) > 1 and served.home.agent_log(Address("patient", "c")).exists())
+        await (await link.client()).admit("patient/copied-c", {"text": f"wait for {gate}"})
+        await until(
+            lambda: min(turns.values()) > 1 and standing.home.agent_log(Address("patient", "copied-c")).exists()
+        )
         before = dict(turns)
-        said = await asyncio.to_thread(served.podium.json, "backup", str(copy))
-        assert said["agents"] == 3
+        said = await asyncio.to_thread(standing.podium.json, "backup", str(copy))
+        assert said["agents"] == len(await asyncio.to_thread(agents_of, standing)) >= 3
         over.set()
     gate.touch()
-    served.podium("down")
+    standing.podium("down")  # a copy is not served beside its original
 
-    restored = Served(Podium(copy, {**served.podium.environment, "PODIUM_TEST_HOME": str(copy)}), served.project)
+    restored = Served(Podium(copy, {**standing.podium.environment, "PODIUM_TEST_HOME": str(copy)}), standing.project)
     assert restored.podium.json("verify")["ok"]
-    assert restored.attempts("patient/c") == [0]
+    assert restored.attempts("patient/copied-c") == [0]
     await asyncio.to_thread(restored.begin)
     try:
-        await until(
-            lambda: restored.handled("patient/c") == [f"wait for {gate}"], "the message in flight is not handled"
-        )
-        for key in "ab":
-            await until(lambda key=key: not restored.attempts(f"patient/{key}"))  # type: ignore[misc]
+        for key in (*turns, "copied-c"):
+            await until(lambda key=key: restored.pending(f"patient/{key}") == 0, f"{key} is not handled")  # type: ignore[misc]
+        assert restored.handled("patient/copied-c") == [f"wait for {gate}"]
+        for key in turns:
+            assert not restored.attempts(f"patient/{key}")
             handled = restored.handled(f"patient/{key}")
             assert handled == [f"{key} {number}" for number in range(len(handled))]
             assert len(handled) >= before[key]
-            assert served.handled(f"patient/{key}")[: len(handled)] == handled
+            assert standing.handled(f"patient/{key}")[: len(handled)] == handled
     finally:
         restored.podium("down")
 
@@ -310,17 +374,19 @@ def next_turn(follower: subprocess.Popen[str]) -> list[dict[str, Any]]:
     return events
 
 
-def test_the_log_is_followed_in_the_home_and_at_a_url(served: Served) -> None:
-    url, podium = served.begin()["url"], served.podium
-    key = (served.home.path / "local.key").read_text().strip()
-    podium("send", "patient/a", "first")
+def test_the_log_is_followed_in_the_home_and_at_a_url(standing: Served) -> None:
+    url, podium = standing.gateway.url, standing.podium
+    key = (standing.home.path / "local.key").read_text().strip()
+    podium("send", "patient/followed", "first")
     with (
-        following(podium, "patient/a", "--home", str(podium.home)) as here,
-        following(podium, "patient/a", "--url", url, "--key", key) as there,
-        following(podium, "patient/a", "--home", str(podium.home), "--type", "user_message", "--limit", "2") as limited,
+        following(podium, "patient/followed", "--home", str(podium.home)) as here,
+        following(podium, "patient/followed", "--url", url, "--key", key) as there,
+        following(
+            podium, "patient/followed", "--home", str(podium.home), "--type", "user_message", "--limit", "2"
+        ) as limited,
     ):
         shown = {follower: next_turn(follower) for follower in (here, there)}
-        podium("send", "patient/a", "second")
+        podium("send", "patient/followed", "second")
         for follower, events in shown.items():
             events.extend(next_turn(follower))
             assert [event["seq"] for event in events] == list(range(1, len(events) + 1)), "each once, in order"
@@ -334,50 +400,51 @@ def test_the_log_is_followed_in_the_home_and_at_a_url(served: Served) -> None:
         assert [json.loads(line)["payload"]["message"]["text"] for line in out.splitlines()] == ["first", "second"]
 
 
-async def test_messages_in_flight_outlive_the_gateway_and_the_next_one_attaches(served: Served, tmp_path: Path) -> None:
-    first = await asyncio.to_thread(served.begin)
-    service, gate = served.service, tmp_path / "gate"
-    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link:
+async def test_messages_in_flight_outlive_the_gateway_and_the_next_one_attaches(
+    standing: Served, tmp_path: Path
+) -> None:
+    service, gate = standing.service, tmp_path / "gate"
+    keys = ("flight-a", "flight-b", "flight-c")
+    async with asyncio.timeout(TIMEOUT_S), ServiceLink(standing.home, start=False) as link:
         client = await link.client()
-        for key in "abc":
+        for key in keys:
             for text in (f"wait for {gate}", "after"):
                 await client.admit(f"patient/{key}", {"text": text}, f"{key} {text}")
-    os.kill(first["pid"], signal.SIGKILL)
-    wait_until(lambda: not gateway_runs(served.home))
-    second = await asyncio.to_thread(served.begin)
-    assert served.service == service
+    standing.kill_gateway()
+    second = await asyncio.to_thread(standing.begin)
+    assert standing.service == service
     gate.touch()
-    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link:
+    async with asyncio.timeout(TIMEOUT_S), ServiceLink(standing.home, start=False) as link:
         client = await link.client()
-        for key in "abc":
+        for key in keys:
             again = await client.admit(f"patient/{key}", {"text": "after"}, f"{key} after")
             assert again.repeated
             frames = [frame async for frame in client.follow(f"patient/{key}", again.message_id)]
             assert frames[-1]["type"] == "turn_end"
-    for key in "abc":
-        assert served.handled(f"patient/{key}") == [f"wait for {gate}", "after"]
+    for key in keys:
+        assert standing.handled(f"patient/{key}") == [f"wait for {gate}", "after"]
     assert get(second["url"], "/readyz") == 200
 
 
 async def test_the_gateway_starts_a_killed_service_again_and_no_message_is_lost_or_handled_twice(
-    served: Served, tmp_path: Path
+    standing: Served, tmp_path: Path
 ) -> None:
-    started = await asyncio.to_thread(served.begin)
+    url, keys = standing.gateway.url, ("start-a", "start-b", "start-c")
     gate, ids = tmp_path / "gate", {}
-    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link:
+    async with asyncio.timeout(TIMEOUT_S), ServiceLink(standing.home, start=False) as link:
         client = await link.client()
-        for key in "abc":
+        for key in keys:
             for text in (f"wait for {gate}", "one", "two"):
                 ids[key] = (await client.admit(f"patient/{key}", {"text": text})).message_id
-        following = client.follow("patient/a", ids["a"])
-        before = served.service
-        (served.home.run_dir / "known-agents.json").unlink()  # as a start that fails leaves it
+        following = client.follow("patient/start-a", ids["start-a"])
+        before = standing.service
+        (standing.home.run_dir / "known-agents.json").unlink()  # as a start that fails leaves it
         os.kill(before, signal.SIGKILL)
         with pytest.raises(ServiceError):
             _ = [frame async for frame in following]
         gate.touch()
         await until(
-            lambda: served.home.service_alive() and [p for p in processes_of(served.podium, DAEMON) if p != before]
+            lambda: standing.home.service_alive() and [p for p in processes_of(standing.podium, DAEMON) if p != before]
         )
         client = await link.client()
         for key, message_id in ids.items():
@@ -387,10 +454,10 @@ async def test_the_gateway_starts_a_killed_service_again_and_no_message_is_lost_
             await asyncio.sleep(INTERVAL_S)
         registry = status["registry"]
         assert [agent["agent_type"] for agent in registry] == ["patient", "troubled"]
-    for key in "abc":
-        assert served.handled(f"patient/{key}") == [f"wait for {gate}", "one", "two"]
-    assert get(started["url"], "/readyz") == 200
-    assert read_record(served.home) is not None, "the record went with the run directory of the killed service"
+    for key in keys:
+        assert standing.handled(f"patient/{key}") == [f"wait for {gate}", "one", "two"]
+    assert get(url, "/readyz") == 200
+    assert read_record(standing.home) is not None, "the record went with the run directory of the killed service"
 
 
 def ask(url: str, path: str, key: str | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
@@ -410,43 +477,46 @@ def ask(url: str, path: str, key: str | None = None, **headers: str) -> tuple[in
         return answer.status, json.loads(answer.read())
 
 
-def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(served: Served, tmp_path: Path) -> None:
+def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(standing: Served, tmp_path: Path) -> None:
+    standing.kill_gateway()
     for arguments, says in (
         (("--no-auth", "--host", "0.0.0.0"), "--no-auth is for loopback only"),
         (("--no-auth", "--allowed-host", "*"), "any web page could call the agents"),
         (("--host", "0.0.0.0"), "podium keys create NAME"),
         (("--tls-cert", str(tmp_path / "none.pem")), "both files"),
     ):
-        refused = served.up("--port", "0", *arguments, check=False)
+        refused = standing.up("--port", "0", *arguments, check=False)
         assert refused.returncode == ExitCode.USAGE
         assert says in refused.stderr
-    (served.podium.home / "local.key").unlink()
-    started = served.up("--port", "0", "--json")
+    (standing.podium.home / "local.key").unlink()
+    started = standing.up("--port", "0", "--json")
     url = json.loads(started.stdout)["url"]
-    key = (served.podium.home / "local.key").read_text().strip()
+    key = (standing.podium.home / "local.key").read_text().strip()
     assert started.stderr.count(key) == 1
     assert ask(url, "/v1/agents")[1]["error"]["code"] == "missing_key"
-    assert ask(url, "/v1/agents", key) == (200, {"items": [], "next_cursor": None})
+    status, listed = ask(url, "/v1/agents", key)
+    agents = agents_of(standing)
+    assert (status, [item["agent"] for item in listed["items"]]) == (200, agents)
     listing = subprocess.run(
         [*command(), "ps", "--url", url],  # as the owner of the home, with its local key
-        env={**served.podium.environment, "PODIUM_HOME": str(served.podium.home)},
+        env={**standing.podium.environment, "PODIUM_HOME": str(standing.podium.home)},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
     )
-    assert (listing.returncode, listing.stdout) == (0, ""), listing.stderr
-    assert "no agents" in listing.stderr
+    assert listing.returncode == 0, listing.stderr
+    assert [line.split()[0] for line in listing.stdout.splitlines()[1:]] == agents
     assert ask(url, "/v1/agents", key, Host="evil.example")[1]["error"]["code"] == "host_not_allowed"
-    made = served.podium.json("keys", "create", "ci", "--tenant", "acme")
+    made = standing.podium.json("keys", "create", "ci", "--tenant", "acme")
     assert ask(url, "/v1/agents", made["key"])[0] == 200
-    served.podium("keys", "revoke", made["key_id"])
+    standing.podium("keys", "revoke", made["key_id"])
     assert ask(url, "/v1/agents", made["key"])[1]["error"]["code"] == "unknown_key"
-    served.podium("down")
-    again = served.up("--port", "0")
+    standing.kill_gateway()
+    again = standing.up("--port", "0")
     assert key not in again.stderr
-    served.podium("down")
-    there = {file for file in served.podium.home.rglob("*") if file.is_file()}
+    standing.podium("down")
+    there = {file for file in standing.podium.home.rglob("*") if file.is_file()}
     for secret in (key, made["key"]):
         assert {file.name for file in there if secret.encode() in file.read_bytes()} <= {"local.key"}
 
@@ -468,13 +538,3 @@ def write_certificate(certificate: Path, key: Path) -> None:
     )
     certificate.write_bytes(signed.public_bytes(Encoding.PEM))
     key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-
-
-def test_it_serves_over_tls(served: Served, tmp_path: Path) -> None:
-    files = tmp_path / "cert.pem", tmp_path / "key.pem"
-    write_certificate(*files)
-    url = served.begin("--tls-cert", str(files[0]), "--tls-key", str(files[1]), "--no-auth")["url"]
-    assert url.startswith("https://127.0.0.1:")
-    assert ask(url, "/v1/agents") == (200, {"items": [], "next_cursor": None})
-    served.podium("down")
-    assert_nothing_runs(served)

@@ -1,0 +1,201 @@
+"""The command ``podium``, in processes that are forked from one that has imported it.
+
+A command runs for less time than the import of what it needs takes, and the tests run hundreds of them. What is forked
+runs the entry point of the installed script, with its own arguments, environment, working directory and standard
+streams, and ends as an interpreter does. What tests start in the background (chats, gateways) is the script itself, and
+so are the commands of `tests.guide_pages`.
+
+Run as a program this module is the process that forks: ``python -m tests.e2e.command_server FD``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+__all__ = ["CommandServer"]
+
+_REQUEST_BYTES: Final = 1 << 20
+_IMPORTED: Final = (
+    "asyncio",
+    "chronicle.blobs.gc.collector",
+    "chronicle.journal.sqlite",
+    "coordinator.backup",
+    "coordinator.cli.remote.connection",
+    "coordinator.gateway.process.detached",
+    "coordinator.gateway.process.ending",
+    "coordinator.home",
+    "coordinator.models.record_store",
+    "coordinator.operations.archives",
+    "coordinator.operations.artifacts",
+    "coordinator.operations.branches",
+    "coordinator.operations.dropping",
+    "coordinator.operations.explaining",
+    "coordinator.operations.files",
+    "coordinator.operations.history",
+    "coordinator.operations.listing",
+    "coordinator.operations.messages",
+    "coordinator.registry.reloading",
+    "coordinator.service.connecting",
+    "coordinator.verification",
+    "podium.artifacts.artifacts",
+    "podium.history.archive_import",
+    "podium.history.branching",
+    "podium.history.compare",
+    "podium.history.transcript",
+    "rich.console",
+    "rich.status",
+    "rich.table",
+)
+"""What commands import while they run; what is not here, each imports for itself."""
+
+
+class CommandServer:
+    """Runs commands, several at a time if threads do; it is started for the first one."""
+
+    def __init__(self, script: str) -> None:
+        self._script = script
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._requests: socket.socket | None = None
+
+    def run(
+        self, arguments: Sequence[str], environment: Mapping[str, str], timeout_s: float
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end, with nothing to read from stdin.
+
+        Raises:
+            subprocess.TimeoutExpired: it took longer; it is killed.
+        """
+        command = [self._script, *arguments]
+        request = json.dumps({"command": command, "environment": dict(environment), "directory": str(Path.cwd())})
+        ours, theirs = os.pipe()
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, os.fdopen(ours, "rb", 0) as answers:
+            with os.fdopen(theirs, "wb"), self._lock:
+                descriptors = [out.fileno(), errors.fileno(), theirs]
+                _ = socket.send_fds(self._started(), [request.encode()], descriptors)
+            pid = int(answers.readline())
+            if not select.select([answers], [], [], timeout_s)[0]:
+                os.kill(pid, signal.SIGKILL)
+                raise subprocess.TimeoutExpired(command, timeout_s)
+            code = int(answers.readline())
+            texts = []
+            for file in (out, errors):
+                _ = file.seek(0)
+                texts.append(file.read().decode())
+        return subprocess.CompletedProcess(command, code, *texts)
+
+    def end(self) -> None:
+        """End the process; commands have ended."""
+        if self._process is not None and self._requests is not None:
+            self._requests.close()
+            _ = self._process.wait()
+        self._process = self._requests = None
+
+    def _started(self) -> socket.socket:
+        if self._requests is None:
+            self._requests, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-m", "tests.e2e.command_server", str(theirs.fileno())],
+                    cwd=Path(__file__).parents[2],
+                    pass_fds=[theirs.fileno()],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL,
+                )
+        return self._requests
+
+
+def _serve(requests: socket.socket) -> list[str] | None:
+    """Fork a process for each request.
+
+    Returns:
+        in a forked process, the command that it is to run; None at the end of the one that forks.
+    """
+    running: dict[int, int] = {}
+    woken, wakes = os.pipe()
+    for descriptor in (woken, wakes):
+        os.set_blocking(descriptor, False)
+    _ = signal.signal(signal.SIGCHLD, lambda *_: None)
+    _ = signal.set_wakeup_fd(wakes)
+    while True:
+        ready = select.select([requests.fileno(), woken], [], [])[0]
+        if woken in ready:
+            _ = os.read(woken, 4096)
+            _report_ended(running)
+        if requests.fileno() in ready:
+            request, descriptors, *_ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
+            if not request:
+                return None
+            out, errors, answers = descriptors
+            if not (pid := os.fork()):
+                _ = signal.set_wakeup_fd(-1)
+                _ = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                for descriptor in (requests.detach(), woken, wakes, answers, *running.values()):
+                    os.close(descriptor)
+                return _become(json.loads(request), out, errors)
+            _ = os.write(answers, f"{pid}\n".encode())
+            for descriptor in (out, errors):
+                os.close(descriptor)
+            running[pid] = answers
+
+
+def _report_ended(running: dict[int, int]) -> None:
+    """Tell the exit codes of the processes that have ended to those who wait for them."""
+    while running:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if not pid:
+            return
+        answers = running.pop(pid)
+        with contextlib.suppress(BrokenPipeError):  # it was killed, as its time was over
+            _ = os.write(answers, f"{os.waitstatus_to_exitcode(status)}\n".encode())
+        os.close(answers)
+
+
+def _become(request: dict[str, object], out: int, errors: int) -> list[str]:
+    """Give this process the environment, directory and streams of a command, and return the command."""
+    environment, command = request["environment"], request["command"]
+    assert isinstance(environment, dict)
+    assert isinstance(command, list)
+    os.environ.clear()
+    os.environ.update(environment)
+    os.chdir(str(request["directory"]))
+    for descriptor, target in ((out, 1), (errors, 2)):
+        _ = os.dup2(descriptor, target)
+        os.close(descriptor)
+    sys.path[0] = str(Path(command[0]).parent)  # as the script has it, and not the directory of the tests
+    return command
+
+
+def _main() -> int:
+    from coordinator.cli.main import COMMANDS, GROUPS, main
+
+    for place in (*COMMANDS.values(), *GROUPS.values()):
+        _ = import_module(f"coordinator.cli.commands.{place.partition('.')[0]}")
+    for name in _IMPORTED:
+        _ = import_module(name)
+    gc.freeze()
+    command = _serve(socket.socket(fileno=int(sys.argv[1])))
+    if command is None:
+        return 0
+    sys.argv = command
+    return main()
+
+
+if __name__ == "__main__":
+    sys.exit(_main())
