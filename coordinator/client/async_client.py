@@ -59,7 +59,7 @@ class AsyncPodium:
     Args:
         url: the gateway's, such as ``http://127.0.0.1:8700``; by default ``$PODIUM_URL``.
         key: the API key; by default ``$PODIUM_KEY``, else the local key if ``url`` is that of this user's gateway of
-            ``$PODIUM_HOME``, ``.podium`` or the project. Empty for none.
+            ``$PODIUM_HOME``, ``.podium`` or the project, also of one that starts later. Empty for none.
         home: the directory of a home on this machine, instead of a gateway; by default, without a URL, ``$PODIUM_HOME``
             or ``.podium``. Messages need its service, which ``podium up`` keeps.
         reconnect_s: time without a connection at which a stream, or a repeated request, fails with `Unreachable`; by

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ def choose_backend(url: str | None, key: str | None, home: Path | str | None, re
         return LocalBackend(Path(home) if home is not None else settings.home, reconnect_s)
     from coordinator.client.backends.http_backend import HttpBackend  # noqa: PLC0415
 
-    return HttpBackend(url, _default_key(url, settings) if key is None else key, reconnect_s)
+    find_key = partial(_default_key, url, settings) if key is None else lambda: key
+    return HttpBackend(url, find_key, reconnect_s)
 
 
 def _default_key(url: str, settings: Settings) -> str:

@@ -14,7 +14,7 @@ from chronicle.errors import InvalidInput
 from coordinator.client.errors import BadAnswer, ClientError, InvalidRequest, Unreachable, error_of_wire
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 __all__ = ["CONNECTION_LOST", "Connection", "is_transient", "path_of"]
 
@@ -41,19 +41,19 @@ class Connection:
 
     Args:
         url: its base, such as ``http://127.0.0.1:8700``.
-        key: the API key; empty for none.
+        find_key: returns the API key; empty for none. While it is empty, it is called again whenever the server asks
+            for one: the gateway may have started since.
 
     Raises:
         InvalidRequest: ``url`` is none.
     """
 
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, find_key: Callable[[], str]) -> None:
         self.url = url.rstrip("/")
-        parsed = _parsed(self.url)
-        headers = {"Authorization": f"Bearer {key}"} if key else {}
+        self._find_key = find_key
+        self._key = find_key()
         self._client = httpx.AsyncClient(
-            base_url=parsed,
-            headers=headers,
+            base_url=_parsed(self.url),
             transport=httpx.AsyncHTTPTransport(
                 limits=httpx.Limits(max_connections=None, max_keepalive_connections=20), socket_options=_KEEP_ALIVE
             ),
@@ -127,16 +127,25 @@ class Connection:
         if body is not None:
             content = encode(body)
             sent["Content-Type"] = "application/json"
-        request = self._client.build_request(
-            method,
-            path,
-            params={name: value for name, value in (query or {}).items() if value is not None},
-            content=content,
-            headers=sent,
-            timeout=httpx.Timeout(_QUIET_S, connect=_CONNECT_S, read=timeout_s, pool=None),
-        )
-        with _translated(self.url):
-            answer = await self._client.send(request, stream=True)
+
+        async def send() -> httpx.Response:
+            request = self._client.build_request(
+                method,
+                path,
+                params={name: value for name, value in (query or {}).items() if value is not None},
+                content=content,
+                headers={**sent, "Authorization": f"Bearer {self._key}"} if self._key else sent,
+                timeout=httpx.Timeout(_QUIET_S, connect=_CONNECT_S, read=timeout_s, pool=None),
+            )
+            with _translated(self.url):
+                return await self._client.send(request, stream=True)
+
+        answer = await send()
+        if answer.status_code == httpx.codes.UNAUTHORIZED and not self._key:
+            self._key = self._find_key()
+            if self._key and isinstance(content, bytes | None):  # a stream of bytes cannot be sent twice
+                await answer.aclose()
+                answer = await send()
         try:
             if not answer.is_success:
                 with _translated(self.url):

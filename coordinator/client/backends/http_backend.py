@@ -15,7 +15,7 @@ from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 
     import httpx
 
@@ -36,15 +36,15 @@ class HttpBackend:
 
     Args:
         url: the gateway's, such as ``http://127.0.0.1:8700``.
-        key: the API key; empty for none.
+        find_key: returns the API key, empty for none; see `Connection`.
         reconnect_s: time after the loss of a connection at which to give up.
 
     Raises:
         InvalidRequest: ``url`` is none.
     """
 
-    def __init__(self, url: str, key: str, reconnect_s: float) -> None:
-        self._connection = Connection(url, key)
+    def __init__(self, url: str, find_key: Callable[[], str], reconnect_s: float) -> None:
+        self._connection = Connection(url, find_key)
         self._reconnect_s = reconnect_s
 
     async def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from tests.e2e.conftest import Podium
+from tests.e2e.conftest import Podium, wait_for_end
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def test_a_full_disk_does_not_wedge_a_home(small: Podium, tmp_path: Path) -> Non
     assert [message["status"] for message in small.json("inbox", "filler/a")["messages"]] == ["parked"]
     small("verify")
 
+    wait_for_end(small.home)  # it frees space on the disk
     ballast = tmp_path / "disk" / "ballast"
     (small.home / "journal.db-reserve").unlink()
     with suppress(OSError), ballast.open("wb", buffering=0) as file:

@@ -13,7 +13,7 @@ from chronicle.ids import IdSource
 from coordinator.access.key_store import KeyStore
 from coordinator.access.local_key import ensure_local_key
 from coordinator.cli.main import main
-from coordinator.client import AsyncPodium
+from coordinator.client import AsyncPodium, AuthenticationFailed
 from coordinator.gateway_record import GatewayRecord, gateway_lock, write_record
 from coordinator.home import Home
 from coordinator.testing import ScriptedResponse, ScriptedServer
@@ -97,6 +97,24 @@ async def test_no_other_program_gets_it(home: Home, server: ScriptedServer) -> N
         named = server.url.replace("127.0.0.1", "localhost")
         assert named != server.url
         assert await sent(server, named) is None, "a name may lead to another program"
+
+
+async def test_a_client_that_is_older_than_its_gateway_gets_it(home: Home, key: str) -> None:
+    def answer(request: ScriptedRequest) -> ScriptedResponse:
+        if request.headers.get("authorization") != f"Bearer {key}":
+            return ScriptedResponse.json({"error": {"type": "authentication_error", "message": "no key"}}, 401)
+        return ScriptedResponse.json({"message_id": "msg_1", "agent": "hello/a", "position": 1, "before": 0}, 202)
+
+    async with ScriptedServer(answer) as server, AsyncPodium(url=server.url) as podium:
+        with pytest.raises(AuthenticationFailed):
+            await podium.send("hello/a", "there is no record yet")
+        with gateway_lock(home):
+            write_record(home, GatewayRecord(os.getpid(), server.url))
+            for _ in range(2):
+                await podium.send("hello/a", "one more")
+    given = [request.headers.get("authorization") for request in server.requests]
+    assert given == [None, None, f"Bearer {key}", f"Bearer {key}"]
+    assert server.requests[1].body == server.requests[2].body
 
 
 async def test_commands_send_it_too(
