@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from coordinator.frontends.wire import encode_frames
 from coordinator.gateway.event_stream import EventStreamResponse
@@ -23,14 +23,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.turn.stream import Frame
 
-__all__ = ["EVENTS", "Encoder", "front_end_stream"]
-
-EVENTS: Final[dict[str, Any]] = {
-    "text/event-stream": {
-        "schema": {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}
-    }
-}
-"""The description of a stream's content: the schema is that of one event."""
+__all__ = ["Encoder", "front_end_stream"]
 
 
 class Encoder(Protocol):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from podium.address import Address
 
 __all__ = [
+    "EVENTS",
     "STREAM",
     "AsksForStream",
     "LastEventId",
@@ -35,8 +36,12 @@ __all__ = [
 ]
 
 _MEDIA_TYPE: Final = "text/event-stream"
+EVENTS: Final[dict[str, Any]] = {
+    _MEDIA_TYPE: {"schema": {"type": "object", "required": ["data"], "properties": {"data": {"type": "string"}}}}
+}
+"""The description of a stream's content: the schema is that of one event."""
 STREAM: Final[dict[int | str, dict[str, Any]]] = {
-    200: {"content": {_MEDIA_TYPE: {"schema": {"type": "string"}}}},
+    200: {"content": EVENTS},
     204: {"description": "The stream has ended: the client has all of it."},
 }
 """The further answers of a route that streams if the client accepts `text/event-stream`."""

@@ -15,8 +15,9 @@ from coordinator.gateway.dependencies import Agents, AgentType, Called, Chats, S
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.frontend_bodies import AgUiBody
-from coordinator.gateway.frontend_stream import EVENTS, front_end_stream
+from coordinator.gateway.frontend_stream import front_end_stream
 from coordinator.gateway.routes.messages import Traceparent
+from coordinator.gateway.streaming import EVENTS
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
 from coordinator.operations.threads import agent_of_run

@@ -16,8 +16,9 @@ from coordinator.gateway.dependencies import Agents, AgentType, Called, Chats, R
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import ApiError, mark_admitted
 from coordinator.gateway.frontend_bodies import UiBody
-from coordinator.gateway.frontend_stream import EVENTS, front_end_stream
+from coordinator.gateway.frontend_stream import front_end_stream
 from coordinator.gateway.routes.messages import Traceparent
+from coordinator.gateway.streaming import EVENTS
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
 from coordinator.operations.objects import ChatMessages, Receipt
