@@ -81,6 +81,7 @@ async def test_retention_classes(client: Client) -> None:
     bound = await client.post(
         "/v2/artifacts", {"content": "s", "retention_class": "session", "session_id": cursor.session_id}
     )
+    client.home.fleet.clock.advance(0.001)  # ids sort by their millisecond
     kept = await client.post("/v2/artifacts", {"content": "k"})
     assert temporary["expires_at"] - temporary["created_at"] == timedelta(days=7) / timedelta(milliseconds=1)
     assert (bound["session_id"], kept["expires_at"]) == (cursor.session_id, None)
