@@ -297,7 +297,7 @@ class Worker:
     def elsewhere(self) -> None:
         home = self.directory / "elsewhere"
         socket = socket_elsewhere(self.directory)
-        launcher.start(socket, home / "mounts", home / "log", os.getpid())
+        launcher.start(socket, home / "mounts", home / "log", os.getpid(), few_mounts=True)
         with ExitStack() as stack:
             stack.callback(launcher.shut_down, socket)
             while self.goes_on():

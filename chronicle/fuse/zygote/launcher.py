@@ -48,6 +48,7 @@ def start(
     transport: Transport = DEFAULT_TRANSPORT,
     request_deadline_s: float | None = None,
     until_idle: bool = False,
+    few_mounts: bool = False,
     blobs_url: str = "",
 ) -> int:
     """Start a zygote in a session of its own, or find one that runs there already, and return its process id.
@@ -60,6 +61,7 @@ def start(
         transport: how its servers talk to the kernel; one that runs already keeps its own.
         request_deadline_s: a server that makes no progress on a request for so long is replaced; default a minute.
         until_idle: it ends when its last mount is gone, or if none comes within some seconds.
+        few_mounts: it warms up for a moment only; its servers share less memory. So does one that ends when it is idle.
         blobs_url: a blob store of its mounts: its library is loaded once, and not by each server.
 
     Raises:
@@ -77,6 +79,8 @@ def start(
         command += ["--owner", str(owner_pid)]
     if until_idle:
         command += ["--until-idle"]
+    if few_mounts:
+        command += ["--few-mounts"]
     protocol = blobs_url.partition("://")[0]
     if protocol not in ("", "file", "memory"):
         command += ["--preload", protocol]

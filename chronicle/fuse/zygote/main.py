@@ -50,6 +50,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--request-deadline", type=float, help="seconds until a server that hangs is replaced")
     parser.add_argument("--preload", help="the protocol of a blob store beyond a network")
     parser.add_argument("--until-idle", action="store_true", help="end with the last mount")
+    parser.add_argument("--few-mounts", action="store_true", help="start sooner; servers share less memory")
     parser.add_argument("--ready", type=int, help="go to the background, and write to this descriptor when it listens")
     options = parser.parse_args(arguments)
     if options.ready is not None and os.fork() > 0:
@@ -71,7 +72,7 @@ def main(arguments: list[str]) -> int:
 
     def prepare() -> None:
         warm_up_times = partial(warm_up, opener, options.transport, options.mounts)
-        if options.until_idle:  # it will hardly have more than one mount
+        if options.until_idle or options.few_mounts:  # one that ends when it is idle will hardly have more than one
             warm_up_times(1)
         else:
             warm_up_times(_FIRST_WARM_UPS)

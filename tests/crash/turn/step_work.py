@@ -211,7 +211,7 @@ def main(directory: str, kind: str) -> None:
     base = Path(directory)
     zygote = base / "zygote.sock" if kind == "mount" else None
     if zygote is not None:
-        launcher.start(zygote, base / "m", base / "log", os.getpid())
+        launcher.start(zygote, base / "m", base / "log", os.getpid(), few_mounts=True)
     homes = [Home(base / name, zygote) for name in ("whole", "killed")]
     for home in homes:
         home.directory.mkdir()

@@ -58,7 +58,15 @@ def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(tmp_path: Path, mo
     socket = tmp_path / "zygote.sock"
     with running_s3(tmp_path / "s3") as s3, running_proxy(s3.port) as proxy:
         point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
-        launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), request_deadline_s=PATIENCE_S)
+        launcher.start(
+            socket,
+            tmp_path / "m",
+            tmp_path / "log",
+            os.getpid(),
+            request_deadline_s=PATIENCE_S,
+            blobs_url=f"s3://{BUCKET}",
+            few_mounts=True,
+        )
         with ExitStack() as opened:
             opened.callback(lambda: print((tmp_path / "log").read_text()))
             opened.callback(launcher.shut_down, socket)
@@ -90,7 +98,15 @@ def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(tmp_path: Path, mo
 def test_a_diff_of_many_lines_hinders_nobody(tmp_path: Path, transport: Transport) -> None:
     socket = tmp_path / "zygote.sock"
     # Half a second is enough for all of it, and minutes if it took as long as the lines times themselves.
-    launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport, request_deadline_s=20)
+    launcher.start(
+        socket,
+        tmp_path / "m",
+        tmp_path / "log",
+        os.getpid(),
+        transport=transport,
+        request_deadline_s=20,
+        few_mounts=True,
+    )
     with ExitStack() as opened:
         opened.callback(launcher.shut_down, socket)
         spec = LayerSpec("w", tmp_path / "layers", None, 1, 1)

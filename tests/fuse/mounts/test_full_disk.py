@@ -32,7 +32,7 @@ def workspace(tmp_path: Path) -> Iterator[FuseWorkspace]:
         pytest.skip("only root can mount a small file system to fill")
     spec = LayerSpec("w", disk / "layers", None, 1, 1)
     socket = tmp_path / "zygote.sock"
-    launcher.start(socket, tmp_path / "mounts", tmp_path / "log")
+    launcher.start(socket, tmp_path / "mounts", tmp_path / "log", few_mounts=True)
     pid = launcher.is_running(socket)
     assert pid is not None
     opened = open_fuse_workspace(socket, spec, f"file://{tmp_path}/blobs", tmp_path / "mounts" / "w").workspace

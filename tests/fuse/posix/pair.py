@@ -106,7 +106,9 @@ def pair_of(transport: Transport) -> Iterator[Pair]:
             path.mkdir(exist_ok=True)
             path.chmod(0o755)
         socket = directory / "zygote.sock"
-        launcher.start(socket, directory / "mounts", directory / "log", os.getpid(), transport=transport)
+        launcher.start(
+            socket, directory / "mounts", directory / "log", os.getpid(), transport=transport, few_mounts=True
+        )
         try:
             spec = LayerSpec("w", directory / "layers", None, 1, 1)
             opened = open_fuse_workspace(socket, spec, f"file://{directory}/blobs", directory / "mounts" / "w")

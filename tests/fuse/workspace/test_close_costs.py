@@ -63,7 +63,9 @@ class Node:
     def __init__(self, directory: Path, blobs: Path, base: TreeRef | None, transport: Transport) -> None:
         self.layers, self.blobs, self.transport = directory / "layers", blobs, transport
         self.socket = directory / "zygote.sock"
-        launcher.start(self.socket, directory / "mounts", directory / "log", os.getpid(), transport=transport)
+        launcher.start(
+            self.socket, directory / "mounts", directory / "log", os.getpid(), transport=transport, few_mounts=True
+        )
         spec = LayerSpec("w", self.layers, base, 1, 1)
         opened = open_fuse_workspace(self.socket, spec, blobs.as_uri(), directory / "mounts" / "w")
         assert isinstance(opened.workspace, FuseWorkspace)

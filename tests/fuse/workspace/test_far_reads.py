@@ -18,13 +18,13 @@ import pytest
 
 from chronicle.fuse.deadlines import FetchedBlobs, ParkingPolicy
 from chronicle.fuse.mountpoints.availability import Transport
-from chronicle.fuse.server.client import FuseWorkspace, list_mounts, open_fuse_workspace
+from chronicle.fuse.server.client import FuseWorkspace, list_mounts
 from chronicle.fuse.watchdog import COMMAND, REQUEST, unwatched_heartbeat
-from chronicle.fuse.zygote import launcher
-from chronicle.workspace.port import LayerSpec
-from tests.faulty_proxy import FaultyProxy, running_proxy
+from chronicle.workspace.port import LayerSpec, TreeRef
+from tests.faulty_proxy import FaultyProxy
 from tests.fuse.conftest import DEADLINE_S
-from tests.s3_server import BUCKET, S3Server, point_at, running_s3
+from tests.fuse.far_mounts import FarMounts, running_far_mounts
+from tests.s3_server import BUCKET, S3Server, running_s3
 
 LARGE = random.Random(5).randbytes(6_000_000)
 SMALL = random.Random(6).randbytes(30_000)
@@ -44,17 +44,20 @@ except OSError as error:
 class Far:
     """A workspace whose content is in the store only, mounted."""
 
-    def __init__(self, workspace: FuseWorkspace, proxy: FaultyProxy, socket: Path) -> None:
+    def __init__(self, workspace: FuseWorkspace, proxy: FaultyProxy) -> None:
         self.workspace = workspace
         self.root = workspace.root
         self.proxy = proxy
-        self.socket = socket
         self._processes: list[subprocess.Popen[str]] = []
 
     def start(self, code: str) -> subprocess.Popen[str]:
         """Run a program beside, which may hang; return when it is about to begin."""
         process = subprocess.Popen(
-            [sys.executable, "-c", RUN, code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.root
+            [sys.executable, "-I", "-S", "-c", RUN, code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=self.root,
         )
         self._processes.append(process)
         assert process.stdout is not None
@@ -88,38 +91,47 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
         yield server
 
 
-@pytest.fixture
-def far(s3: S3Server, tmp_path: Path, transport: Transport, monkeypatch: pytest.MonkeyPatch) -> Iterator[Far]:
-    socket = tmp_path / "zygote.sock"
-    with running_proxy(s3.port) as proxy, ExitStack() as opened:
-        point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
-        monkeypatch.setenv("CHRONICLE_CACHE_BYTES", "0")
-        launcher.start(
-            socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport, request_deadline_s=LONG_S
-        )
-        opened.callback(lambda: print((tmp_path / "log").read_text()))
-        opened.callback(launcher.shut_down, socket)
-        url = f"s3://{BUCKET}/{uuid4().hex}"
-        spec = LayerSpec("w", tmp_path / "here", None, 1, 1)
-        first = open_fuse_workspace(socket, spec, url, tmp_path / "m" / "first").workspace
-        opened.callback(first.close)
+@pytest.fixture(scope="module")
+def mounts(tmp_path_factory: pytest.TempPathFactory, transport: Transport, s3: S3Server) -> Iterator[FarMounts]:
+    with running_far_mounts(
+        tmp_path_factory.mktemp("mounts"), transport, s3, request_deadline_s=LONG_S, CHRONICLE_CACHE_BYTES="0"
+    ) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def stored(mounts: FarMounts, tmp_path_factory: pytest.TempPathFactory) -> tuple[str, TreeRef]:
+    """A tree, and the URL of the store that has it."""
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    first = mounts.open(LayerSpec("first", tmp_path_factory.mktemp("here"), None, 1, 1), url)
+    try:
         for name in ("one", "two", "three", "four"):
             (first.root / name).write_bytes(name.encode() + SMALL)
         (first.root / "large").write_bytes(LARGE)
         (first.root / "sub" / "deep").mkdir(parents=True)
         for number in range(300):
             (first.root / "sub" / f"{number}").write_text(str(number))
-        first.adopt(first.seal())
-        spec = LayerSpec("w2", tmp_path / "there", first.base, 2, 2)
-        second = open_fuse_workspace(socket, spec, url, tmp_path / "m" / "second").workspace
-        assert isinstance(second, FuseWorkspace)
+        ref = first.seal()
+        first.adopt(ref)
+    finally:
+        first.close()
+    return url, ref
+
+
+@pytest.fixture
+def far(mounts: FarMounts, stored: tuple[str, TreeRef], tmp_path: Path) -> Iterator[Far]:
+    url, base = stored
+    mounts.proxy.released.clear()
+    mounts.proxy.fail("none")
+    second = mounts.open(LayerSpec(f"w-{uuid4().hex}", tmp_path / "there", base, 2, 2), url)
+    with ExitStack() as opened:
         opened.callback(second.close)
-        found = Far(second, proxy, socket)
+        found = Far(second, mounts.proxy)
         opened.callback(found.end)
         assert len(list(second.root.iterdir())) == 6
         assert (second.root / "four").read_bytes() == b"four" + SMALL  # names, and packs, are known
         yield found
-        assert [mount["restarts"] for mount in list_mounts(socket)] == [0, 0]
+        assert {mount["restarts"] for mount in list_mounts(mounts.socket)} == {0}
 
 
 def test_who_needs_nothing_of_the_store_does_not_wait_for_it(far: Far) -> None:

@@ -38,7 +38,9 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    launcher.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
+    launcher.start(
+        directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport, few_mounts=True
+    )
     yield directory
     launcher.shut_down(directory / "zygote.sock")
 

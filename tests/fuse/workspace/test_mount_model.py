@@ -263,7 +263,14 @@ class MountModel(RuleBasedStateMachine):
 
 @pytest.fixture
 def machine(tmp_path: Path, transport: Transport) -> Iterator[Path]:
-    launcher.start(tmp_path / "zygote.sock", tmp_path / "mounts", tmp_path / "log", os.getpid(), transport=transport)
+    launcher.start(
+        tmp_path / "zygote.sock",
+        tmp_path / "mounts",
+        tmp_path / "log",
+        os.getpid(),
+        transport=transport,
+        few_mounts=True,
+    )
     yield tmp_path
     launcher.shut_down(tmp_path / "zygote.sock")
     log = (tmp_path / "log").read_text()

@@ -29,7 +29,9 @@ LINE = "import os, sys; sys.stdin.readline(); print(open('a', 'rb').read(4), sor
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory, transport: Transport) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("machine")
-    launcher.start(directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport)
+    launcher.start(
+        directory / "zygote.sock", directory, directory / "log", os.getpid(), transport=transport, few_mounts=True
+    )
     yield directory
     launcher.shut_down(directory / "zygote.sock")
     assert "Traceback" not in (directory / "log").read_text()

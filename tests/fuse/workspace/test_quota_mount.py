@@ -26,7 +26,7 @@ MIB = 1 << 20
 @pytest.fixture
 def workspace(tmp_path: Path) -> Iterator[FuseWorkspace]:
     socket = tmp_path / "zygote.sock"
-    launcher.start(socket, tmp_path / "mounts", tmp_path / "log")
+    launcher.start(socket, tmp_path / "mounts", tmp_path / "log", few_mounts=True)
     pid = launcher.is_running(socket)
     spec = LayerSpec("w", tmp_path / "layers", None, 1, 1, Quota(bytes=4 * MIB, files=50, file_bytes=2 * MIB))
     opened = open_fuse_workspace(socket, spec, f"file://{tmp_path}/blobs", tmp_path / "mounts" / "w").workspace

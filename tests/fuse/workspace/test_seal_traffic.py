@@ -28,9 +28,10 @@ from chronicle.fuse.zygote import launcher
 from chronicle.workspace.content import content
 from chronicle.workspace.port import LayerSpec, TreeRef
 from chronicle.workspace.trees import tree
-from tests.faulty_proxy import FaultyProxy, running_proxy
+from tests.faulty_proxy import FaultyProxy
 from tests.fuse.conftest import DEADLINE_S, served
-from tests.s3_server import BUCKET, S3Server, point_at, running_s3
+from tests.fuse.far_mounts import FarMounts, running_far_mounts
+from tests.s3_server import BUCKET, S3Server, running_s3
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,17 +100,16 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 class Machine:
     """Workspaces on one store, and programs that use them."""
 
-    def __init__(self, directory: Path, store: Store, undo: ExitStack) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, mounts: FarMounts, store: Store, undo: ExitStack) -> None:
+        self.mounts = mounts
         self.store = store
-        self.socket = directory / "zygote.sock"
+        self._layers = directory / "layers"
+        self._test = uuid4().hex
         self._undo = undo
         self._threads = undo.enter_context(ThreadPoolExecutor(1))
 
     def open(self, name: str, base: TreeRef | None = None) -> FuseWorkspace:
-        spec = LayerSpec(name, self.directory / "layers", base, 1, 1)
-        opened = open_fuse_workspace(self.socket, spec, self.store.url, self.directory / "m" / name).workspace
-        assert isinstance(opened, FuseWorkspace)
+        opened = self.mounts.open(LayerSpec(f"{name}-{self._test}", self._layers, base, 1, 1), self.store.url)
         self._undo.callback(opened.close)
         return opened
 
@@ -125,7 +125,8 @@ class Machine:
         code = (
             f"import os, sys\ndef now(): print('now', flush=True)\ntry: {code}\nexcept OSError as e: sys.exit(e.errno)"
         )
-        program = subprocess.Popen([sys.executable, "-c", code], cwd=workspace.root, stdout=subprocess.PIPE, text=True)
+        python = [sys.executable, "-I", "-S"]  # which starts in half the time
+        program = subprocess.Popen([*python, "-c", code], cwd=workspace.root, stdout=subprocess.PIPE, text=True)
         self._undo.callback(program.wait, DEADLINE_S)
         assert program.stdout is not None
         self._undo.callback(program.stdout.close)
@@ -134,23 +135,23 @@ class Machine:
         return program
 
     def pid_of(self, name: str) -> int:
-        (pid,) = [mount["pid"] for mount in served(self.socket) if mount["workspace_id"] == name]
+        name = f"{name}-{self._test}"
+        (pid,) = [mount["pid"] for mount in served(self.mounts.socket) if mount["workspace_id"] == name]
         return int(str(pid))
 
 
+@pytest.fixture(scope="module")
+def mounts(tmp_path_factory: pytest.TempPathFactory, transport: Transport, s3: S3Server) -> Iterator[FarMounts]:
+    with running_far_mounts(tmp_path_factory.mktemp("mounts"), transport, s3) as running:
+        yield running
+
+
 @pytest.fixture
-def machine(tmp_path: Path, transport: Transport, s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+def machine(tmp_path: Path, mounts: FarMounts) -> Iterator[Machine]:
+    store = Store(f"s3://{BUCKET}/{uuid4().hex}", mounts.proxy)
     with ExitStack() as undo:
-        proxy = undo.enter_context(running_proxy(s3.port))
-        point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
-        launcher.start(tmp_path / "zygote.sock", tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)
-        undo.callback(lambda: print((tmp_path / "log").read_text()))
-        undo.callback(launcher.shut_down, tmp_path / "zygote.sock")
-        store = Store(f"s3://{BUCKET}/{uuid4().hex}", proxy)
-        with ExitStack() as inner:
-            yield Machine(tmp_path, store, inner)
-            store.let_go()
-    assert "Traceback" not in (tmp_path / "log").read_text()
+        undo.callback(store.let_go)
+        yield Machine(tmp_path, mounts, store, undo)
 
 
 def fill(root: Path) -> None:
@@ -218,7 +219,7 @@ def test_what_is_in_the_store_only_can_be_read_while_it_is_sealed(machine: Machi
     second = machine.open("second", base)
     (second.root / "made" / "file").write_text("to seal")
     sealing = machine.seal(second)
-    for path in (machine.directory / "cache").rglob("*"):
+    for path in machine.mounts.cache.rglob("*"):
         if path.is_file():
             path.unlink()
     read = subprocess.run(["cat", second.root / "kept" / "far"], capture_output=True, timeout=DEADLINE_S, check=True)
@@ -307,7 +308,7 @@ while True:
 
 def test_a_large_commit_keeps_nobody_waiting(tmp_path: Path, transport: Transport) -> None:
     socket = tmp_path / "zygote.sock"
-    launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport)
+    launcher.start(socket, tmp_path / "m", tmp_path / "log", os.getpid(), transport=transport, few_mounts=True)
     with ExitStack() as undo:
         undo.callback(lambda: print((tmp_path / "log").read_text()))
         undo.callback(launcher.shut_down, socket)

@@ -33,7 +33,9 @@ class Machine:
         return self.directory / "zygote.sock"
 
     def start(self) -> None:
-        launcher.start(self.socket, self.directory, self.directory / "log", os.getpid(), transport=self.transport)
+        launcher.start(
+            self.socket, self.directory, self.directory / "log", os.getpid(), transport=self.transport, few_mounts=True
+        )
 
 
 @dataclass

@@ -42,7 +42,9 @@ class Home:
 
     def start(self) -> int:
         log = self.directory / "log"
-        return launcher.start(self.socket, self.directory / "mounts", log, os.getpid(), transport=self.transport)
+        return launcher.start(
+            self.socket, self.directory / "mounts", log, os.getpid(), transport=self.transport, few_mounts=True
+        )
 
     def open(self, name: str = "w", *, base: TreeRef | None = None, epoch: int = 1, turn: int = 1) -> Opened:
         spec = LayerSpec(name, self.directory / "layers", base, epoch, turn)
@@ -264,7 +266,7 @@ def test_a_zygote_that_cannot_start_says_why(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "zygote.sock.lock").mkdir()
     with pytest.raises(Unavailable, match=r"did not start.*Is a directory"):
-        launcher.start(tmp_path / "run" / "zygote.sock", tmp_path / "mounts", tmp_path / "log")
+        launcher.start(tmp_path / "run" / "zygote.sock", tmp_path / "mounts", tmp_path / "log", few_mounts=True)
 
 
 def _session(process: Path) -> int | None:
