@@ -5,7 +5,6 @@ Reads and writes run in threads. A call whose caller is cancelled may have happe
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakValueDictionary
@@ -13,6 +12,7 @@ from weakref import WeakValueDictionary
 from chronicle.errors import BranchVersionConflict
 from chronicle.ids import BranchId, EventId, IdSource
 from coordinator.sessions import artifacts, branches, bundles, events, sessions
+from coordinator.sessions.append_line import AppendLine
 from coordinator.sessions.finding import find_branch, find_session
 
 if TYPE_CHECKING:
@@ -43,10 +43,10 @@ class HomeSessions:
     def __init__(self, home: HomeAgents) -> None:
         self._home = home
         self._ids = IdSource()
-        self._appending: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
-        """By branch. Of racing appends one can succeed: the others wait here in line, instead of at the journal."""
+        self._lines: WeakValueDictionary[str, AppendLine] = WeakValueDictionary()
+        """By branch."""
         self._heads: OrderedDict[tuple[str, str, str], tuple[int, EventId]] = OrderedDict()
-        """By tenant, session and branch: version and head after the latest append here. Versions only grow."""
+        """By tenant, session and branch: version and head after the latest append seen here. Versions only grow."""
 
     def _now_ms(self) -> int:
         return self._home.clock.now_ms()
@@ -145,27 +145,42 @@ class HomeSessions:
     ) -> objects.SessionEventObject:
         """Append an event; see `events.append_event`."""
         place = (tenant, session_id, branch_id)
-        turn = self._appending.setdefault(branch_id, asyncio.Lock())
-        async with turn:
-            known = self._heads.get(place)
-            if known is not None and key is None and new.expected_version < known[0]:
-                new.check()
-                raise BranchVersionConflict(BranchId(branch_id), *known)
-            now_ms = self._now_ms()
-            made = await self._home.stores.write(
-                lambda store, blobs: events.append_event(
-                    store, blobs, tenant, session_id, branch_id, new, key, self._ids, now_ms
+        line = self._lines.setdefault(branch_id, AppendLine())
+        try:
+            async with line.appending:
+                known = self._heads.get(place)
+                if known is not None and key is None and new.expected_version < known[0]:
+                    new.check()
+                    raise BranchVersionConflict(BranchId(branch_id), *known)
+                now_ms = self._now_ms()
+                made = await self._home.stores.write(
+                    lambda store, blobs: events.append_event(
+                        store, blobs, tenant, session_id, branch_id, new, key, self._ids, now_ms
+                    )
                 )
-            )
-            if known is None or made["sequence"] > known[0]:  # not so for a repeat
-                self._heads[place] = made["sequence"], EventId(made["id"])
-                self._heads.move_to_end(place)
-                if len(self._heads) > _KNOWN_HEADS:
-                    self._heads.popitem(last=False)
-        async with (
-            turn
-        ):  # behind those that waited: they are told first, or the winner would always be the next one, too
-            return made
+                if self._know(place, made["sequence"], EventId(made["id"])):  # not so for a repeat
+                    line.appended()
+        except BranchVersionConflict as conflict:
+            if new.expected_version >= conflict.version or conflict.head_event_id is None:  # it was not outrun
+                raise
+            self._know(place, conflict.version, conflict.head_event_id)
+            await line.refused()
+            raise BranchVersionConflict(
+                conflict.branch_id, *self._heads.get(place, (conflict.version, conflict.head_event_id))
+            ) from None
+        await line.succeeded()
+        return made
+
+    def _know(self, place: tuple[str, str, str], version: int, head: EventId) -> bool:
+        """Remember where a branch is; return whether it is further than was known."""
+        known = self._heads.get(place)
+        if known is not None and version <= known[0]:
+            return False
+        self._heads[place] = version, head
+        self._heads.move_to_end(place)
+        if len(self._heads) > _KNOWN_HEADS:
+            self._heads.popitem(last=False)
+        return True
 
     async def events(
         self,
