@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CreatedKey", "KeyList", "KeyObject", "TokenObject", "key_object"]
 
-_documented = with_config(ConfigDict(use_attribute_docstrings=True))
+_documented = with_config(ConfigDict(use_attribute_docstrings=True, defer_build=True))
 
 
 @_documented

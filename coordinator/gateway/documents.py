@@ -48,7 +48,7 @@ _OF_ALL: Final = (400, 401, 403, 429, 500, 503)
 class ErrorDetail(BaseModel):
     """What is wrong, where, and how to mend it."""
 
-    model_config = ConfigDict(extra="allow")
+    model_config = ConfigDict(extra="allow", defer_build=True)  # or it would be built for 600 responses of routes
 
     message: str
     type: Literal[*_TYPES]  # type: ignore[valid-type]  # the values of a table
@@ -61,6 +61,8 @@ class ErrorDetail(BaseModel):
 
 class ErrorBody(BaseModel):
     """The body of every error."""
+
+    model_config = ConfigDict(defer_build=True)
 
     error: ErrorDetail
 

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict  # pydantic needs this one before Python
 
 __all__ = ["DeletedResponse", "QosObject", "ResponseError", "ResponseObject", "ResponseUsage"]
 
-_documented = with_config(ConfigDict(use_attribute_docstrings=True))
+_documented = with_config(ConfigDict(use_attribute_docstrings=True, defer_build=True))
 
 
 @_documented

@@ -35,7 +35,7 @@ EVENT_TYPES = ("user_message", "assistant_message", "tool_result", "retrieval_re
 RetentionClass: TypeAlias = Literal["standard", "temporary", "session"]
 """How long an artifact is kept."""
 
-_documented = with_config(ConfigDict(use_attribute_docstrings=True))
+_documented = with_config(ConfigDict(use_attribute_docstrings=True, defer_build=True))
 
 
 @_documented
