@@ -7,6 +7,7 @@ generates the same ids again.
 
 from __future__ import annotations
 
+import os
 import random
 import secrets
 from typing import Final, NewType, Protocol
@@ -39,6 +40,23 @@ _TIME_DIGITS: Final = 10
 _RANDOM_DIGITS: Final = 16
 _RANDOM_BITS: Final = 80
 _PAIRS: Final = [first + second for first in _ALPHABET for second in _ALPHABET]
+_DRAWN: Final = 256
+"""Ids whose random bits are read from the kernel at a time: a call for each took a seventh of a shared host's event
+loop, because it releases the interpreter's lock and may wait for other threads to get it back."""
+_drawn: Final[list[int]] = []
+"""Random bits of ids, drawn ahead. Threads share them, and a forked child draws its own."""
+
+
+def _draw() -> int:
+    """Draw the random bits of many ids, and return those of one."""
+    size = _RANDOM_BITS // 8
+    data = os.urandom(size * _DRAWN)
+    first, *others = (int.from_bytes(data[start : start + size], "big") for start in range(0, len(data), size))
+    _drawn.extend(others)
+    return first
+
+
+os.register_at_fork(after_in_child=_drawn.clear)
 
 
 class RandomBits(Protocol):
@@ -50,11 +68,16 @@ class RandomBits(Protocol):
 
 
 class SystemRandomBits:
-    """The operating system's randomness: safe in forked processes, which would share a seeded generator's state."""
+    """The operating system's randomness, which no two processes share: what was drawn ahead is dropped at a fork."""
 
     def getrandbits(self, k: int, /) -> int:
         """Return ``k`` bits from the kernel."""
-        return secrets.randbits(k)
+        if k != _RANDOM_BITS:
+            return secrets.randbits(k)
+        try:
+            return _drawn.pop()
+        except IndexError:
+            return _draw()
 
 
 class IdSource:
