@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import InboxFull, NotFound
 from chronicle.journal.records import InboxWrite, NewMessage, Receipt
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
 
 __all__ = ["Admission", "Admitted", "Arrival", "position_of"]
+
+_MOST_SESSIONS: Final = 10_000
+"""Agents whose sessions are kept; one takes half a kilobyte."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ class Admission:
         self._clock = clock
         self._inbox_limit = inbox_limit
         self._check = check
+        self._sessions: dict[Address, Session] = {}
+        """Sessions of agents that had messages. A session never changes; one that was deleted admits nothing."""
 
     def admit(
         self,
@@ -150,9 +155,20 @@ class Admission:
                 raise
             session, receipt = first
         else:
-            session = self._session(address, message.admitted_ms)
-            receipt = admit_message(self._store, session, message, when_busy, self._inbox_limit)
+            session, receipt = self._write(address, message, when_busy)
         return self._admitted(session, receipt, when_busy)
+
+    def _write(self, address: Address, message: NewMessage, when_busy: BusyPolicy) -> tuple[Session, Receipt]:
+        is_known = address in self._sessions
+        session = self._session(address, message.admitted_ms)
+        try:
+            return session, admit_message(self._store, session, message, when_busy, self._inbox_limit)
+        except NotFound:
+            if not is_known:
+                raise
+        self._sessions.pop(address, None)  # the agent was deleted since its last message
+        session = self._session(address, message.admitted_ms)
+        return session, admit_message(self._store, session, message, when_busy, self._inbox_limit)
 
     def admit_many(self, arrivals: Sequence[Arrival]) -> list[Admitted | Exception]:
         """Admit several messages with one sync to disk and no check of quotas; each is admitted or refused by itself.
@@ -165,6 +181,8 @@ class Admission:
         """
         outcomes: dict[int, Admitted | Exception] = {}
         writes: dict[int, tuple[Session, InboxWrite]] = {}
+        known = {arrival.address for arrival in arrivals if arrival.address in self._sessions}
+        again: list[int] = []
         for index, arrival in enumerate(arrivals):
             try:
                 writes[index] = self._write_of(arrival)
@@ -173,6 +191,12 @@ class Admission:
         stored = self._store.admit_many([write for _, write in writes.values()])
         for (index, (session, _)), receipt in zip(writes.items(), stored, strict=True):
             outcomes[index] = self._outcome(session, arrivals[index].when_busy, receipt)
+            if isinstance(receipt, NotFound) and arrivals[index].address in known:
+                again.append(index)  # the agent was deleted since its last message
+        if again:
+            for index in again:
+                self._sessions.pop(arrivals[index].address, None)
+            outcomes.update(zip(again, self.admit_many([arrivals[index] for index in again]), strict=True))
         return [outcomes[index] for index in range(len(arrivals))]
 
     def _write_of(self, arrival: Arrival) -> tuple[Session, InboxWrite]:
@@ -199,12 +223,21 @@ class Admission:
         )
 
     def _session(self, address: Address, now_ms: int) -> Session:
-        return self._store.ensure_session(
-            address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant
-        )
+        """Return an agent's session, which is made if there is none, and kept for the next message."""
+        session = self._sessions.get(address)
+        if session is None:
+            session = self._store.ensure_session(
+                address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant
+            )
+            if len(self._sessions) >= _MOST_SESSIONS:
+                self._sessions.clear()
+            self._sessions[address] = session
+        return session
 
     def _admitted(self, session: Session, receipt: Receipt, when_busy: BusyPolicy) -> Admitted:
-        before = self._store.waiting_before(receipt.message_id)
+        before = receipt.before
+        if before is None:
+            before = self._store.waiting_before(receipt.message_id)
         attempts = self._store.message(receipt.message_id).attempts if receipt.repeated else 0
         return Admitted(receipt, when_busy, before, attempts, self._store, self._blobs, session)
 

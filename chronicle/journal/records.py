@@ -5,7 +5,7 @@ Nothing here does I/O. All times are epoch milliseconds, all hashes are in the t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
@@ -225,6 +225,8 @@ class Receipt:
     """From 1; each admission to the session adds one. Never reused."""
     repeated: bool
     """True when the same idempotency key and body were admitted before."""
+    before: int | None = field(default=None, compare=False)
+    """Pending messages ahead of it at its admission, if that was seen at no cost."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -33,6 +34,7 @@ class StoredQuotas:
     def __init__(self, home: Path, home_id: str) -> None:
         self._home = home
         self._home_id = home_id
+        self._file = os.fspath(home / FILE)
         self._guard = threading.Lock()
         self._keys: KeyStore | None = None
         self._changes = -1
@@ -42,7 +44,7 @@ class StoredQuotas:
         """Return the quotas by tenant."""
         with self._guard:
             if self._keys is None:
-                if not (self._home / FILE).exists():
+                if not os.path.exists(self._file):  # noqa: PTH110  a call for each message, and pathlib's takes long
                     return {}
                 self._keys = KeyStore(self._home, self._home_id, IdSource())
             changes = self._keys.changes()

@@ -76,6 +76,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
                 raise IdempotencyConflict(key)
             return Receipt(session_id, first[1], first[0], repeated=True)
     pending_from = _first_pending(db, session, pending_from, last_position)
+    before = 0 if pending_from > last_position else None
     if last_position - pending_from + 1 >= limit:
         first_id, last_id = row_id(session, pending_from), row_id(session, last_position)
         if _count_pending(db, first_id, last_id) >= limit:
@@ -99,7 +100,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
             headers_bytes(message.headers),
         ),
     )
-    return Receipt(session_id, message.message_id, position, repeated=False)
+    return Receipt(session_id, message.message_id, position, repeated=False, before=before)
 
 
 def pending(db: Connection, session_id: SessionId, limit: int) -> Sequence[InboxMessage]:

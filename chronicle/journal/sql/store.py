@@ -132,13 +132,35 @@ class SqlJournalStore(SqlSessions):
             else:
                 prepared[index] = ready
                 outcomes.append(ready.head if isinstance(ready, commits.Ready) else None)
-        if prepared:
-            with self._db.writing() as db:
-                for index, ready in prepared.items():
-                    refused = self._refused(db, partial(writes.apply, db, ready))
-                    if refused is not None:
-                        outcomes[index] = refused
+        refused = self._each([partial(writes.apply, ready=ready) for ready in prepared.values()])
+        for index, refusal in zip(prepared, refused, strict=True):
+            if refusal is not None:
+                outcomes[index] = refusal
         return outcomes
+
+    def _each(self, parts: Sequence[Callable[[Connection], object]]) -> list[Exception | None]:
+        """Run parts of one transaction, each of which is done or refused by itself.
+
+        A savepoint takes two of the six statements of a small part, and refusals are rare: all parts are run without
+        savepoints first, and again with them if one is refused.
+
+        Returns:
+            for each part its error, in order; ``None`` for one that was done.
+        """
+        refused = False
+        try:
+            if parts:
+                with self._db.writing() as db:
+                    for part in parts:
+                        refused = True
+                        part(db)
+                        refused = False
+        except Exception:
+            if not refused:  # the transaction could not begin, or not be committed
+                raise
+            with self._db.writing() as db:
+                return [self._refused(db, partial(part, db)) for part in parts]
+        return [None] * len(parts)
 
     def _refused(self, db: Connection, part: Callable[[], object]) -> Exception | None:
         """Run a part of the open transaction; roll it back alone if it fails, and return its error.
@@ -201,12 +223,10 @@ class SqlJournalStore(SqlSessions):
 
         # By session, so that concurrent calls lock rows in one order; the sort keeps the order in each.
         in_order = sorted(enumerate(admissions), key=lambda numbered: numbered[1].session_id)
-        if in_order:
-            with self._db.writing() as db:
-                for index, each in in_order:
-                    refused = self._refused(db, partial(admit, db, index, each))
-                    if refused is not None:
-                        outcomes[index] = refused
+        refused = self._each([partial(admit, index=index, each=each) for index, each in in_order])
+        for (index, _), error in zip(in_order, refused, strict=True):
+            if error is not None:
+                outcomes[index] = error
         return [outcomes[index] for index in range(len(admissions))]
 
     def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:

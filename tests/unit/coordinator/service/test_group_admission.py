@@ -111,9 +111,24 @@ def test_a_key_that_no_journal_stores_is_refused(key: str) -> None:
 
 def test_an_agent_that_is_deleted_meanwhile_hurts_no_other_message(tmp_path: Path) -> None:
     with closing(DeletedMeanwhile(tmp_path / "journal.db")) as store:
-        first, bad, last = admit(store, (GOOD, "one"), (BAD, "one"), (GOOD, "two"))
+        first, _, bad, last = admit(store, (GOOD, "one"), (BAD, "zero"), (BAD, "one"), (GOOD, "two"))
         assert isinstance(bad, NotFound)
         assert [each.receipt.position for each in (first, last) if isinstance(each, Admitted)] == [1, 2]
+
+
+def test_agents_that_were_deleted_since_their_last_messages_begin_anew(tmp_path: Path) -> None:
+    with closing(SqliteJournalStore(tmp_path / "journal.db")) as store:
+        admission = admission_on(store)
+        first = admission.admit_many([arrival(GOOD, None), arrival(BAD, None)])
+        store.delete_session(store.session(BAD.name).session_id, CLOCK.now_ms())
+        then = admission.admit_many([arrival(BAD, None), arrival(GOOD, None), arrival(BAD, None)])
+        assert positions(first) == [1, 1]
+        assert positions(then) == [1, 2, 2]
+        store.delete_session(store.session(BAD.name).session_id, CLOCK.now_ms())
+        alone = admission.admit(BAD, b"{}", None, BusyPolicy.ENQUEUE)
+        assert alone.receipt.position == 1
+        pending = store.pending(store.session(BAD.name).session_id)
+        assert [message.message_id for message in pending] == [alone.message_id]
 
 
 def test_an_agent_that_is_deleted_before_hurts_no_other_message(tmp_path: Path) -> None:
