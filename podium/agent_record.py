@@ -71,6 +71,8 @@ class AgentRecord:
     """Turns replayed over the snapshot."""
     replayed_bytes: int
     """Their payloads' size."""
+    snapshot_bytes: int = 0
+    """The size of that snapshot; 0 without one."""
 
 
 @dataclass(slots=True)
@@ -86,6 +88,7 @@ class Replay:
     config: JsonObject = field(default_factory=dict)
     turns: int = 0
     bytes: int = 0
+    snapshot_bytes: int = 0
 
     def apply(self, event: Event, blobs: BlobReader) -> None:
         """Apply one of `STATE_EVENTS`.
@@ -146,6 +149,7 @@ class Replay:
             state=cast("JsonObject", body["state"]),
             tree=tree_of(body),
             config=cast("JsonObject", body.get("config", {})),
+            snapshot_bytes=len(snapshot.body),
         )
 
 
@@ -213,6 +217,7 @@ def _read(store: JournalStore, blobs: BlobReader, address: Address, session: Ses
         config=replay.config,
         replayed_turns=replay.turns,
         replayed_bytes=replay.bytes,
+        snapshot_bytes=replay.snapshot_bytes,
     )
 
 

@@ -378,3 +378,22 @@ async def test_opening_reads_a_bounded_tail() -> None:
         assert record.replayed_turns <= 11
         assert record.state == agent.activation.state.model_dump()
         assert read_agent(agent.store, agent.blobs, agent.address, turn=5).state["count"] == 5
+
+
+async def test_opening_an_agent_with_a_small_state_reads_few_turns_once_it_has_a_snapshot() -> None:
+    from podium.agent_record import read_agent
+    from podium.turn.journal.snapshot_policy import FEW_TURNS, MOST_TURNS
+
+    class Small(BaseAgent):
+        class State(DeltaState):
+            count: int = 0
+
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            ctx.state.count += 1
+
+    async with AgentHarness(Small) as agent:
+        for number in range(MOST_TURNS):
+            await agent.send(str(number))
+        for number in range(3 * FEW_TURNS - 1):
+            await agent.send(str(number))
+            assert read_agent(agent.store, agent.blobs, agent.address).replayed_turns < FEW_TURNS
