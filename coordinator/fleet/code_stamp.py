@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import sys
 import time
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-__all__ = ["CodeStamps", "imported_sources"]
+__all__ = ["CodeStamps", "SharedStamps", "imported_sources"]
 
 _STAMP_LENGTH: Final = 12
 _RACY_NS: Final = 2_000_000_000
@@ -50,6 +51,34 @@ class CodeStamps:
         if abs(time.time_ns() - found.st_mtime_ns) > _RACY_NS:
             self._known[source] = (seen, digest)
         return digest
+
+
+class SharedStamps:
+    """Stamps for coroutines, taken in a thread. Calls that come before a look has begun share it.
+
+    A thread takes longer for the way there and back than to look at a few files, and a message of each of many agents
+    asks at the same time.
+    """
+
+    def __init__(self, stamps: CodeStamps | None = None) -> None:
+        self._stamps = stamps or CodeStamps()
+        self._next: dict[tuple[str, ...], asyncio.Task[str]] = {}
+        """The looks that have not begun, by their files."""
+        self._looking: dict[tuple[str, ...], asyncio.Lock] = {}
+        """Held while some files are looked at."""
+
+    async def of(self, sources: tuple[str, ...]) -> str:
+        """Return the stamp of the content that files have after this call; see `CodeStamps.of`."""
+        look = self._next.get(sources)
+        if look is None:
+            look = asyncio.get_running_loop().create_task(self._look(sources), name="code-stamp")
+            self._next[sources] = look
+        return await asyncio.shield(look)
+
+    async def _look(self, sources: tuple[str, ...]) -> str:
+        async with self._looking.setdefault(sources, asyncio.Lock()):
+            del self._next[sources]
+            return await asyncio.to_thread(self._stamps.of, sources)
 
 
 def imported_sources(file: str, before: AbstractSet[str]) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.model import Ended, Loaded, ProjectView
-from coordinator.host.delivery import DeliveryServer
+from coordinator.host.delivery import DeliveryServer, Notice
 from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry
 from coordinator.host.host_watch import HostWatch
@@ -210,6 +210,7 @@ class AgentHost:
             del self._activating[address]
         agent = HostedAgent(activation, self._class.idle_timeout_s, self._store)
         self._agents[address] = agent
+        self._deliveries.tell(Notice(address, lease.epoch, activation.turn, project.config))
         running = asyncio.get_running_loop().create_task(self._run(agent, self._surroundings), name=f"agent {address}")
         self._running.add(running)
         running.add_done_callback(self._running.discard)
@@ -217,13 +218,18 @@ class AgentHost:
 
     # -- calls on the agents' event loop ---------------------------------------------------------------------------
 
-    async def deliver(self, address: Address, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+    async def deliver(
+        self, address: Address, message_id: MessageId, position: int | None
+    ) -> AsyncGenerator[list[Frame], None]:
         """Yield a message's frames in batches, up to its terminal frame.
+
+        Args:
+            position: of the message in the inbox, if known.
 
         Raises:
             AgentAsleep: the agent is not awake here, or its activation is ending; deliver the message to the next one.
         """
-        async with aclosing(self._agent(address).deliver(message_id)) as batches:
+        async with aclosing(self._agent(address).deliver(message_id, position)) as batches:
             async for batch in batches:
                 yield batch
 
@@ -354,6 +360,7 @@ class AgentHost:
         finally:
             self._watch.remove(agent.address)
             del self._agents[agent.address]
+            self._deliveries.tell(Notice(agent.address, agent.activation.lease.epoch, None))
             if self._watch.loop_watch is None:  # the process is ended; a shared host goes on
                 self._deliveries.close()
         if not self._agents:

@@ -7,12 +7,17 @@ through Ray.
 Each side sends JSON objects, each prefixed with its length (4 bytes, big-endian). The edge has one connection to a host
 for the deliveries of all its agents, which it numbers:
 
-``{"id", "agent", "message_id"}``
-    delivers a message that is in the inbox of an agent; answered by ``{"id", "frames"}`` repeatedly, the last batch
-    ending with a terminal frame, or by ``{"id", "error"}``, a pickled exception in Base64;
+``{"id", "agent", "message_id", "position"}``
+    delivers a message that is in the inbox of an agent, at a position that may be null; answered by ``{"id",
+    "frames"}`` repeatedly, the last batch ending with a terminal frame, or by ``{"id", "error"}``, a pickled exception
+    in Base64;
 ``{"id", "taken": true}``
     acknowledges a batch: at most `_WINDOW` batches are unacknowledged, so the text for a slow reader is merged in the
     host instead of queued;
+``{"id": 0, "agent", "epoch", "turn", "config"}``
+    tells that the activation of an agent under a lease begins, with the number of its turns and its configuration, or,
+    with ``turn`` null, that it has ended (`Notice`). The edge then neither waits for the coordinator to tell it the
+    way to the agent, nor delivers a message to an activation that is over;
 ``{"id", "end": true}``
     cancels a delivery whose reader has disconnected. The message is handled nevertheless.
 
@@ -24,9 +29,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import itertools
-import json
 import pickle
 import struct
+from collections import deque
 from contextlib import aclosing, suppress
 from contextvars import Context
 from dataclasses import dataclass, field
@@ -35,9 +40,11 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from chronicle.errors import ChronicleError
+from coordinator.wire import BatchedWriter, from_json, to_json
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
 from podium.turn.stream import TERMINAL_FRAMES
+from podium.turn.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
@@ -46,31 +53,47 @@ if TYPE_CHECKING:
     from chronicle.ids import MessageId
     from podium.turn.stream import Frame
 
-__all__ = ["DeliveryChannel", "DeliveryServer"]
+__all__ = ["DeliveryChannel", "DeliveryServer", "Notice"]
 
 _PACKAGES: Final = frozenset({"chronicle", "podium", "coordinator"})
 """Packages whose error classes exist at both ends."""
 _LENGTH: Final = struct.Struct(">I")
 _WINDOW: Final = 4
 """Limit of unacknowledged batches per delivery."""
+_NO_DELIVERY: Final = 0
+"""The number of what is about no delivery."""
 _BACKLOG: Final = 64
 """Backlog of connections while the agent's code blocks the event loop; each edge has one."""
 
 _log = structlog.stdlib.get_logger("coordinator.host.delivery")
 
 
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """The begin or the end of an activation of an agent on a host."""
+
+    address: Address
+    epoch: int
+    """Of its lease."""
+    turn: int | None
+    """Turns committed when it began; ``None`` if it has ended."""
+    config: str | None = None
+    """The configuration that the agent has, as canonical JSON, at the begin."""
+
+
 class DeliveryServer:
     """The host's end of deliveries.
 
     Args:
-        deliver: yields the frames of an agent's message in batches, up to the terminal one. It is closed when the
-            reader disconnects.
+        deliver: yields the frames of an agent's message in batches, up to the terminal one; it gets the message's
+            position in the inbox, if that is known. It is closed when the reader disconnects.
     """
 
-    def __init__(self, deliver: Callable[[Address, MessageId], AsyncGenerator[list[Frame], None]]) -> None:
+    def __init__(self, deliver: Callable[[Address, MessageId, int | None], AsyncGenerator[list[Frame], None]]) -> None:
         self._deliver = deliver
         self._server: asyncio.Server | None = None
         self._starting = asyncio.Lock()
+        self._connections: set[BatchedWriter] = set()
 
     async def start(self, path: Path) -> None:
         """Listen at a path, unless it listens already. The caller removes the socket at the end.
@@ -91,15 +114,24 @@ class DeliveryServer:
         if self._server is not None:
             self._server.close()
 
+    def tell(self, notice: Notice) -> None:
+        """Tell the edges of the begin or the end of an activation."""
+        about = {"agent": str(notice.address), "epoch": notice.epoch, "turn": notice.turn, "config": notice.config}
+        for connection in self._connections:
+            connection.write(_packed({"id": _NO_DELIVERY, **about}))
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         running: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
+        answers = BatchedWriter(writer)
+        self._connections.add(answers)
         try:
             while (request := await _receive(reader)) is not None:
                 number = request["id"]
                 if "message_id" in request:
                     window = asyncio.Semaphore(_WINDOW)
                     address = Address.parse(request["agent"])
-                    delivering = self._send(number, address, request["message_id"], window, writer)
+                    message = request["message_id"], request.get("position")
+                    delivering = self._send(number, self._deliver(address, *message), window, answers)
                     task = asyncio.get_running_loop().create_task(delivering, name="delivery")
                     running[number] = task, window
                     task.add_done_callback(lambda _, number=number: running.pop(number, None))  # type: ignore[misc]
@@ -109,18 +141,18 @@ class DeliveryServer:
         finally:
             for task, _ in list(running.values()):
                 task.cancel()
-            writer.close()
+            self._connections.discard(answers)
+            answers.close()
 
     async def _send(
         self,
         number: int,
-        address: Address,
-        message_id: MessageId,
+        frames: AsyncGenerator[list[Frame], None],
         window: asyncio.Semaphore,
-        writer: asyncio.StreamWriter,
+        writer: BatchedWriter,
     ) -> None:
         try:
-            async with aclosing(self._deliver(address, message_id)) as batches:
+            async with aclosing(frames) as batches:
                 async for batch in batches:
                     await window.acquire()
                     writer.write(_packed({"id": number, "frames": batch}))
@@ -135,14 +167,27 @@ class _Delivery:
     """A running delivery at the edge."""
 
     address: Address
-    answers: asyncio.Queue[dict[str, Any] | None] = field(default_factory=asyncio.Queue)
-    """The host's answers; ``None`` at the end of the connection."""
     aborted: bool = False
     """Whether answers that have come are to be dropped."""
+    _answers: deque[dict[str, Any] | None] = field(default_factory=deque)
+    """The host's answers; ``None`` at the end of the connection."""
+    _ready: Wakeup = field(default_factory=Wakeup)
 
-    async def next_answer(self) -> dict[str, Any] | None:
-        """Return the next answer; ``None`` if none comes any more."""
-        answer = await self.answers.get()
+    def add(self, answer: dict[str, Any] | None) -> None:
+        """Add an answer, or ``None`` if none comes any more."""
+        self._answers.append(answer)
+        self._ready.set()
+
+    async def wait(self, timeout_s: float | None) -> bool:
+        """Wait for an answer, or for the end; return whether there is one."""
+        while not self._answers:
+            if not await self._ready.wait(timeout_s):
+                return False
+        return True
+
+    def next_answer(self) -> dict[str, Any] | None:
+        """Return the next answer; ``None`` if none comes any more. Call it after `wait`."""
+        answer = self._answers.popleft()
         return None if self.aborted else answer
 
 
@@ -152,15 +197,22 @@ class DeliveryChannel:
     Args:
         path: the host's socket.
         on_end: called when a connection has ended, such as with the host.
+        on_notice: called when an agent's activation begins or has ended.
     """
 
-    def __init__(self, path: Path, on_end: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        on_end: Callable[[], None] = lambda: None,
+        on_notice: Callable[[Notice], None] = lambda _: None,
+    ) -> None:
         self._path = path
         self._on_end = on_end
-        self._numbers = itertools.count(1)
+        self._on_notice = on_notice
+        self._numbers = itertools.count(_NO_DELIVERY + 1)
         self._deliveries: dict[int, _Delivery] = {}
         self._connecting = asyncio.Lock()
-        self._writer: asyncio.StreamWriter | None = None
+        self._writer: BatchedWriter | None = None
         self._listening: asyncio.Task[None] | None = None
         self._lost = False
         self.closing = False
@@ -176,8 +228,14 @@ class DeliveryChannel:
         """Whether there can be no further deliveries: `close` was called, or the connection has ended."""
         return self.closing or self._lost
 
-    async def deliver(self, address: Address, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+    async def deliver(
+        self, address: Address, message_id: MessageId, position: int | None = None, *, tick_s: float | None = None
+    ) -> AsyncGenerator[list[Frame], None]:
         """Yield the frames of an agent's message in batches, up to its terminal frame.
+
+        Args:
+            position: of the message in the inbox, if known.
+            tick_s: yield an empty batch after each interval without frames, in seconds; ``None``: yield none.
 
         Raises:
             AgentAsleep: the activation is ending, or the host has ended; deliver to the next activation.
@@ -189,9 +247,13 @@ class DeliveryChannel:
         delivery = self._deliveries[number] = _Delivery(address)
         ended = False
         try:
-            writer.write(_packed({"id": number, "agent": str(address), "message_id": message_id}))
+            request = {"id": number, "agent": str(address), "message_id": message_id, "position": position}
+            writer.write(_packed(request))
             while not ended:
-                answer = await delivery.next_answer()
+                if not await delivery.wait(tick_s):
+                    yield []
+                    continue
+                answer = delivery.next_answer()
                 ended = answer is None or "error" in answer or answer["frames"][-1]["type"] in TERMINAL_FRAMES
                 if answer is None:
                     raise HostDied(f"host {self._path.name} closed its connection")
@@ -216,17 +278,18 @@ class DeliveryChannel:
         for delivery in self._deliveries.values():
             if delivery.address == address:
                 delivery.aborted = True
-                delivery.answers.put_nowait(None)
+                delivery.add(None)
 
-    async def _connected(self) -> asyncio.StreamWriter:
+    async def _connected(self) -> BatchedWriter:
         async with self._connecting:
             if self._writer is None:
                 try:
-                    reader, self._writer = await asyncio.open_unix_connection(str(self._path))
+                    reader, writer = await asyncio.open_unix_connection(str(self._path))
                 except (FileNotFoundError, ConnectionError) as error:
                     raise AgentAsleep(f"host {self._path.name} is gone") from error
                 except OSError as error:  # of this process, such as too many open files: no reason to replace the host
                     raise PodiumError(f"host {self._path.name} cannot be reached: {error}") from error
+                self._writer = BatchedWriter(writer)
                 listening = self._listen(reader, self._writer)
                 self._listening = asyncio.get_running_loop().create_task(listening, name="frames")
         if self._lost:
@@ -234,18 +297,21 @@ class DeliveryChannel:
             raise AgentAsleep(f"host {self._path.name} is gone")
         return self._writer
 
-    async def _listen(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _listen(self, reader: asyncio.StreamReader, writer: BatchedWriter) -> None:
         """Dispatch the host's answers to the deliveries, until the connection ends; then close this end of it."""
         try:
             while (answer := await _receive(reader)) is not None:
                 delivery = self._deliveries.get(answer["id"])
-                if delivery is not None:
-                    delivery.answers.put_nowait(answer)
+                if answer["id"] == _NO_DELIVERY:
+                    address = Address.parse(answer["agent"])
+                    self._on_notice(Notice(address, answer["epoch"], answer["turn"], answer["config"]))
+                elif delivery is not None:
+                    delivery.add(answer)
         finally:
             self._lost = True
             writer.close()  # also without a running delivery: the agent may have fallen asleep
             for delivery in self._deliveries.values():
-                delivery.answers.put_nowait(None)
+                delivery.add(None)
             self._on_end()
 
     def _close_if_unused(self) -> None:
@@ -260,7 +326,7 @@ async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     """Read the next object; ``None`` at the end of the connection, or if the object is malformed."""
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        message: Any = json.loads(await reader.readexactly(length))
+        message: Any = from_json(await reader.readexactly(length))
     except (asyncio.IncompleteReadError, OSError):
         return None
     except ValueError as error:
@@ -273,7 +339,7 @@ async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
 
 
 def _packed(message: dict[str, Any]) -> bytes:
-    body = json.dumps(message, separators=(",", ":")).encode()
+    body = to_json(message)
     return _LENGTH.pack(len(body)) + body
 
 

@@ -72,14 +72,14 @@ class HostedAgent:
         if grace_s is not None:
             self._event_loop.call_later(grace_s, self.activation.interrupt)
 
-    async def deliver(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
-        """Yield a message's frames in batches, up to its terminal frame.
+    async def deliver(self, message_id: MessageId, position: int | None = None) -> AsyncGenerator[list[Frame], None]:
+        """Yield a message's frames in batches, up to its terminal frame; see `Activation.follow`.
 
         Raises:
             AgentAsleep: the activation is ending; deliver the message to the next one.
         """
         self._loop.poke()
-        async with aclosing(self.activation.follow(message_id)) as batches:
+        async with aclosing(self.activation.follow(message_id, position)) as batches:
             async for batch in batches:
                 yield batch
 

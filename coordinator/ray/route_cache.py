@@ -1,14 +1,17 @@
 """The routes that the service uses, each with its connection to the agent's host.
 
-It makes no Ray calls: a route comes from the coordinator, and is used until the host refuses or ends a connection.
+It makes no Ray calls: a route comes from the coordinator, or from a host that is connected and tells that an activation
+begins. It is used until the host tells of the activation's end, or refuses or ends a connection.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from coordinator.fleet.model import Route
 from coordinator.host.delivery import DeliveryChannel
 from podium.errors import AgentAsleep
 
@@ -16,7 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from coordinator.fleet.model import Route
+    from coordinator.fleet.model import Loaded
+    from coordinator.host.delivery import Notice
     from podium.address import Address
 
 __all__ = ["RouteCache"]
@@ -44,6 +48,10 @@ class RouteCache:
         self._stale: set[Address] = set()
         """The agents whose newest route was dropped."""
         self._channels: dict[str, DeliveryChannel] = {}
+        self._loaded: dict[str, Loaded] = {}
+        """What the hosts of the channels have loaded."""
+        self._waking: dict[Address, list[asyncio.Future[Route]]] = {}
+        """What waits for the activations of agents."""
         self._agents: dict[str, set[Address]] = {}
         """The agents for which the channel of a host is used, by host."""
         self._uses: Counter[Address] = Counter()
@@ -94,8 +102,12 @@ class RouteCache:
         channel = self._channels.get(route.host_id)
         if channel is None or channel.is_over:
             path = self._sockets / route.host_id
-            channel = DeliveryChannel(path, on_end=lambda: self._ended(route.host_id, channel))
+            channel = DeliveryChannel(
+                path, lambda: self._ended(route.host_id, channel), lambda notice: self._noticed(route.host_id, notice)
+            )
             self._channels[route.host_id] = channel
+        if route.loaded is not None:
+            self._loaded[route.host_id] = route.loaded
         return channel
 
     def drop(self, address: Address, route: Route) -> None:
@@ -116,10 +128,35 @@ class RouteCache:
             if host_id in self._channels:
                 self._channels[host_id].close()
 
+    @contextmanager
+    def waking(self, address: Address) -> Iterator[asyncio.Future[Route]]:
+        """Yield what becomes the route to an agent if a host tells that its activation begins, in the context."""
+        begun: asyncio.Future[Route] = asyncio.get_running_loop().create_future()
+        waiting = self._waking.setdefault(address, [])
+        waiting.append(begun)
+        try:
+            yield begun
+        finally:
+            waiting.remove(begun)
+            if not waiting:
+                self._waking.pop(address, None)
+
+    def _noticed(self, host_id: str, notice: Notice) -> None:
+        if notice.turn is not None:
+            route = Route(host_id, notice.epoch, notice.turn, self._loaded.get(host_id), notice.config)
+            for begun in self._waking.get(notice.address, ()):
+                if not begun.done():
+                    begun.set_result(route)
+            return
+        known = self._routes.get(notice.address)
+        if known is not None and known.epoch == notice.epoch and not self._uses[notice.address]:
+            del self._routes[notice.address]  # a delivery would be refused, and the agent woken only then
+
     def _ended(self, host_id: str, channel: DeliveryChannel | None) -> None:
         """Forget a channel whose connection has ended, and the agents that are not in use."""
         if self._channels.get(host_id) is channel:
             del self._channels[host_id]
+            self._loaded.pop(host_id, None)
             for address in list(self._agents.get(host_id, ())):
                 self._forget_unused(address)
 
@@ -147,3 +184,4 @@ class RouteCache:
             channel = self._channels.get(newest.host_id)
             if newest.host_id not in self._agents and (channel is None or not channel.connected):
                 self._channels.pop(newest.host_id, None)
+                self._loaded.pop(newest.host_id, None)

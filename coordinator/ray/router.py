@@ -14,8 +14,8 @@ from chronicle.canonical import encode
 from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
-from coordinator.fleet.code_stamp import CodeStamps
-from coordinator.fleet.liveness import with_probes, with_ticks
+from coordinator.fleet.code_stamp import SharedStamps
+from coordinator.fleet.liveness import with_probes
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
     NAMESPACE,
@@ -58,6 +58,8 @@ _END_MARGIN_S: Final = 10.0
 """Margin for the ends of hosts' processes beyond the timeout of their agents."""
 _POSITION_EVERY_S: Final = 2.0
 """Interval at which a waiting message's position is reported."""
+_WAITING: Final = frozenset({BusyPolicy.ENQUEUE, BusyPolicy.REJECT})
+"""Policies of messages for which the coordinator is asked for nothing but to wake the agent."""
 _MOST_RETIRING: Final = 10_000
 """Agents of which it is known that they will be reloaded; it is reported with their next message."""
 
@@ -77,11 +79,13 @@ class Router:
         self._agents_ended = False
         self._node: Any = None
         self._routes = RouteCache(home.run_dir / DELIVERIES)
-        self._stamps = CodeStamps()
+        self._stamps = SharedStamps()
         self._known_path = home.run_dir / "known-agents.json"
         self._known = kept_known_agents(self._known_path)
         self._retiring: dict[Address, int] = {}
         """Lease epochs of hosts that are retired because their code changed, the latest `_MOST_RETIRING`."""
+        self._waking: set[asyncio.Future[Route]] = set()
+        """Calls of the coordinator that wake agents."""
         self._ids = IdSource()
         self._clock = SystemClock()
         self.notice: str | None = None
@@ -176,6 +180,8 @@ class Router:
     async def stop(self) -> None:
         """End all agents in order, unless `end_agents` did, and leave Ray."""
         await self.end_agents(self._settings.stop_timeout_s)
+        for asked in self._waking:
+            asked.cancel()
         await asyncio.to_thread(disconnect)
 
     # -- delivery -------------------------------------------------------------------------------------------------
@@ -190,7 +196,7 @@ class Router:
         """
         route = self._routes.get(address)
         config = encode(self._known.config_of(address.agent_type)).decode()
-        if route is not None and await asyncio.to_thread(route.runs, code, config, self._stamps):
+        if route is not None and await self._runs(route, code, config):
             return
         async with self._in_time():
             retired: Route | None = await self._coordinator.prepare.remote(address, code)
@@ -232,8 +238,8 @@ class Router:
             problems: dict[str, str] = await self._coordinator.problems.remote()
         return problems
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
-        """Yield the frames of a message; wake its agent, and again if its host ends before the message is settled.
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
+        """Yield the frames of a message in batches; wake its agent, and again if its host ends before that is settled.
 
         Raises:
             PodiumError: the agent cannot be woken; the message stays in its inbox.
@@ -244,31 +250,34 @@ class Router:
             frames: list[Frame] = []
             known = route = self._routes.get(address)
             if route is None:
-                frames = await message.settled()
+                fresh = lost is None and not message.receipt.repeated  # admitted now, so it is read by waking the agent
+                frames = [] if fresh else await message.settled()
                 if not frames:
-                    route = await self._wake(address, code, lost)
+                    route = await self._wake(address, code, lost, may_be_early=message.when_busy in _WAITING)
             if lost is not None or message.attempts:  # the journal has also the attempts that ended with their host
                 for frame in await message.failed_tries():
                     if frame["attempt"] > told:
                         told = frame["attempt"]
-                        yield frame
+                        yield [frame]
             if route is None:
-                for frame in frames:
-                    yield frame
+                yield frames
                 return
             with self._routes.in_use(address):
                 if known is None:
                     self._routes.put(address, route)
                     if route.epoch != self._retiring.get(address):
-                        yield {"message_id": message.message_id, **self._start_frame(address, route)}
+                        yield [{"message_id": message.message_id, **self._start_frame(address, route)}]
                 try:
-                    async with aclosing(self._stream(address, route, message)) as frames_of_host:
-                        async for frame in frames_of_host:
-                            if frame["type"] == "turn_retry":
-                                if frame["attempt"] <= told:
-                                    continue
-                                told = frame["attempt"]
-                            yield frame
+                    async with aclosing(self._stream(address, route, message)) as batches:
+                        async for batch in batches:
+                            retries = [frame["attempt"] for frame in batch if frame["type"] == "turn_retry"]
+                            if retries:
+                                batch = [  # noqa: PLW2901  without those that were told before
+                                    frame for frame in batch if frame["type"] != "turn_retry" or frame["attempt"] > told
+                                ]
+                                told = max(told, *retries)
+                            if batch:
+                                yield batch
                 except AgentAsleep:
                     lost = route
                 except ray.exceptions.RayTaskError as error:
@@ -368,6 +377,13 @@ class Router:
 
     # -- routes ---------------------------------------------------------------------------------------------------
 
+    async def _runs(self, route: Route, code: Code, config: str) -> bool:
+        """As `Route.runs`, without blocking the event loop."""
+        loaded = route.loaded
+        if route.config not in (None, config) or loaded is None:
+            return loaded is None and route.config in (None, config)
+        return loaded.code == code and await self._stamps.of(loaded.sources) == loaded.stamp
+
     def _note_retiring(self, address: Address, route: Route) -> None:
         self._retiring.pop(address, None)
         self._retiring[address] = route.epoch
@@ -388,32 +404,29 @@ class Router:
         same = known is not None and (known.file, known.class_name) == (code.file, code.class_name)
         return known.source if known is not None and same else source_of(code.file, code.class_name)
 
-    async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[Frame, None]:
+    async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[list[Frame], None]:
         """Yield a host's frames of a message, ``queued`` frames while it waits, and the terminal frame in any case."""
         channel = self._routes.channel(address, route)
-        if message.when_busy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER}:
+        if message.when_busy not in _WAITING:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
-        async with (
-            aclosing(channel.deliver(address, message.message_id)) as batches,
-            aclosing(with_ticks(batches, _POSITION_EVERY_S)) as ticks,
-        ):
-            async for batch in ticks:
-                if batch is not None:
+        position = message.receipt.position if message.when_busy in _WAITING else None  # others may be settled unread
+        delivering = channel.deliver(address, message.message_id, position, tick_s=_POSITION_EVERY_S)
+        async with aclosing(delivering) as batches:
+            async for batch in batches:
+                if batch:
                     heard_s = self._clock.monotonic_s()
-                    for frame in batch:
-                        begun = begun or frame["type"] == "turn_start"
-                        yield frame
+                    begun = begun or any(frame["type"] == "turn_start" for frame in batch)
+                    yield batch
                     continue
                 if not begun and before != (before := await message.count_before()):
-                    yield {"type": "queued", "message_id": message.message_id, "before": before}
+                    yield [{"type": "queued", "message_id": message.message_id, "before": before}]
                 if self._clock.monotonic_s() > heard_s + self._settings.silence_s / PROBES_PER_SILENCE:
                     await self._probe_host(route)
                     heard_s = self._clock.monotonic_s()
                     if frames := await message.settled():
                         print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
-                        for frame in frames:
-                            yield frame
+                        yield frames
                         return
 
     async def _probe_host(self, route: Route) -> None:
@@ -422,9 +435,33 @@ class Router:
             raise AgentAsleep(f"host {route.host_id} is gone")
         await probe(host, self._settings.silence_s)
 
-    async def _wake(self, address: Address, code: Code, lost: Route | None) -> Route:
-        route: Route = await self._ask(self._coordinator.wake.remote(address, code, lost))
+    async def _wake(self, address: Address, code: Code, lost: Route | None, *, may_be_early: bool) -> Route:
+        """Have the coordinator wake an agent, and return the route to it.
+
+        Args:
+            lost: a stale route; the result is a different one.
+            may_be_early: whether to return the route as soon as the host tells that the activation begins, which it
+                does to an edge that is connected to it; the coordinator knows of the activation a little later.
+        """
+        asked = asyncio.ensure_future(self._ask(self._coordinator.wake.remote(address, code, lost)))
+        self._waking.add(asked)
+        asked.add_done_callback(self._woken)
+        route: Route
+        try:
+            with self._routes.waking(address) as begun:
+                await asyncio.wait({asked, begun} if may_be_early else {asked}, return_when=asyncio.FIRST_COMPLETED)
+                if not asked.done() and (lost is None or begun.result().epoch > lost.epoch):
+                    return begun.result()
+            route = await asked
+        except asyncio.CancelledError:
+            asked.cancel()
+            raise
         return route
+
+    def _woken(self, asked: asyncio.Future[Route]) -> None:
+        self._waking.discard(asked)
+        if not asked.cancelled():
+            asked.exception()  # told by `_wake`, unless the agent was awake before: then its next delivery tells
 
     def _presentation(self) -> Literal["fuse", "dir"]:
         """Return how workspaces are presented; set `notice` if FUSE was preferred and is not available."""

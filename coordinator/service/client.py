@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import json
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.error_pickling import send_causes_of
-from coordinator.fleet.liveness import with_ticks
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.telemetry.snapshots import from_wire
+from coordinator.wire import BatchedWriter, from_json, to_json
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
 from podium.turn.stream import Subscription
@@ -94,6 +93,7 @@ class ServiceClient:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
+        self._requests = BatchedWriter(writer)
         self._ids = itertools.count(1)
         self._answers: dict[int, _Answers] = {}
         self._lost = asyncio.Event()
@@ -121,7 +121,7 @@ class ServiceClient:
     async def close(self) -> None:
         """Close the connection; messages that were sent are handled nevertheless."""
         self._listening.cancel()
-        self._writer.close()
+        self._requests.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE_S):  # a service that hangs does not drain its socket
                 await self._writer.wait_closed()
@@ -333,7 +333,7 @@ class ServiceClient:
         try:
             while line := await self._reader.readline():
                 self._heard_s = asyncio.get_running_loop().time()
-                answer = json.loads(line)
+                answer = from_json(line)
                 answers = self._answers.get(answer["id"])
                 if answers is not None:
                     answers.add(answer)
@@ -351,13 +351,9 @@ class ServiceClient:
             return answers.result.result()
 
     async def _stream(self, request: dict[str, Any]) -> AsyncGenerator[Frame, None]:
-        async with (
-            self._asking(request) as answers,
-            aclosing(answers.frames.batches()) as batches,
-            aclosing(with_ticks(batches, _BEAT_S)) as ticks,
-        ):
-            async for batch in ticks:
-                if batch is None:
+        async with self._asking(request) as answers, aclosing(answers.frames.batches(_BEAT_S)) as batches:
+            async for batch in batches:
+                if not batch:
                     await self._check_answers()
                     continue
                 for frame in batch:
@@ -384,16 +380,16 @@ class ServiceClient:
     @asynccontextmanager
     async def _asking(self, request: dict[str, Any]) -> AsyncIterator[_Answers]:
         request_id = next(self._ids)
-        line = json.dumps({"id": request_id, **request}).encode() + b"\n"
+        line = to_json({"id": request_id, **request}) + b"\n"
         if len(line) > MAX_LINE:
             raise ServiceRefused("InvalidInput", f"a message of {len(line)} bytes is too long; the limit is {MAX_LINE}")
         answers = self._answers[request_id] = _Answers()
         if self._lost.is_set():
             answers.fail(ServiceError(_LOST))
         try:
-            self._writer.write(line)
+            self._requests.write(line)
             with contextlib.suppress(ConnectionError):  # reported by the listener
-                await self._writer.drain()
+                await self._requests.drain()
             yield answers
         finally:
             del self._answers[request_id]

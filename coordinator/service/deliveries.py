@@ -102,9 +102,10 @@ class Deliveries:
     async def _deliver(self, address: Address, code: Code, message: Admitted) -> None:
         message_id = message.message_id
         try:
-            async with aclosing(self._router.deliver(address, code, message)) as frames:
-                async for frame in frames:
-                    self._publish(message_id, frame)
+            async with aclosing(self._router.deliver(address, code, message)) as batches:
+                async for batch in batches:
+                    for frame in batch:
+                        self._publish(message_id, frame)
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
             _log.warning("%s of %s was not delivered: %s", message_id, address, error)
             self._fail(message_id, error)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
 from coordinator.registry.registry import RegisteredAgent
 from coordinator.telemetry.traceparent import read_traceparent
+from coordinator.wire import from_json
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
 
@@ -52,7 +52,7 @@ def parse_request(line: bytes) -> dict[str, Any]:
     Raises:
         ValueError: it is not a request, and has no id for an answer.
     """
-    request = json.loads(line)
+    request = from_json(line)
     if not isinstance(request, dict) or "id" not in request:
         raise ValueError("a request must be a JSON object with an id")
     return request

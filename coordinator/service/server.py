@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
@@ -37,6 +36,7 @@ from coordinator.service.requests import (
 )
 from coordinator.service.service_tracing import ServiceTracing
 from coordinator.telemetry.snapshots import to_wire
+from coordinator.wire import BatchedWriter, to_json
 from podium.agent_record import find_session
 from podium.errors import AgentAwake, PodiumError
 from podium.events import PARTS
@@ -351,7 +351,7 @@ class _Client:
     """The connection to one client. Answers to a client that has disconnected are dropped."""
 
     def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
+        self._writer = BatchedWriter(writer)
         self._tasks: set[asyncio.Task[None]] = set()
         self._admitting: WeakValueDictionary[Address, asyncio.Lock] = WeakValueDictionary()
         self.gone = False
@@ -394,8 +394,7 @@ class _Client:
 
 
 def _line(request: dict[str, Any], **answer: object) -> bytes:
-    line = json.dumps({"id": request["id"], **answer}, ensure_ascii=False, separators=(",", ":"))
-    return line.encode("utf-8", "surrogatepass") + b"\n"
+    return to_json({"id": request["id"], **answer}) + b"\n"
 
 
 def _receipt(message: Admitted) -> dict[str, Any]:

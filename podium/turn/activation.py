@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import traceback
 from enum import Enum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -49,6 +49,9 @@ if TYPE_CHECKING:
     from podium.turn.telemetry import Span
 
 __all__ = ["Activation", "Step"]
+
+_SOON_S: Final = 1.0
+"""Time without a frame of a message that was not handled yet, after which the journal is asked."""
 
 _log = structlog.stdlib.get_logger("podium.turn.activation")
 
@@ -170,24 +173,34 @@ class Activation:
         except ChronicleError as error:  # its mount server is gone, and the mount with it; the next opening cleans up
             _log.warning("workspace_not_closed", agent_id=str(self.address), error=str(error))
 
-    async def follow(self, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+    async def follow(self, message_id: MessageId, position: int | None = None) -> AsyncGenerator[list[Frame], None]:
         """Yield the frames of a message in batches, from now on, up to its terminal frame.
 
         For a message that is settled already, they are read from the journal.
+
+        Args:
+            position: of the message in the inbox, if known. For one that was admitted a moment ago, the journal is read
+                only if the message is not handled soon.
 
         Raises:
             AgentAsleep: the activation ended before the message was settled; deliver it again.
             NotFound: no such message.
         """
         with self.streams.subscribe(message_id) as subscription:
-            frames = await self.settled(message_id)
-            if frames:
+            looked = not self._runner.ledger.is_unread(position)
+            if looked and (frames := await self.settled(message_id)):
                 yield frames
                 return
             if self._over:
                 raise AgentAsleep(f"{self.address} is going to sleep")
-            async for batch in subscription.batches():
-                yield batch
+            async for batch in subscription.batches(None if looked else _SOON_S):
+                if batch:
+                    yield batch
+                elif not looked:
+                    looked = True
+                    if frames := await self.settled(message_id):
+                        yield frames
+                        return
 
     async def settled(self, message_id: MessageId) -> list[Frame]:
         """Return the frames of a settled message, read from the journal; an empty list while it is pending.
@@ -221,6 +234,11 @@ class Activation:
     def workspace(self) -> Workspace:
         """The open workspace."""
         return self._runner.workspace
+
+    @property
+    def inbox_is_drained(self) -> bool:
+        """Whether all messages that were in the inbox when it was last read are settled."""
+        return self._runner.ledger.is_drained
 
     @property
     def running_message_id(self) -> MessageId | None:

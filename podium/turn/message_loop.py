@@ -14,6 +14,7 @@ from structlog.contextvars import bound_contextvars
 
 from podium.errors import Evicted
 from podium.turn.activation import Step
+from podium.turn.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from podium.turn.activation import Activation
@@ -22,6 +23,10 @@ __all__ = ["Ending", "MessageLoop"]
 
 RETRY_DELAYS_S: Final = (0.2, 1.0)
 """Back-off before the second and any later attempt of a message: outlasts a transient fault, not felt as a hang."""
+
+_UNPOKED_S: Final = 0.25
+"""After the last message that was in the inbox, the inbox is read when the loop is poked, as after each admission; and
+after this time, in case a poke was lost."""
 
 _log = structlog.stdlib.get_logger("podium.turn.message_loop")
 
@@ -48,7 +53,7 @@ class MessageLoop:
     def __init__(self, activation: Activation, idle_timeout_s: float) -> None:
         self._activation = activation
         self._idle_timeout_s = idle_timeout_s
-        self._poked = asyncio.Event()
+        self._poked = Wakeup()
         self._stopping = False
         self._evicted = False
 
@@ -98,7 +103,7 @@ class MessageLoop:
         return ending
 
     async def _drive(self) -> Ending:
-        failures = 0
+        failures, idle_s = 0, self._idle_timeout_s
         while True:
             self._poked.clear()
             if self._evicted:
@@ -111,17 +116,17 @@ class MessageLoop:
                 failures += 1
                 continue
             failures = 0
-            if step is Step.NOTHING and not await self._wait_for_message() and await self._may_sleep():
-                return Ending.IDLE
+            if step is Step.HANDLED and self._activation.inbox_is_drained:
+                unpoked_s = min(_UNPOKED_S, self._idle_timeout_s)
+                idle_s = self._idle_timeout_s if await self._was_poked(unpoked_s) else self._idle_timeout_s - unpoked_s
+            elif step is Step.NOTHING:
+                if not await self._was_poked(idle_s) and await self._may_sleep():
+                    return Ending.IDLE
+                idle_s = self._idle_timeout_s
 
-    async def _wait_for_message(self) -> bool:
-        """Wait until the loop is poked; ``False`` after the idle timeout."""
-        try:
-            async with asyncio.timeout(self._idle_timeout_s):
-                await self._poked.wait()
-        except TimeoutError:
-            return False
-        return True
+    async def _was_poked(self, timeout_s: float) -> bool:
+        """Wait until the loop is poked; ``False`` after the timeout."""
+        return self._poked.is_set or await self._poked.wait(timeout_s)
 
     async def _may_sleep(self) -> bool:
-        return await self._activation.idle() and not self._poked.is_set()
+        return await self._activation.idle() and not self._poked.is_set

@@ -5,11 +5,11 @@ A slow subscriber neither delays the agent nor buffers without bound (`Backlog`)
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from chronicle.canonical import encode
+from podium.turn.wakeup import Wakeup
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
@@ -155,7 +155,7 @@ class Subscription:
 
     def __init__(self, so_far: Sequence[Frame] = ()) -> None:
         self._waiting = Backlog()
-        self._ready = asyncio.Event()
+        self._ready = Wakeup()
         self._failure: Exception | None = None
         for frame in so_far:
             self.push(frame)
@@ -181,15 +181,19 @@ class Subscription:
         batch, self._waiting = self._waiting.frames(), Backlog()
         return batch
 
-    async def batches(self) -> AsyncGenerator[list[Frame], None]:
+    async def batches(self, tick_s: float | None = None) -> AsyncGenerator[list[Frame], None]:
         """Yield batches of frames, in order, up to the terminal frame.
+
+        Args:
+            tick_s: yield an empty batch after each interval without frames, in seconds; ``None``: yield none.
 
         Raises:
             Exception: the error passed to `fail`.
         """
         while True:
-            await self._ready.wait()
-            self._ready.clear()
+            if not await self._ready.wait(tick_s):
+                yield []
+                continue
             batch = self.take()
             if batch:
                 yield batch
@@ -227,7 +231,8 @@ class StreamHub:
 
     def publish(self, message_id: str, frame: Frame) -> None:
         """Send a frame to each subscriber of its message."""
-        frame = {"message_id": message_id, **frame}
+        if "message_id" not in frame:  # it has one if it comes from the hub of a host
+            frame = {"message_id": message_id, **frame}
         kind = frame["type"]
         if kind == "event" and "ordinal" not in frame:  # it has one if it comes from the hub of a host
             self._events[message_id] = frame["ordinal"] = self._events.get(message_id, 0) + 1

@@ -77,6 +77,10 @@ class Ledger:
         self._ahead: list[InboxMessage] = []
         """The oldest pending messages, read ahead: only the lease's holder settles messages."""
         self._small = True
+        self._all_ahead = False
+        """Whether the last read of the inbox returned all that was in it."""
+        self._read_to = 0
+        """The highest position of a message that was read."""
         self._with_steps: set[MessageId] | None = None
         """The messages that may have steps; ``None`` until the store was asked. Only the lease's holder adds some."""
         self.session = session
@@ -165,10 +169,26 @@ class Ledger:
         if not self._ahead:
             limit = _READ_AHEAD if self._small else 1
             self._ahead = list(await self.read(lambda: self._store.pending(self.session.session_id, limit=limit)))
+            self._all_ahead = len(self._ahead) < limit
+            if self._ahead:
+                self._read_to = max(self._read_to, self._ahead[-1].position)
         if not self._ahead:
             return None
         self._small = len(self._ahead[0].body or b"") <= _SMALL_BYTES
         return self._ahead[0]
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether all messages that were in the inbox at its last read are settled."""
+        return self._all_ahead and not self._ahead
+
+    def is_unread(self, position: int | None) -> bool:
+        """Whether a message was admitted after all that were read, so that this activation has not handled it.
+
+        Args:
+            position: in the inbox; ``None`` if it is not known.
+        """
+        return position is not None and position > self._read_to > 0
 
     async def reminders(self) -> Sequence[Reminder]:
         """Return the agent's reminders, by name."""
@@ -199,6 +219,6 @@ class Ledger:
         """Drop the messages that a commit has settled from those read ahead."""
         settled = {settlement.message_id for settlement in commit.settled}
         if any(settlement.outcome is Outcome.FAILED for settlement in commit.settled):
-            self._ahead = []  # still the next one, with one more attempt: read it again
+            self._ahead, self._all_ahead = [], False  # still the next one, with one more attempt: read it again
         elif settled:
             self._ahead = [message for message in self._ahead if message.message_id not in settled]

@@ -65,11 +65,12 @@ class Bench:
         began_s = time.perf_counter()
         started_s = 0.0
         admitted = self._admission.admit(address, encode({"text": "count"}), None, BusyPolicy.ENQUEUE)
-        async for frame in self._router.deliver(address, self._codes[address.agent_type], admitted):
-            if not started_s and frame["type"] != "agent_start":
-                started_s = time.perf_counter() - began_s
-            if frame["type"] == "error":
-                raise RuntimeError(str(frame))
+        async for batch in self._router.deliver(address, self._codes[address.agent_type], admitted):
+            for frame in batch:
+                if not started_s and frame["type"] != "agent_start":
+                    started_s = time.perf_counter() - began_s
+                if frame["type"] == "error":
+                    raise RuntimeError(str(frame))
         return started_s, time.perf_counter() - began_s
 
     async def warm(self) -> None:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.code_stamp import CodeStamps, SharedStamps
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+DEADLINE_S = 30
 LONG_AGO_NS = 1_000_000_000_000_000_000
 
 
@@ -58,6 +65,36 @@ def test_a_settled_file_is_read_once(tmp_path: Path) -> None:
         opened.write("a = 2\n")
     os.utime(file, ns=(LONG_AGO_NS, LONG_AGO_NS))
     assert stamps.of([str(file)]) == before, "by its size and time it is the same"
+
+
+async def test_each_call_sees_the_files_as_they_are_after_it_and_calls_share_looks(tmp_path: Path) -> None:
+    class Slow(CodeStamps):
+        looks = 0
+
+        def of(self, sources: Iterable[str]) -> str:
+            self.looks += 1
+            stamp = super().of(sources)
+            looking.set()
+            assert go_on.wait(DEADLINE_S)
+            return stamp
+
+    file = tmp_path / "one.py"
+    file.write_text("a = 1\n")
+    looking, go_on = threading.Event(), threading.Event()
+    slow = Slow()
+    shared, sources = SharedStamps(slow), (str(file),)
+    async with asyncio.timeout(DEADLINE_S):
+        first = asyncio.ensure_future(shared.of(sources))
+        await asyncio.to_thread(looking.wait, DEADLINE_S)
+        file.write_text("a = 22\n")
+        others = [asyncio.ensure_future(shared.of(sources)) for _ in range(10)]
+        await asyncio.sleep(0)
+        others[0].cancel()
+        go_on.set()
+        stamps = set(await asyncio.gather(*others[1:]))
+        assert stamps == {CodeStamps().of(sources)}
+        assert await first not in stamps
+    assert slow.looks == 2
 
 
 def test_an_agents_code_is_its_file_and_what_it_imports_from_its_directory(tmp_path: Path) -> None:

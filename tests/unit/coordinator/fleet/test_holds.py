@@ -12,13 +12,10 @@ from chronicle.errors import LeaseHeld
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.fleet.leases import HostLeases
-from coordinator.fleet.liveness import with_probes, with_ticks
+from coordinator.fleet.liveness import with_probes
 from coordinator.fleet.wakes.sleep_holds import SleepHolds
 from podium.address import Address
 from podium.history.branching import sleeping_lease
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
 
 ALICE, BOB = Address("hello", "alice"), Address("hello", "bob")
 
@@ -122,43 +119,6 @@ async def test_a_lease_is_waited_for_and_not_for_ever() -> None:
 
 
 # -- waits -------------------------------------------------------------------------------------------------------------
-
-
-async def test_items_and_ticks_between_them() -> None:
-    go_on = asyncio.Event()
-
-    async def items() -> AsyncIterator[int]:
-        yield 1
-        await go_on.wait()
-        yield 2
-
-    seen: list[int | None] = []
-    async for item in with_ticks(items(), 0.01):
-        seen.append(item)
-        if len(seen) == 3:
-            go_on.set()
-    assert seen[:3] == [1, None, None]
-    assert [item for item in seen if item is not None] == [1, 2]
-
-
-async def test_what_goes_wrong_with_the_items_comes_through_and_leaving_early_cancels_the_wait() -> None:
-    cancelled = asyncio.Event()
-
-    async def items(*, broken: bool) -> AsyncIterator[int]:
-        yield 1
-        if broken:
-            raise ValueError("no")
-        try:
-            await asyncio.Event().wait()
-        finally:
-            cancelled.set()
-
-    with pytest.raises(ValueError, match="no"):
-        _ = [item async for item in with_ticks(items(broken=True), 60.0)]
-    stream = with_ticks(items(broken=False), 0.01)
-    assert [await anext(stream), await anext(stream)] == [1, None]
-    await stream.aclose()
-    assert cancelled.is_set(), "the source has ended, so that it can be closed"
 
 
 async def test_an_answer_is_waited_for_as_long_as_the_check_is_content() -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from chronicle.errors import NotFound
 from chronicle.ids import MessageId
-from coordinator.host.delivery import DeliveryChannel, DeliveryServer
+from coordinator.host.delivery import DeliveryChannel, DeliveryServer, Notice
 from coordinator.host.loop_watch import RUNNING_AGENT
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
@@ -44,23 +44,27 @@ class Host:
         self.pulled: dict[str, int] = {}
         self.ended: set[str] = set()
         self.receivers: dict[str, Address] = {}
+        self.positions: dict[str, int | None] = {}
         self.go_on = asyncio.Event()
         self.raises: Exception | None = None
         self.frames = 2
-        self._server = DeliveryServer(self._deliver)
+        self.server = DeliveryServer(self._deliver)
 
     async def start(self) -> DeliveryChannel:
-        await self._server.start(self.path)
+        await self.server.start(self.path)
         return DeliveryChannel(self.path)
 
     async def closed(self, channel: DeliveryChannel) -> None:
         """Close both ends, and wait until the host has noticed that its peer is gone."""
-        self._server.close()
+        self.server.close()
         channel.close()
         await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
 
-    async def _deliver(self, address: Address, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+    async def _deliver(
+        self, address: Address, message_id: MessageId, position: int | None
+    ) -> AsyncGenerator[list[Frame], None]:
         self.receivers[message_id] = address
+        self.positions[message_id] = position
         try:
             if self.raises is not None:
                 raise self.raises
@@ -252,6 +256,50 @@ async def test_a_reader_that_goes_ends_its_delivery(tmp_path: Path) -> None:
     await host.closed(channel)
 
 
+async def test_a_waiting_reader_gets_an_empty_batch_after_each_interval(tmp_path: Path) -> None:
+    host = Host(tmp_path / "host")
+    channel = await host.start()
+    batches: list[list[Frame]] = []
+    async with asyncio.timeout(DEADLINE_S):
+        async for batch in channel.deliver(ALICE, MessageId("a"), 7, tick_s=0.01):
+            batches.append(batch)
+            if batches.count([]) == 2:
+                host.go_on.set()
+    assert [frame for batch in batches for frame in batch][-1] == END
+    assert batches.count([]) >= 2
+    assert host.positions == {"a": 7}
+    await host.closed(channel)
+
+
+async def test_text_and_numbers_that_not_every_encoder_writes_arrive_as_they_were(tmp_path: Path) -> None:
+    odd: Frame = {"type": "turn_end", "turn": 1, "data": ["\ud800", 2**70, -(2**63), 0.1, {"é": None}]}
+
+    async def deliver(*_: object) -> AsyncGenerator[list[Frame], None]:
+        yield [odd]
+
+    server = DeliveryServer(deliver)
+    await server.start(tmp_path / "host")
+    channel = DeliveryChannel(tmp_path / "host")
+    assert await _all(channel, "a") == [odd]
+    server.close()
+    channel.close()
+    await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
+
+
+async def test_the_edge_is_told_of_the_begin_and_the_end_of_an_activation(tmp_path: Path) -> None:
+    host = Host(tmp_path / "host")
+    await host.start()
+    noticed: list[Notice] = []
+    channel = DeliveryChannel(host.path, on_notice=noticed.append)
+    host.go_on.set()
+    assert (await _all(channel, "a", BOB))[-1] == END
+    host.server.tell(begin := Notice(BOB, 3, 7, '{"a":1}'))
+    host.server.tell(end := Notice(BOB, 3, None))
+    assert (await _all(channel, "b"))[-1] == END, "the connection goes on"
+    assert noticed == [begin, end]
+    await host.closed(channel)
+
+
 async def test_closing_lets_running_deliveries_end(tmp_path: Path) -> None:
     host = Host(tmp_path / "host")
     channel = await host.start()
@@ -267,7 +315,7 @@ async def test_closing_lets_running_deliveries_end(tmp_path: Path) -> None:
 async def test_deliveries_run_in_no_context_of_the_agent_that_was_activated_first(tmp_path: Path) -> None:
     seen: list[Address | None] = []
 
-    async def deliver(_: Address, __: MessageId) -> AsyncGenerator[list[Frame], None]:
+    async def deliver(*_: object) -> AsyncGenerator[list[Frame], None]:
         seen.append(RUNNING_AGENT.get())
         yield [END]
 

@@ -12,13 +12,14 @@ import pytest
 from chronicle.ids import MessageId
 from coordinator.fleet.model import Code, Route
 from coordinator.home import Home
-from coordinator.host.delivery import DeliveryServer
+from coordinator.host.delivery import DeliveryServer, Notice
 from coordinator.ray.node_manager import DELIVERIES
 from coordinator.ray.router import Router
 from coordinator.settings import Settings
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 30
 ALICE = Address("greeter", "alice")
 OLD, NEW = Route("host_old", 1, 0), Route("host_new", 2, 0)
+END: Frame = {"type": "turn_end", "turn": 1}
 
 
 class Host:
@@ -39,7 +41,7 @@ class Host:
         self.go_on = asyncio.Event()
         self.server = DeliveryServer(self._deliver)
 
-    async def _deliver(self, _: Address, __: MessageId) -> AsyncGenerator[list[Frame], None]:
+    async def _deliver(self, *_: object) -> AsyncGenerator[list[Frame], None]:
         yield [{"type": "turn_start", "turn": 1}]
         await self.go_on.wait()
         yield [{"type": "message_update", "delta": "of a stale host"}]
@@ -53,7 +55,12 @@ def _message(name: str) -> Admitted:
         return [RETRY]
 
     message = SimpleNamespace(
-        message_id=MessageId(name), when_busy=BusyPolicy.ENQUEUE, before=0, attempts=0, failed_tries=failed_tries
+        message_id=MessageId(name),
+        when_busy=BusyPolicy.ENQUEUE,
+        receipt=SimpleNamespace(position=1, repeated=False),
+        before=0,
+        attempts=0,
+        failed_tries=failed_tries,
     )
     return cast("Admitted", message)
 
@@ -85,12 +92,12 @@ async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agen
     router._routes.put(ALICE, OLD)
     code = Code("greeter.py", "Greeter", "greeter")
     async with asyncio.timeout(DEADLINE_S), aclosing(router.deliver(ALICE, code, _message("tried"))) as frames:
-        assert (await anext(frames))["type"] == "turn_start"
+        assert (await anext(frames))[0]["type"] == "turn_start"
         with router._routes.in_use(ALICE):  # by the other sender
             router._routes.put(ALICE, NEW)
             _ = router._routes.channel(ALICE, NEW)
-            assert await anext(frames) == RETRY
-        assert (await anext(frames))["type"] == "turn_start"
+            assert await anext(frames) == [RETRY]
+        assert (await anext(frames))[0]["type"] == "turn_start"
 
 
 async def test_epochs_that_begin_anew_are_no_stale_ones(hosts: tuple[Router, dict[str, Host]]) -> None:
@@ -101,7 +108,7 @@ async def test_epochs_that_begin_anew_are_no_stale_ones(hosts: tuple[Router, dic
         asyncio.timeout(DEADLINE_S),
         aclosing(router._stream(ALICE, OLD, _message("after the agent was deleted"))) as frames,
     ):
-        assert (await anext(frames))["type"] == "turn_start"
+        assert (await anext(frames))[0]["type"] == "turn_start"
     router._routes.drop(ALICE, OLD)
 
 
@@ -115,10 +122,57 @@ async def test_frames_of_a_stale_host_reach_no_client_once_another_host_is_used(
             aclosing(router._stream(ALICE, OLD, _message("first"))) as of_old,
             aclosing(router._stream(ALICE, NEW, _message("second"))) as of_new,
         ):
-            assert (await anext(of_old))["type"] == "turn_start"
-            assert (await anext(of_new))["type"] == "turn_start"
+            assert (await anext(of_old))[0]["type"] == "turn_start"
+            assert (await anext(of_new))[0]["type"] == "turn_start"
             made["host_old"].go_on.set()
             with pytest.raises(HostDied):
                 await anext(of_old)
             with pytest.raises(AgentAsleep, match="was replaced by host_new"):
                 await anext(router._stream(ALICE, OLD, _message("third")))
+
+
+class Silent:
+    """A coordinator that never answers."""
+
+    wake = remote = property(lambda self: self)
+
+    def __call__(self, *_: object) -> asyncio.Future[None]:
+        return asyncio.get_running_loop().create_future()
+
+
+async def test_a_connected_host_tells_of_an_activation_before_the_coordinator_does(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home").create()
+    sockets = home.make_run_dir() / DELIVERIES
+    sockets.mkdir()
+
+    async def deliver(*_: object) -> AsyncGenerator[list[Frame], None]:
+        yield [END]
+
+    async def sent(name: str) -> list[list[Frame]]:
+        code = Code("greeter.py", "Greeter", "greeter")
+        return [batch async for batch in router.deliver(ALICE, code, _message(name))]
+
+    server = DeliveryServer(deliver)
+    await server.start(sockets / OLD.host_id)
+    router = Router(home, Settings())
+    router._coordinator = Silent()
+    async with asyncio.timeout(DEADLINE_S):
+        router._routes.put(ALICE, OLD)
+        assert await sent("first") == [[END]]
+        server.tell(Notice(ALICE, OLD.epoch, None))
+        await until(lambda: router._routes.get(ALICE) is None)
+        second = asyncio.ensure_future(sent("second"))
+        await until(lambda: len(router._waking) == 1)
+        server.tell(Notice(ALICE, 2, 5, "{}"))
+        (start,), end = await second
+        assert (start["type"], start["turn"], end) == ("agent_start", 5, [END])
+        assert router._routes.get(ALICE) == Route(OLD.host_id, 2, 5, config="{}")
+        server.tell(Notice(ALICE, OLD.epoch, None))
+        assert await sent("third") == [[END]], "the end of an earlier activation changes nothing"
+        for asked in router._waking:
+            asked.cancel()
+        router._routes.drop(ALICE, Route(OLD.host_id, 2, 5, config="{}"))
+        server.close()
+        while any("_serve" in repr(task) for task in asyncio.all_tasks()):  # it ends with its connection
+            await asyncio.sleep(0.005)
+    home.remove_run_dir()

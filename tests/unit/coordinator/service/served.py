@@ -56,13 +56,13 @@ class Agents:
     async def problems(self) -> dict[str, str]:
         return self.broken
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
         self.delivered.append((address, code, message.message_id))
         while True:
             said = await self.said[message.message_id].get()
             if isinstance(said, Exception):
                 raise said
-            yield {"message_id": message.message_id, **said}
+            yield [{"message_id": message.message_id, **said}]
             if said["type"] in TERMINAL_FRAMES:
                 return
 

@@ -124,10 +124,10 @@ async def test_an_error_after_the_message_was_admitted_names_it(
     home: Home, failure: Exception, status: int, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Asleep(Agents):
-        async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[Frame, None]:
+        async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
             self.say(message.message_id, failure)
-            async for frame in super().deliver(address, code, message):
-                yield frame
+            async for batch in super().deliver(address, code, message):
+                yield batch
 
     path = "/v1/agents/hello/a"
     async with gateway(home, Asleep()) as http:

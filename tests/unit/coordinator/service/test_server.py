@@ -41,8 +41,8 @@ class Answering:
     async def know(self, known: KnownAgents) -> None:
         await asyncio.sleep(0)
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[dict[str, Any]]:
-        yield {"type": "turn_end", "message_id": message.message_id}
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[list[dict[str, Any]]]:
+        yield [{"type": "turn_end", "message_id": message.message_id}]
 
 
 class Silent:
@@ -80,10 +80,10 @@ class SlowForTheFirst(Answering):
         if address.key == "a" and self.prepared.count("a") == 1:
             await self.another.wait()
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[dict[str, Any]]:
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[list[dict[str, Any]]]:
         if address.key == "b":
             self.another.set()
-        yield {"type": "turn_end", "message_id": message.message_id}
+        yield [{"type": "turn_end", "message_id": message.message_id}]
 
 
 async def test_what_a_client_sends_to_an_agent_is_admitted_in_that_order(home: Home) -> None:

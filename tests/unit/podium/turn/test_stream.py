@@ -6,7 +6,7 @@ import pytest
 
 from chronicle.ids import EventId
 from podium.errors import AgentAsleep
-from podium.turn.stream import MOST_EVENT_BYTES, Frame, StreamHub, turn_start
+from podium.turn.stream import MOST_EVENT_BYTES, Frame, StreamHub, Subscription, turn_start
 
 
 def update(text: str, reply: str = "r") -> Frame:
@@ -159,3 +159,11 @@ def test_of_positions_in_the_queue_the_last_is_kept() -> None:
         for before in (3, 2, 1):
             hub.publish("m", {"type": "queued", "before": before})
         assert [frame["before"] for frame in reader.take()] == [1]
+
+
+async def test_a_reader_that_asks_for_it_gets_an_empty_batch_after_each_interval() -> None:
+    subscription = Subscription()
+    batches = subscription.batches(0.001)
+    assert [await anext(batches), await anext(batches)] == [[], []]
+    subscription.push({"type": "turn_end"})
+    assert [batch async for batch in batches if batch] == [[{"type": "turn_end"}]]

@@ -1,0 +1,85 @@
+"""When a message loop reads the inbox."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from chronicle.journal.memory import MemoryJournalStore
+from podium.agent import AgentContext, BaseAgent
+from podium.agent.models.delta_state import DeltaState
+from podium.testing import AgentHarness
+from podium.turn.message_loop import Ending, MessageLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.ids import SessionId
+    from chronicle.journal.records import InboxMessage
+
+DEADLINE_S = 30
+
+
+class Counting(BaseAgent):
+    """Counts its messages."""
+
+    class State(DeltaState):
+        count: int = 0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.count += 1
+
+
+class Watched(MemoryJournalStore):
+    """A journal that counts the reads of inboxes."""
+
+    reads = 0
+
+    def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
+        """As of the journal."""
+        self.reads += 1
+        return super().pending(session_id, limit)
+
+
+async def handled(agent: AgentHarness, count: int) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while agent.activation.turn < count:
+            await asyncio.sleep(0.001)
+
+
+async def test_the_inbox_is_read_once_for_a_message_that_the_loop_is_poked_for() -> None:
+    store = Watched()
+    async with AgentHarness(Counting, store=store) as agent, asyncio.timeout(DEADLINE_S):
+        loop = MessageLoop(agent.activation, idle_timeout_s=1e6)
+        running = asyncio.ensure_future(loop.run())
+        agent.admit("first")
+        await handled(agent, 1)
+        before = store.reads
+        for number in range(20):
+            agent.admit(str(number))
+            loop.poke()
+            await handled(agent, 2 + number)
+        assert store.reads - before <= 22, "one for each message, unless this process had to wait"
+        loop.stop()
+        assert await running is Ending.STOPPED
+
+
+async def test_a_message_without_a_poke_is_found_soon_after_the_last_turn() -> None:
+    async with AgentHarness(Counting) as agent, asyncio.timeout(DEADLINE_S):
+        loop = MessageLoop(agent.activation, idle_timeout_s=1e6)
+        running = asyncio.ensure_future(loop.run())
+        agent.admit("one")
+        await handled(agent, 1)
+        agent.admit("nobody pokes for it")
+        await handled(agent, 2)
+        loop.stop()
+        assert await running is Ending.STOPPED
+        assert agent.state["count"] == 2
+
+
+async def test_messages_that_were_admitted_together_need_no_poke() -> None:
+    async with AgentHarness(Counting) as agent, asyncio.timeout(DEADLINE_S):
+        for number in range(30):
+            agent.admit(str(number))
+        assert await MessageLoop(agent.activation, idle_timeout_s=0).run() is Ending.IDLE
+        assert len(agent.store.pending(agent.store.session(agent.address.name).session_id)) == 0
