@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 from chronicle.ids import IdSource, SystemRandomBits, made_ms
@@ -22,6 +23,26 @@ def test_ids_differ_in_threads_and_forked_processes() -> None:
     everything = known + in_threads + in_children + _made(600)
     assert len(set(everything)) == len(everything) == 10 + 9 * 600
     assert {made_ms(each) for each in everything} == {1_000}
+
+
+def test_a_process_and_its_forked_children_make_no_id_twice() -> None:
+    _made(1)  # so that random bits are drawn ahead, and all of them know the same
+    reader, writer = os.pipe()
+    children = []
+    for _ in range(3):
+        child = os.fork()
+        if not child:
+            os.write(writer, "".join(_made(20)).encode())
+            os._exit(0)
+        children.append(child)
+    assert [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children] == [0, 0, 0]
+    os.close(writer)
+    own = _made(20)
+    with os.fdopen(reader) as pipe:
+        text = pipe.read()
+    length = len(own[0])
+    theirs = [text[start : start + length] for start in range(0, len(text), length)]
+    assert len({*own, *theirs}) == 80
 
 
 def test_a_source_draws_as_many_bits_as_are_asked_for() -> None:
