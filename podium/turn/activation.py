@@ -236,6 +236,11 @@ class Activation:
         return self._runner.workspace
 
     @property
+    def has_read_ahead(self) -> bool:
+        """Whether the next message is known already, and the inbox not read before it is handled."""
+        return self._runner.ledger.has_read_ahead
+
+    @property
     def inbox_is_drained(self) -> bool:
         """Whether all messages that were in the inbox when it was last read are settled."""
         return self._runner.ledger.is_drained

@@ -105,7 +105,8 @@ class MessageLoop:
     async def _drive(self) -> Ending:
         failures, idle_s = 0, self._idle_timeout_s
         while True:
-            self._poked.clear()
+            if not self._activation.has_read_ahead:  # a poke is for a message that is not among those read ahead
+                self._poked.clear()
             if self._evicted:
                 return Ending.EVICTED
             if self._stopping:

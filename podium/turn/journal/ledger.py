@@ -178,6 +178,11 @@ class Ledger:
         return self._ahead[0]
 
     @property
+    def has_read_ahead(self) -> bool:
+        """Whether `next_message` returns a message that was read before."""
+        return bool(self._ahead)
+
+    @property
     def is_drained(self) -> bool:
         """Whether all messages that were in the inbox at its last read are settled."""
         return self._all_ahead and not self._ahead

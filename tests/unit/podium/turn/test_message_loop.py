@@ -5,10 +5,13 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from chronicle.journal.memory import MemoryJournalStore
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.testing import AgentHarness
+from podium.turn import message_loop
 from podium.turn.message_loop import Ending, MessageLoop
 
 if TYPE_CHECKING:
@@ -62,6 +65,32 @@ async def test_the_inbox_is_read_once_for_a_message_that_the_loop_is_poked_for()
         assert store.reads - before <= 22, "one for each message, unless this process had to wait"
         loop.stop()
         assert await running is Ending.STOPPED
+
+
+async def test_a_poke_during_an_earlier_turn_is_kept_while_messages_were_read_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Slow(Counting):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            await super().on_message(ctx, message)
+            if ctx.state.count == 1:
+                running.set()
+                await go_on.wait()
+
+    monkeypatch.setattr(message_loop, "_UNPOKED_S", 1e6)
+    running, go_on = asyncio.Event(), asyncio.Event()
+    async with AgentHarness(Slow) as agent, asyncio.timeout(DEADLINE_S):
+        loop = MessageLoop(agent.activation, idle_timeout_s=1e6)
+        agent.admit("one")
+        agent.admit("read with the first")
+        ending = asyncio.ensure_future(loop.run())
+        await running.wait()
+        agent.admit("poked for")
+        loop.poke()
+        go_on.set()
+        await handled(agent, 3)
+        loop.stop()
+        assert await ending is Ending.STOPPED
 
 
 async def test_a_message_without_a_poke_is_found_soon_after_the_last_turn() -> None:
