@@ -149,8 +149,10 @@ class RouteCache:
                     begun.set_result(route)
             return
         known = self._routes.get(notice.address)
-        if known is not None and known.epoch == notice.epoch and not self._uses[notice.address]:
+        is_known = known is not None and (known.host_id, known.epoch) == (host_id, notice.epoch)
+        if is_known and not self._uses[notice.address]:
             del self._routes[notice.address]  # a delivery would be refused, and the agent woken only then
+            self._stale.add(notice.address)
 
     def _ended(self, host_id: str, channel: DeliveryChannel | None) -> None:
         """Forget a channel whose connection has ended, and the agents that are not in use."""

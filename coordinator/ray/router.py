@@ -410,7 +410,8 @@ class Router:
         if message.when_busy not in _WAITING:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
-        position = message.receipt.position if message.when_busy in _WAITING else None  # others may be settled unread
+        is_next = message.when_busy in _WAITING and not message.receipt.repeated  # others may be settled unread
+        position = message.receipt.position if is_next else None
         delivering = channel.deliver(address, message.message_id, position, tick_s=_POSITION_EVERY_S)
         async with aclosing(delivering) as batches:
             async for batch in batches:

@@ -12,13 +12,17 @@ import pytest
 
 from chronicle.ids import MessageId
 from coordinator.fleet.model import Route
+from coordinator.host.delivery import DeliveryServer, Notice
 from coordinator.ray.route_cache import RouteCache
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
     from pathlib import Path
+
+    from podium.turn.stream import Frame
 
 ALICE = Address("greeter", "alice")
 END = {"type": "turn_end", "turn": 1}
@@ -106,6 +110,25 @@ async def test_the_host_that_is_used_now_stays_when_an_earlier_one_ends(tmp_path
         assert cache.get(ALICE) == new.route
         assert cache.channel(ALICE, new.route) is current
     await until(lambda: len(cache) == 0)
+
+
+async def test_the_epochs_of_an_agent_that_was_deleted_in_its_sleep_begin_anew(tmp_path: Path) -> None:
+    async def answer(*_: object) -> AsyncGenerator[list[Frame], None]:
+        yield [END]
+
+    server, cache = DeliveryServer(answer), RouteCache(tmp_path)
+    await server.start(tmp_path / "host_many")
+    await deliver(cache, ALICE, Route("host_many", 5, 0))
+    for other in (Notice(ALICE, 4, None), Notice(Address("greeter", "bob"), 5, None), Notice(ALICE, 5, None)):
+        assert cache.get(ALICE) == Route("host_many", 5, 0)
+        server.tell(other)
+        await deliver(cache, Address("greeter", "carol"), Route("host_many", 1, 0))  # so the notice has come
+    assert cache.get(ALICE) is None
+    await deliver(cache, ALICE, Route("host_many", 1, 0))
+    server.close()
+    for address in (ALICE, Address("greeter", "carol")):
+        cache.drop(address, Route("host_many", 1, 0))
+    await until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
 
 
 async def test_the_agents_of_a_host_share_its_connection(tmp_path: Path) -> None:
