@@ -226,8 +226,15 @@ class CoordinatorActor:
         await self._withdrawals.cancel(address, message_id, self._config.wake_timeout_s)
 
     async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> None:
-        """Apply the policy of an admitted message to the running turn; see `Withdrawals.preempt`."""
+        """Apply the policy of an admitted message to the running turn; see `Withdrawals.preempt`.
+
+        A host starts on the inbox, and tells clients of it, before there is a route to the host: an activation that is
+        under way is waited for.
+        """
         await self._begin()
+        placement, request = self._state.hosts.placement(address), self._state.requests.get(address)
+        if placement is not None and placement.epoch is None and request is not None:
+            await asyncio.wait({request.route}, timeout=self._config.wake_timeout_s)
         await self._withdrawals.preempt(address, message_id, policy)
 
     # -- sleep ----------------------------------------------------------------------------------------------------

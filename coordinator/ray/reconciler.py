@@ -178,7 +178,10 @@ class Reconciler:
         if code is None:
             return False
         if await self._state.has_pending(address):
-            self._state.requests.add(address, code)
+            if self._pool.poke(address):  # activated meanwhile
+                return True
+            request = self._state.requests.add(address, code)
+            request.poked = request.poked or self._state.hosts.placement(address) is not None
         else:
             self._state.retries.forget(address)
         self._state.changed.set()
@@ -369,6 +372,8 @@ class Reconciler:
             self._pool.tell_types(host_id, self._state.known.types_to_tell)
         self._state.progressed()
         self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded, config))
+        if request.poked:
+            self._pool.poke(address)
         self._pool.watch(host_id, address)
         return None
 

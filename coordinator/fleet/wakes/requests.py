@@ -37,6 +37,8 @@ class WakeRequest:
     """When it was made, by the clock's ``monotonic_s``."""
     losses: int = 0
     """Hosts that died during the activation of the agent, or during their start for it."""
+    poked: bool = False
+    """Whether a message came during the activation of the agent, which may have read the inbox before."""
     route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """The result: the route, or the error of the wake."""
 

@@ -1,4 +1,4 @@
-"""Edited code: hosts with the code of before are retired, also those that are just being given their agent."""
+"""Hosts that are just being given their agent: they are retired if its code was edited, and told what preempts."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.clock import ManualClock
-from chronicle.ids import IdSource
+from chronicle.ids import IdSource, MessageId
 from chronicle.journal.memory import MemoryJournalStore
+from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.code_stamp import CodeStamps
 from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Route
 from coordinator.fleet.state import FleetState
@@ -17,9 +18,12 @@ from coordinator.ray.coordinator_actor import CoordinatorActor
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.registry.registry import RegisteredAgent, Registry
 from podium.address import Address
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from coordinator.fleet.host_table import HostTable
 
 ALICE = Address("hello", "alice")
 DEADLINE_S = 60
@@ -28,8 +32,17 @@ DEADLINE_S = 60
 class Pool:
     """The processes of hosts: they take note of what they are told."""
 
+    def __init__(self, hosts: HostTable) -> None:
+        self._hosts = hosts
+        self.preempted: list[tuple[MessageId, BusyPolicy]] = []
+
     async def retire(self, address: Address, host_id: str) -> None:
         pass
+
+    async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> None:
+        """As the pool does, which finds the host by its route."""
+        if self._hosts.route(address) is not None:
+            self.preempted.append((message_id, policy))
 
 
 class Config:
@@ -47,8 +60,9 @@ def coordinator_of(host: Host, monkeypatch: pytest.MonkeyPatch, address: Address
     cls = CoordinatorActor.__ray_metadata__.modified_class  # type: ignore[attr-defined]
     monkeypatch.setattr(cls, "_begin", begun)
     made = cls.__new__(cls)
-    made._config, made._pool = Config, Pool()
-    made._state = FleetState(MemoryJournalStore(), ManualClock(), IdSource())
+    made._state = state = FleetState(MemoryJournalStore(), ManualClock(), IdSource())
+    made._config, made._pool = Config, Pool(state.hosts)
+    made._withdrawals = Withdrawals(state.store, state.clock, state.ids, made._pool)
     made._state.hosts.add(host)
     made._state.hosts.assign(host.host_id, address)
     return made
@@ -109,3 +123,21 @@ async def test_an_agent_that_waits_for_a_host_is_not_waited_for(
     coordinator = coordinator_of(other, monkeypatch, Address("hello", "bob"))
     coordinator._state.requests.add(ALICE, code)
     assert await asyncio.wait_for(coordinator.prepare(ALICE, code), DEADLINE_S) is None
+
+
+async def test_a_message_preempts_a_turn_that_began_before_there_was_a_route(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shared host tells the service itself that an agent is awake, so a message may come before its answer does."""
+    code = Code(str(tmp_path / "agent.py"), "Agent", "hello")
+    coordinator = coordinator_of(Host("host_1", code, "", HostStatus.WARM, isolation="shared"), monkeypatch)
+    state, message = coordinator._state, (MessageId("second"), BusyPolicy.INTERRUPT)
+    request = state.requests.add(ALICE, code)
+    preempting = asyncio.create_task(coordinator.preempt(ALICE, *message))
+    for _ in range(3):
+        await asyncio.to_thread(lambda: None)
+    assert not preempting.done()
+    state.hosts.activated("host_1", ALICE, 1, 0)
+    state.requests.fulfil(ALICE, request, Route("host_1", 1, 0))
+    await asyncio.wait_for(preempting, DEADLINE_S)
+    assert coordinator._pool.preempted == [message]

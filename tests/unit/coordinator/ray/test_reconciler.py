@@ -352,3 +352,32 @@ async def test_a_wake_is_a_part_of_the_trace_of_its_message(
     assert {(span.trace_id, span.parent_id, span.failed) for span in spans} == {(trace, parent, True)}
     assert spans[0].attributes["gen_ai.agent.id"] == "hello/alice"
     assert spans[0].attributes["error.type"] == "HostDied"
+
+
+async def test_an_agent_that_was_being_activated_when_a_message_came_is_poked(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have read its inbox before, and nobody else tells it of a message of another agent."""
+    poked: list[Address] = []
+
+    def poke(address: Address) -> bool:
+        if fleet.state.hosts.route(address) is None:
+            return False
+        poked.append(address)
+        return True
+
+    async def activate(*_: Any) -> int:
+        assert await fleet.loop.poke(ALICE)
+        assert poked == []
+        return 7
+
+    monkeypatch.setattr(fleet.pool, "poke", poke)
+    monkeypatch.setattr(fleet.pool, "watch", lambda *_: None, raising=False)
+    monkeypatch.setattr(fleet.pool, "handle", lambda _: SimpleNamespace(activate=SimpleNamespace(remote=activate)))
+    fleet.admit(ALICE)
+    fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, fleet.loaded, "shared"))
+    request = fleet.state.requests.add(ALICE, fleet.code)
+    fleet.state.hosts.assign("host_1", ALICE)
+    await fleet.loop._wake("host_1", ALICE, request)
+    assert poked == [ALICE]
+    assert fleet.wanted == []
