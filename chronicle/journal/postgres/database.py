@@ -62,6 +62,10 @@ class PostgresConnection:
         """Run an ``UPDATE``, and wait for the number of changed rows."""
         return len(self.execute(f"{statement} RETURNING 1", values).fetchall())
 
+    def wait(self) -> None:
+        """Wait for the answers to all earlier statements."""
+        self.execute("SELECT 1").fetchone()
+
     @contextmanager
     def pipelined(self) -> Iterator[None]:
         """Send statements without a wait for the answers to those before."""
@@ -193,7 +197,7 @@ class PostgresDatabase:
         try:
             with self._translated():
                 yield
-                db.execute("SELECT 1").fetchone()  # waits for the answers to all earlier statements
+                db.wait()
         except Unavailable:
             raise  # the connection is lost, and the transaction with it
         except BaseException:

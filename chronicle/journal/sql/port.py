@@ -56,6 +56,10 @@ class Connection(Protocol):
         """Run an ``UPDATE`` without ``RETURNING``, and return the number of changed rows."""
         ...
 
+    def wait(self) -> None:
+        """Wait until all earlier statements have run; their errors are raised now at the latest."""
+        ...
+
 
 class Database(Protocol):
     """A source of connections. The context managers translate errors of the driver."""

@@ -146,21 +146,31 @@ class SqlJournalStore(SqlSessions):
 
         Returns:
             for each part its error, in order; ``None`` for one that was done.
+
+        Raises:
+            Unavailable: the database failed; it is unknown whether any was done.
         """
-        refused = False
+        if not parts:
+            return []
+        in_parts = False
         try:
-            if parts:
-                with self._db.writing() as db:
-                    for part in parts:
-                        refused = True
-                        part(db)
-                        refused = False
-        except Exception:
-            if not refused:  # the transaction could not begin, or not be committed
-                raise
             with self._db.writing() as db:
-                return [self._refused(db, partial(part, db)) for part in parts]
-        return [None] * len(parts)
+                in_parts = True
+                for part in parts:
+                    part(db)
+                db.wait()
+                in_parts = False
+        except Unavailable:
+            raise  # of the database, not of a part: nothing was written
+        except Exception as error:
+            if not in_parts:  # the transaction could not begin, or not be committed
+                raise
+            if len(parts) == 1:
+                return [error]
+        else:
+            return [None] * len(parts)
+        with self._db.writing() as db:
+            return [self._refused(db, partial(part, db)) for part in parts]
 
     def _refused(self, db: Connection, part: Callable[[], object]) -> Exception | None:
         """Run a part of the open transaction; roll it back alone if it fails, and return its error.

@@ -78,6 +78,9 @@ class SqliteConnection(sqlite3.Connection):
         """Run an ``UPDATE``, and return the number of changed rows."""
         return self.execute(sql, values).rowcount
 
+    def wait(self) -> None:
+        """Do nothing: each statement has run when its call returns."""
+
 
 class SqliteDatabase:
     """An open journal file.

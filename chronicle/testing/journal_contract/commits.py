@@ -113,6 +113,23 @@ class CommitContract(Contract):
             if number % 3:
                 writer.write(outbox=(fresh[number],))
 
+    @pytest.mark.parametrize("bad", range(3))
+    def test_of_many_commits_any_may_be_refused(self, store: JournalStore, bad: int) -> None:
+        """By the database, which may say so after the last statement; the others are made once."""
+        sent = OutboxMessage(IDS.message(NOW_MS), "to/someone", b"{}", NOW_MS)
+        Writer.on(store).write(outbox=(sent,))
+        writers = [Writer.on(store, f"agent/{number}") for number in range(3)]
+        outboxes = [(replace(sent, message_id=IDS.message(NOW_MS)),) for _ in writers]
+        outboxes[bad] = (sent,)
+        commits = [writer.commit_of(outbox=outbox) for writer, outbox in zip(writers, outboxes, strict=True)]
+        outcomes = store.commit_many(commits)
+        assert [number for number, outcome in enumerate(outcomes) if not isinstance(outcome, Head)] == [bad]
+        assert [type(outcome) for outcome in [outcomes[bad], *store.commit_many([commits[bad]])]] == [InvalidInput] * 2
+        seen = self.other_handle(store)
+        expected = [0 if number == bad else 1 for number in range(3)]
+        assert [seen.head(writer.head.branch_id).seq for writer in writers] == expected
+        assert list(seen.outbox()) == [sent, *(outbox[0] for outbox in outboxes if outbox[0] != sent)]
+
     def test_the_outbox_keeps_its_order(self, store: JournalStore) -> None:
         writer = Writer.on(store)
         sent = [OutboxMessage(IDS.message(NOW_MS), f"to/{number}", b"%d" % number, NOW_MS) for number in range(5)]

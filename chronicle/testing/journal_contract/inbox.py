@@ -163,6 +163,24 @@ class InboxContract(Contract):
         assert [message.body for message in seen.pending(others)] == [b"0"]
         assert store.admit_many([]) == []
 
+    @pytest.mark.parametrize("bad", range(3))
+    def test_of_messages_admitted_together_any_may_be_refused(self, store: JournalStore, bad: int) -> None:
+        """By the database, which may say so after the last statement; the others are admitted once."""
+        writer, other = Writer.on(store), Writer.on(store, "other/one")
+        used = other.admit()
+        mine, others = writer.session.session_id, other.session.session_id
+        messages = [NewMessage(IDS.message(NOW_MS), b"%d" % number, NOW_MS) for number in range(3)]
+        messages[bad] = replace(messages[bad], message_id=used)
+        outcomes = store.admit_many([InboxWrite(mine, message) for message in messages])
+        assert [number for number, outcome in enumerate(outcomes) if isinstance(outcome, InvalidInput)] == [bad]
+        assert [outcome.position for outcome in outcomes if isinstance(outcome, Receipt)] == [1, 2]
+        (alone,) = store.admit_many([InboxWrite(mine, messages[bad])])
+        assert isinstance(alone, InvalidInput)
+        seen = self.other_handle(store)
+        kept = [message.message_id for number, message in enumerate(messages) if number != bad]
+        assert [message.message_id for message in seen.pending(mine)] == kept
+        assert [message.message_id for message in seen.pending(others)] == [used]
+
     def test_a_full_inbox(self, store: JournalStore) -> None:
         writer = Writer.on(store)
         session_id = writer.session.session_id
