@@ -70,6 +70,7 @@ def test_the_same_key_goes_on_where_it_was(served: Podium) -> None:
     assert stored == len(events)
 
 
+# S3.22, S3.23, S3.25, S3.26, S3.27
 def test_to_zero_and_back(served: Podium, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     chat = served.chat(WORKER, "z")

@@ -76,6 +76,7 @@ def refused(code: int, call: object, *arguments: object) -> None:
 # -- .chronicle --------------------------------------------------------------------------------------------------------
 
 
+# S3.27, S3.28
 def test_query(root: Path) -> None:
     (root / "d").mkdir()
     before = time.time_ns() // 1_000_000
@@ -108,6 +109,7 @@ def test_query_of_what_is_gone(root: Path) -> None:
     assert [row["size"] for row in json.loads((root / ".chronicle/query/a/b").read_text())] == [3]
 
 
+# S3.29
 def test_at(root: Path) -> None:
     contents = [os.urandom(size) for size in (0, 1, 5000, 300_000)]
     for data in contents:

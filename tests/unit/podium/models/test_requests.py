@@ -290,7 +290,7 @@ HINTED = [
 ]
 
 
-# S4.27
+# S4.27, S4.28
 def test_hints_are_breakpoints_of_new_models_of_openai() -> None:
     system, user, answer, result = chat(HINTED)["messages"]
     long = {"mode": "explicit", "ttl": "12h"}
@@ -301,7 +301,7 @@ def test_hints_are_breakpoints_of_new_models_of_openai() -> None:
     assert result["content"][0]["prompt_cache_breakpoint"] == short
 
 
-# S4.27
+# S4.27, S4.28
 def test_in_responses_the_hint_of_an_answer_is_before_it_as_answers_carry_none() -> None:
     _, user, answer, result = responses(HINTED)["input"]
     assert user["content"][0]["prompt_cache_breakpoint"] == {"mode": "explicit", "ttl": "30m"}
@@ -309,7 +309,7 @@ def test_in_responses_the_hint_of_an_answer_is_before_it_as_answers_carry_none()
     assert result["output"][0]["prompt_cache_breakpoint"] == {"mode": "explicit", "ttl": "30m"}
 
 
-# S4.27
+# S4.27, S4.28
 def test_hints_are_the_retention_of_older_models() -> None:
     body = chat(HINTED, OLDER)
     assert (body["prompt_cache_retention"], body["prompt_cache_key"]) == ("24h", "agent-1")
@@ -317,7 +317,7 @@ def test_hints_are_the_retention_of_older_models() -> None:
     assert "prompt_cache_retention" not in chat(HINTED[1:], OLDER)
 
 
-# S4.27
+# S4.27, S4.28
 def test_other_servers_are_told_nothing_of_caches() -> None:
     for body in (chat(HINTED, OTHER), responses(HINTED, OTHER), claude(HINTED, PROXY)):
         assert "cache" not in json.dumps(body)
@@ -336,7 +336,7 @@ def test_which_models_have_breakpoints(model: str, has_breakpoints: bool) -> Non
     assert Options("openai", model, "https://eu.api.openai.com/v1").has_breakpoints is has_breakpoints
 
 
-# S4.27
+# S4.27, S4.28
 def test_hints_are_cache_controls_of_anthropic() -> None:
     body = claude(HINTED)
     assert body["system"][0]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}

@@ -210,6 +210,7 @@ async def test_asking_again_after_it_was_handled_stops_nobody() -> None:
         assert (await working).ok
 
 
+# S3.31
 async def test_steering_is_part_of_the_running_turn() -> None:
     async with AgentHarness(Steered) as agent:
         working = await begin(agent)

@@ -369,6 +369,7 @@ def test_on_a_terminal_nothing_an_agent_wrote_can_steer_it(made: HomeMaker) -> N
 # -- verify ------------------------------------------------------------------------------------------------------------
 
 
+# S2.32
 def test_verify_counts_what_it_checked(podium: Podium) -> None:
     found = podium.json("verify")
     assert found["ok"] is True
@@ -384,6 +385,7 @@ def test_verify_counts_what_it_checked(podium: Podium) -> None:
     ]
 
 
+# S2.31, S2.32
 def test_verify_finds_a_changed_event(made: HomeMaker, podium: Podium) -> None:
     made.close()
     damage(made.path / "journal.db", b'"text":"two"', b'"text":"2wo"')

@@ -1,0 +1,167 @@
+"""What an agent's author uses first: the class, its state, its hooks and its replies."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import jsonpatch
+import pytest
+
+from podium.agent import AgentContext, BaseAgent  # S3.1
+from podium.agent.models.delta_state import DeltaState  # S3.2
+from podium.testing import AgentHarness
+
+
+# S3.3, S3.4, S3.5
+class MyAgent(BaseAgent):
+    idle_timeout_s = 10
+
+    class State(DeltaState):
+        _version = 1
+        _entity_type = "my_agent"
+        count: int = 0
+        history: list[str] = []
+        settings: dict[str, Any] = {}
+
+    async def on_init(self, ctx: AgentContext[State]) -> None:
+        hooks.append(("init", ctx.state.count, len(list(Path(ctx.workspace).iterdir()))))
+
+    async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        ctx.state.count += 1
+        ctx.state.history.append(message.get("text", ""))
+        (Path(os.environ["AGENT_WORKSPACE"]) / "output.txt").write_text(message["text"])
+        msg = await ctx.send_message("")
+        await msg.stream_token("You said ")
+        await msg.stream_token(message["text"], final=True)
+
+    async def on_idle_timeout(self, ctx: AgentContext[State]) -> bool:
+        hooks.append(("idle", ctx.state.count, 1))
+        return ctx.state.count > 1
+
+    async def on_shutdown(self, ctx: AgentContext[State]) -> None:
+        hooks.append(("shutdown", ctx.state.count, 1))
+
+
+hooks: list[tuple[str, int, int]] = []
+"""Which hook ran, at which count, and how many files it found."""
+
+
+@pytest.fixture(autouse=True)
+def no_hooks() -> None:
+    hooks.clear()
+
+
+# S3.3, S3.7, S3.8, S3.9, S3.10, S3.11, S3.24
+async def test_an_agent_answers_and_its_state_is_kept_without_a_call() -> None:
+    async with AgentHarness(MyAgent) as agent:
+        assert agent.state == {"count": 0, "history": [], "settings": {}}
+        answer = await agent.send({"text": "hello"})
+        assert (answer.ok, answer.text) == (True, "You said hello")
+        await agent.kill()
+        assert agent.state == {"count": 1, "history": ["hello"], "settings": {}}
+        assert (await agent.send({"text": "again"})).text == "You said again"
+        assert agent.state["history"] == ["hello", "again"]
+
+
+# S3.12
+async def test_all_that_an_agent_says_comes_as_frames_before_the_end_of_its_turn() -> None:
+    async with AgentHarness(MyAgent) as agent:
+        types = [frame["type"] for frame in (await agent.send({"text": "hello"})).frames]
+        assert types.index("message_start") < types.index("message_update") < types.index("message_end")
+        assert types[-1] == "turn_end"
+
+
+# S3.7
+async def test_on_message_is_required() -> None:
+    with pytest.raises(NotImplementedError):
+        await BaseAgent.on_message(MyAgent(), None, {})  # type: ignore[arg-type]
+
+
+# S3.6
+def test_defaults_that_can_change_are_never_shared() -> None:
+    first, second = MyAgent.State(), MyAgent.State()
+    first.history.append("mine")
+    first.settings["mine"] = True
+    assert (second.history, second.settings, MyAgent.State().history) == ([], {}, [])
+
+
+# S3.4, S3.5
+def test_version_and_entity_type_are_plain_attributes_of_the_class() -> None:
+    assert (MyAgent.State._version, MyAgent.State._entity_type) == (1, "my_agent")
+    assert set(MyAgent.State().model_dump()) == {"count", "history", "settings"}
+
+
+# S3.13, S3.14, S3.15, S3.25
+async def test_hooks_run_as_an_activation_begins_idles_and_ends() -> None:
+    async with AgentHarness(MyAgent) as agent:
+        await agent.send({"text": "one"})
+        assert await agent.advance(20)  # refused: it stays awake
+        await agent.send({"text": "two"})
+        assert not await agent.advance(20)
+        await agent.send({"text": "three"})
+        assert agent.state["count"] == 3
+    assert hooks == [
+        ("init", 0, 0),
+        ("idle", 1, 1),
+        ("idle", 2, 1),
+        ("shutdown", 2, 1),
+        ("init", 2, 1),  # of the next activation, which finds state and files
+        ("shutdown", 3, 1),
+    ]
+
+
+class ConversationState(DeltaState):
+    """A state that stands alone, of a later version than the class it comes from."""
+
+    _version = 2
+    _entity_type = "conversation"
+    title: str = ""
+    messages: list[dict[str, Any]] = []
+    settings: dict[str, Any] = {}
+
+
+class Conversation(BaseAgent):
+    State = ConversationState
+
+    async def on_message(self, ctx: AgentContext[ConversationState], message: dict[str, Any]) -> None:
+        match message["text"]:
+            case "attribute":
+                ctx.state.title = "greetings"
+            case "list":
+                ctx.state.messages = [{"role": "user", "parts": [{"text": "hi"}]}]
+            case "append":
+                ctx.state.messages.append({"role": "agent", "parts": []})
+            case "remove":
+                del ctx.state.messages[0]
+            case "deep":
+                ctx.state.settings["a"] = {"b": [{"c": None}, 1.5, True]}
+            case "deeper":
+                ctx.state.settings["a"]["b"][0]["c"] = "changed"
+
+
+# S3.16, S3.17, S3.18, S3.19, S3.20, S3.21
+async def test_each_change_is_an_operation_of_json_patch() -> None:
+    async with AgentHarness(Conversation) as agent:
+        document = agent.state
+        operations: dict[str, list[tuple[Any, Any]]] = {}
+        for text in ("attribute", "list", "append", "deep", "deeper", "remove"):
+            patch = (await agent.send({"text": text})).patch
+            document = jsonpatch.apply_patch(document, json.loads(json.dumps(patch)))
+            operations[text] = [(operation["op"], operation["path"]) for operation in patch]
+            assert document == agent.state
+        assert operations == {
+            "attribute": [("replace", "/title")],
+            "list": [("add", "/messages/0")],
+            "append": [("add", "/messages/1")],
+            "deep": [("add", "/settings/a")],
+            "deeper": [("replace", "/settings/a/b/0/c")],
+            "remove": [("remove", "/messages/0")],
+        }
+        assert agent.state == {
+            "title": "greetings",
+            "messages": [{"role": "agent", "parts": []}],
+            "settings": {"a": {"b": [{"c": "changed"}, 1.5, True]}},
+        }
