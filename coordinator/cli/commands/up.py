@@ -161,7 +161,6 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: boo
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from coordinator.access.quotas import Quota  # noqa: PLC0415
     from coordinator.access.stored_quotas import store_quotas  # noqa: PLC0415
-    from coordinator.gateway.process.gateway import Gateway  # noqa: PLC0415
     from coordinator.gateway.process.home_access import HomeAccess  # noqa: PLC0415
     from coordinator.gateway.process.listener import is_loopback, listen, url_of  # noqa: PLC0415
     from coordinator.gateway_record import gateway_lock  # noqa: PLC0415
@@ -179,6 +178,8 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: boo
             loopback=is_loopback(listener),
             key_requests_per_s=settings.requests_per_s,
         )
+        from coordinator.gateway.process.gateway import Gateway  # noqa: PLC0415  a second: what is refused is sooner
+
         url = url_of(listener, tls=rules.tls is not None)
         log_into(home.logs / "gateway.log")
 
