@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coordinator.gateway_record import gateway_runs
+from coordinator.home import Home
 from tests.e2e.conftest import wait_for_end
 from tests.guide_pages import Page, pages, run_page
 
@@ -26,7 +28,7 @@ def directory() -> Iterator[Path]:
         yield made
     finally:
         for home in (made / ".podium", *made.glob("*/.podium")):
-            if home.is_dir():  # a page that failed may have left its gateway
+            if home.is_dir() and gateway_runs(Home(home)):  # a page that failed has left it
                 subprocess.run([sys.executable, "-m", "coordinator.cli", "down", "--home", home], check=False)
             wait_for_end(home)
         shutil.rmtree(made)

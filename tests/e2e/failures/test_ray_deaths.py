@@ -40,10 +40,12 @@ def test_a_service_whose_ray_dies_ends_and_says_so_and_the_next_continues(podium
     assert "has died: this service ends" in (podium.home / "logs" / "service.log").read_text()
     gone = [template, *hosts]
     wait_until(lambda: not any(runs(pid) for pid in gone), f"of {gone} some live on", TIMEOUT_S)
-    for key in KEYS:
-        assert "message 3," in podium("run", HELLO, "--key", key, "-m", "third").stdout
+    chats = {key: podium.chat(HELLO, key) for key in KEYS}  # one of them starts the service
+    for key, chat in chats.items():
+        assert "message 3," in text_of(chat.say("third"))
         assert podium.json("state", f"hello/{key}")["state"]["history"] == ["first", "second", "third"]
     assert podium.json("verify")["ok"]
+    assert [chat.close() for chat in chats.values()] == [0] * len(KEYS)
 
 
 @contextlib.contextmanager

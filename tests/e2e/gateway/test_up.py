@@ -31,7 +31,7 @@ from coordinator.home import Home
 from coordinator.service.client import ServiceError
 from coordinator.service.link import ServiceLink
 from podium.address import Address
-from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, command, fresh_home, processes_of, runs
+from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, command, fresh_home, processes_of, put_to_sleep, runs
 from tests.waiting import INTERVAL_S, until, wait_until
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ if TYPE_CHECKING:
     from coordinator.gateway_record import GatewayRecord
 
 DAEMON = "coordinator.service.daemon"
+REPLY, EDITED = 'f" {ctx.state.count}"', 'f" {ctx.state.count} edited"'
+"""Of the class ``Patient``."""
 
 
 @dataclass
@@ -78,6 +80,13 @@ class Served:
         record = read_record(self.home)
         assert record is not None
         return record
+
+    def edit(self, file: str, old: str, new: str) -> None:
+        """Change the code of the agents."""
+        path = self.project.with_name(file)
+        code = path.read_text()
+        assert old in code
+        path.write_text(code.replace(old, new))
 
     def kill_gateway(self) -> None:
         """Kill the gateway; the service runs on."""
@@ -212,37 +221,20 @@ def test_a_project_whose_agents_do_not_load_is_refused_and_leaves_nothing(served
     assert_nothing_runs(served)
 
 
-def test_agents_move_to_edited_code_by_a_reload_or_with_each_message(served: Served) -> None:
-    code = served.project.with_name("plain.py")
-    reply = 'f" {ctx.state.count}"'
-
-    def answers(text: str) -> str:
-        return served.podium("send", "patient/a", text).stdout
-
-    served.begin()
-    assert answers("hi").endswith(" 1\n")
-    code.write_text(code.read_text().replace(reply, 'f" {ctx.state.count} edited"'))
-    assert answers("hi").endswith(" 2\n"), "it is awake, and no one has asked for it"
-    assert served.podium.json("reload", "--project", str(served.project))["reloaded"] == ["patient/a"]
-    assert answers("hi").endswith(" 3 edited\n")
-    served.podium("down")
-
-    served.begin("--reload")
-    assert answers("hi").endswith(" 4 edited\n")
-    code.write_text(code.read_text().replace("edited", "edited again"))
-    assert answers("hi").endswith(" 5 edited again\n")
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_gateway_and_service_in_order(served: Served, number: int, tmp_path: Path) -> None:
-    """One of the gateways serves over TLS."""
+    """One of the gateways serves over TLS; the other one has each message handled by the code as it is then."""
     serves_tls, files = number == signal.SIGTERM, (tmp_path / "cert.pem", tmp_path / "key.pem")
     write_certificate(*files)
     tls = ("--tls-cert", str(files[0]), "--tls-key", str(files[1]), "--no-auth")
-    with served.foreground(*(tls if serves_tls else ())) as (process, url):
+    with served.foreground(*(tls if serves_tls else ("--reload",))) as (process, url):
         if serves_tls:
             assert url.startswith("https://127.0.0.1:")
             assert ask(url, "/v1/agents") == (200, {"items": [], "next_cursor": None})
+        else:
+            assert served.podium("send", "patient/a", "hi").stdout.endswith(" 1\n")
+            served.edit("plain.py", REPLY, EDITED)
+            assert served.podium("send", "patient/a", "hi").stdout.endswith(" 2 edited\n")
         process.send_signal(number)
         _, said = process.communicate(timeout=TIMEOUT_S)
         assert process.returncode == 0, said
@@ -250,99 +242,18 @@ def test_a_signal_ends_gateway_and_service_in_order(served: Served, number: int,
     assert_nothing_runs(served)
 
 
-async def test_a_turn_that_is_taken_back_at_the_end_is_no_attempt(served: Served, tmp_path: Path) -> None:
-    """One waits and is interrupted; one blocks the event loop, and its process is killed; one ends in time."""
-    await asyncio.to_thread(served.begin)
-    gate, begun, ends = tmp_path / "gate", tmp_path / "begun", tmp_path / "ends"
-    frames: dict[str, list[dict[str, Any]]] = {"ends": [], "waits": [], "blocks": []}
-    texts = {"ends": f"wait for {ends}", "waits": f"wait for {gate}", "blocks": f"block {begun}"}
+def test_an_awake_agent_moves_to_edited_code_by_a_reload(standing: Served) -> None:
+    asyncio.run(put_to_sleep(standing.podium.home))
 
-    async def follow(link: ServiceLink, key: str) -> None:
-        client = await link.client()
-        admitted = await client.admit(f"troubled/{key}", {"text": texts[key]})
-        try:
-            async for frame in client.follow(f"troubled/{key}", admitted.message_id):
-                frames[key].append(frame)
-        except ServiceError:
-            frames[key].append({"type": "lost"})
+    def answers(text: str) -> str:
+        return standing.podium("send", "patient/reloaded", text).stdout
 
-    async with asyncio.timeout(TIMEOUT_S), ServiceLink(served.home, start=False) as link, asyncio.TaskGroup() as tasks:
-        for key in texts:
-            _ = tasks.create_task(follow(link, key))
-        for key in ("ends", "waits"):
-            await until(lambda key=key: [frame for frame in frames[key] if frame["type"] == "turn_start"])  # type: ignore[misc]
-        await until(begun.exists)
-        ending = tasks.create_task(asyncio.to_thread(served.podium, "down"))
-        await until(lambda: not served.home.socket_path.exists())
-        ends.touch()
-        assert (await ending).returncode == 0
-    assert [said[-1]["type"] for said in frames.values()] == ["turn_end", "lost", "lost"]
-    assert_nothing_runs(served)
-    assert served.attempts("troubled/waits") == served.attempts("troubled/blocks") == [0]
-
-    gate.touch()
-    (tmp_path / "troubled.py").write_text((tmp_path / "troubled.py").read_text().replace("time.sleep(600)", "pass"))
-    await asyncio.to_thread(served.begin)
-    for key in ("waits", "blocks"):
-        await until(lambda key=key: served.pending(f"troubled/{key}") == 0, f"{key} is not handled")  # type: ignore[misc]
-        assert served.attempts(f"troubled/{key}") == []
-        types = [event["type"] for event in served.podium.lines("log", f"troubled/{key}")]
-        assert types.count("turn.committed") == 1
-        assert served.podium.json("state", f"troubled/{key}")["state"] == {"count": 1}
-
-
-def agents_of(served: Served) -> list[str]:
-    """The agents of a home."""
-    return [row["agent"] for row in served.podium.json("ps")["agents"]]
-
-
-async def test_a_backup_of_a_home_whose_agents_work_goes_on_from_its_moment(standing: Served, tmp_path: Path) -> None:
-    gate, copy = tmp_path / "gate", tmp_path / "copy"
-    over = asyncio.Event()
-    turns = {"copied-a": 0, "copied-b": 0}
-
-    async def talk(link: ServiceLink, key: str) -> None:
-        client = await link.client()
-        while not over.is_set():
-            admitted = await client.admit(f"patient/{key}", {"text": f"{key} {turns[key]}"})
-            frames = [frame async for frame in client.follow(f"patient/{key}", admitted.message_id)]
-            assert frames[-1]["type"] == "turn_end"
-            turns[key] += 1
-
-    async with (
-        asyncio.timeout(TIMEOUT_S),
-        ServiceLink(standing.home, start=False) as link,
-        asyncio.TaskGroup() as tasks,
-    ):
-        for key in turns:
-            _ = tasks.create_task(talk(link, key))
-        await (await link.client()).admit("patient/copied-c", {"text": f"wait for {gate}"})
-        await until(
-            lambda: min(turns.values()) > 1 and standing.home.agent_log(Address("patient", "copied-c")).exists()
-        )
-        before = dict(turns)
-        said = await asyncio.to_thread(standing.podium.json, "backup", str(copy))
-        assert said["agents"] == len(await asyncio.to_thread(agents_of, standing)) >= 3
-        over.set()
-    gate.touch()
-    standing.podium("down")  # a copy is not served beside its original
-
-    restored = Served(Podium(copy, {**standing.podium.environment, "PODIUM_TEST_HOME": str(copy)}), standing.project)
-    assert restored.podium.json("verify")["ok"]
-    assert restored.attempts("patient/copied-c") == [0]
-    await asyncio.to_thread(restored.begin)
-    try:
-        for key in (*turns, "copied-c"):
-            await until(lambda key=key: restored.pending(f"patient/{key}") == 0, f"{key} is not handled")  # type: ignore[misc]
-        assert restored.handled("patient/copied-c") == [f"wait for {gate}"]
-        for key in turns:
-            assert not restored.attempts(f"patient/{key}")
-            handled = restored.handled(f"patient/{key}")
-            assert handled == [f"{key} {number}" for number in range(len(handled))]
-            assert len(handled) >= before[key]
-            assert standing.handled(f"patient/{key}")[: len(handled)] == handled
-    finally:
-        restored.podium("down")
+    assert answers("hi").endswith(" 1\n")
+    standing.edit("plain.py", REPLY, EDITED)
+    assert answers("hi").endswith(" 2\n"), "it is awake, and no one has asked for it"
+    done = standing.podium.json("reload", "--project", str(standing.project))
+    assert done["reloaded"] == ["patient/reloaded"]
+    assert answers("hi").endswith(" 3 edited\n")
 
 
 @contextlib.contextmanager
@@ -460,6 +371,104 @@ async def test_the_gateway_starts_a_killed_service_again_and_no_message_is_lost_
     assert read_record(standing.home) is not None, "the record went with the run directory of the killed service"
 
 
+async def test_a_turn_that_is_taken_back_at_the_end_is_no_attempt(standing: Served, tmp_path: Path) -> None:
+    """One waits and is interrupted; one blocks the event loop, and its process is killed; one ends in time."""
+    gate, begun, ends = tmp_path / "gate", tmp_path / "begun", tmp_path / "ends"
+    frames: dict[str, list[dict[str, Any]]] = {"ends": [], "waits": [], "blocks": []}
+    texts = {"ends": f"wait for {ends}", "waits": f"wait for {gate}", "blocks": f"block {begun}"}
+
+    async def follow(link: ServiceLink, key: str) -> None:
+        client = await link.client()
+        admitted = await client.admit(f"troubled/{key}", {"text": texts[key]})
+        try:
+            async for frame in client.follow(f"troubled/{key}", admitted.message_id):
+                frames[key].append(frame)
+        except ServiceError:
+            frames[key].append({"type": "lost"})
+
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        ServiceLink(standing.home, start=False) as link,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for key in texts:
+            _ = tasks.create_task(follow(link, key))
+        for key in ("ends", "waits"):
+            await until(lambda key=key: [frame for frame in frames[key] if frame["type"] == "turn_start"])  # type: ignore[misc]
+        await until(begun.exists)
+        ending = tasks.create_task(asyncio.to_thread(standing.podium, "down"))
+        await until(lambda: not standing.home.socket_path.exists())
+        ends.touch()
+        assert (await ending).returncode == 0
+    assert [said[-1]["type"] for said in frames.values()] == ["turn_end", "lost", "lost"]
+    assert_nothing_runs(standing)
+    assert standing.attempts("troubled/waits") == standing.attempts("troubled/blocks") == [0]
+
+    gate.touch()
+    standing.edit("troubled.py", "time.sleep(600)", "pass")
+    await asyncio.to_thread(standing.begin)
+    for key in ("waits", "blocks"):
+        await until(lambda key=key: standing.pending(f"troubled/{key}") == 0, f"{key} is not handled")  # type: ignore[misc]
+        assert standing.attempts(f"troubled/{key}") == []
+        types = [event["type"] for event in standing.podium.lines("log", f"troubled/{key}")]
+        assert types.count("turn.committed") == 1
+        assert standing.podium.json("state", f"troubled/{key}")["state"] == {"count": 1}
+
+
+def agents_of(served: Served) -> list[str]:
+    """The agents of a home."""
+    return [row["agent"] for row in served.podium.json("ps")["agents"]]
+
+
+async def test_a_backup_of_a_home_whose_agents_work_goes_on_from_its_moment(standing: Served, tmp_path: Path) -> None:
+    gate, copy = tmp_path / "gate", tmp_path / "copy"
+    over = asyncio.Event()
+    turns = {"copied-a": 0, "copied-b": 0}
+
+    async def talk(link: ServiceLink, key: str) -> None:
+        client = await link.client()
+        while not over.is_set():
+            admitted = await client.admit(f"patient/{key}", {"text": f"{key} {turns[key]}"})
+            frames = [frame async for frame in client.follow(f"patient/{key}", admitted.message_id)]
+            assert frames[-1]["type"] == "turn_end"
+            turns[key] += 1
+
+    async with (
+        asyncio.timeout(TIMEOUT_S),
+        ServiceLink(standing.home, start=False) as link,
+        asyncio.TaskGroup() as tasks,
+    ):
+        for key in turns:
+            _ = tasks.create_task(talk(link, key))
+        await (await link.client()).admit("patient/copied-c", {"text": f"wait for {gate}"})
+        await until(
+            lambda: min(turns.values()) > 1 and standing.home.agent_log(Address("patient", "copied-c")).exists()
+        )
+        before = dict(turns)
+        said = await asyncio.to_thread(standing.podium.json, "backup", str(copy))
+        assert said["agents"] == len(await asyncio.to_thread(agents_of, standing)) >= 3
+        over.set()
+    gate.touch()
+    standing.podium("down")  # a copy is not served beside its original
+
+    restored = Served(Podium(copy, {**standing.podium.environment, "PODIUM_TEST_HOME": str(copy)}), standing.project)
+    assert restored.podium.json("verify")["ok"]
+    assert restored.attempts("patient/copied-c") == [0]
+    await asyncio.to_thread(restored.begin)
+    try:
+        for key in (*turns, "copied-c"):
+            await until(lambda key=key: restored.pending(f"patient/{key}") == 0, f"{key} is not handled")  # type: ignore[misc]
+        assert restored.handled("patient/copied-c") == [f"wait for {gate}"]
+        for key in turns:
+            assert not restored.attempts(f"patient/{key}")
+            handled = restored.handled(f"patient/{key}")
+            assert handled == [f"{key} {number}" for number in range(len(handled))]
+            assert len(handled) >= before[key]
+            assert standing.handled(f"patient/{key}")[: len(handled)] == handled
+    finally:
+        restored.podium("down")
+
+
 def ask(url: str, path: str, key: str | None = None, **headers: str) -> tuple[int, dict[str, Any]]:
     """GET a path; the certificate of a test is not checked."""
     place = urlsplit(url)
@@ -477,8 +486,9 @@ def ask(url: str, path: str, key: str | None = None, **headers: str) -> tuple[in
         return answer.status, json.loads(answer.read())
 
 
-def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(standing: Served, tmp_path: Path) -> None:
-    standing.kill_gateway()
+def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(standing_home: Served, tmp_path: Path) -> None:
+    standing = standing_home
+    standing.podium("down")  # unless the test before did
     for arguments, says in (
         (("--no-auth", "--host", "0.0.0.0"), "--no-auth is for loopback only"),
         (("--no-auth", "--allowed-host", "*"), "any web page could call the agents"),
