@@ -45,10 +45,14 @@ _SYSTEM_CONFIG: Final = {
     "prestart_worker_first_driver": False,
     "worker_niceness": 0,
     "enable_pipe_based_agent_to_parent_health_check": True,
+    "gcs_max_active_rpcs_per_handler": 16,
+    "task_events_report_interval_ms": 0,
 }
 """No prestarted workers: the start of Ray took 1.7 s instead of 3 to 4 s, and no worker is idle. Workers have the
 priority of the service: Ray's default, a niceness of 15, leaves agents on a busy machine little time. The raylet's end
-closes the standard input of what stands in for its agents."""
+closes the standard input of what stands in for its agents. Ray's GCS allocates its calls in progress ahead: 12 MB with
+Ray's default of 100 for each method, on four cores, and more on others. What takes long (the start of an actor,
+subscriptions) has no such limit. Nobody asks for Ray's events of tasks, which each process would send every second."""
 _EMBEDDED_CPUS_PER_CORE: Final = 4
 """Logical CPUs per core of an embedded Ray: agents mostly wait, and Ray warns above a factor of four."""
 _templates: Final[list[subprocess.Popen[bytes]]] = []

@@ -39,7 +39,6 @@ from coordinator.host.node.process_marks import Mark, end_marked
 from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, find_actor
-from coordinator.ray.host_actor import HostActor
 from podium.errors import HostDied, PodiumError
 
 if TYPE_CHECKING:
@@ -182,6 +181,8 @@ class NodeManagerActor:
             AgentLoadError: the code cannot be loaded; the host is ended.
             HostDied: its process ended meanwhile; the message contains the cause.
         """
+        from coordinator.ray.host_actor import HostActor  # noqa: PLC0415  the service declares this class, and starts no host
+
         await self.ready()
         link = self._mounts / host_id
         with contextlib.suppress(FileExistsError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from coordinator.ray.embedded import worker_template
 from tests.e2e.conftest import AGENTS, HELLO, kill_at_once, processes_of, text_of
 
 if TYPE_CHECKING:
@@ -34,6 +37,16 @@ def test_an_agents_process_has_no_library_of_a_model_vendor(served: Podium) -> N
     frames = chat.say("podium openai anthropic httpx2")
     assert text_of(frames) == "podium"
     assert chat.close() == 0
+
+
+def test_an_agents_process_imports_nothing_that_all_of_them_could_share(served: Podium) -> None:
+    chat = served.chat(f"{AGENTS / 'weighed.py'}:Weighed", "shares")
+    loaded = set(text_of(chat.say("all")).split())
+    assert chat.close() == 0
+    program = f"import sys; from {worker_template.__name__} import _import_all; _import_all(); print(*sys.modules)"
+    shared = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout.split()
+    assert "coordinator.ray.host_actor" in shared
+    assert loaded.difference(shared) == {"weighed"}
 
 
 def test_hosts_are_forked_from_a_template_and_start_without_it(served: Podium) -> None:

@@ -31,6 +31,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.system.heap import fill_holes
 from coordinator.environment import replace_variables, variables
 
 if TYPE_CHECKING:
@@ -45,6 +46,10 @@ _VARIABLES: Final = ("RAY_RAYLET_PID", "RAY_JOB_ID")
 _ACTORS: Final = tuple(f"coordinator.ray.{name}" for name in ("coordinator_actor", "node_manager", "host_actor"))
 """By their names: they import, in the end, this module."""
 _LATER: Final = (
+    "coordinator.ray.coordinator_config",
+    "encodings.ascii",
+    "pkgutil",
+    "pydantic.v1.fields",
     "ray._common.pydantic_compat",
     "ray._common.usage.usage_lib",
     "ray._private.arrow_serialization",
@@ -52,7 +57,7 @@ _LATER: Final = (
     "starlette.concurrency",
     "starlette.datastructures",
 )
-"""What Ray's workers import when they have connected: 4 MB."""
+"""What workers import when they have connected: 9 MB. `tests/e2e/test_weight.py` finds what is missing."""
 _OOM_SCORE_ADJUSTMENT: Final = "1000"
 """As the raylet gives to what it executes, which is the launcher: the kernel ends agents before it ends Ray."""
 _BACKLOG: Final = 64
@@ -114,7 +119,8 @@ def main(descriptor: int) -> None:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
         gc.collect()
-        gc.freeze()  # a collection in a worker would write to, and so copy, all that it shares
+        fill_holes()  # a worker would write to, and so copy, pages all over what it shares
+        gc.freeze()  # so would a collection in a worker
         while True:
             for key, _ in selector.select():
                 if key.fd == 0:

@@ -10,11 +10,11 @@ from podium.agent.models.delta_state import DeltaState
 
 
 class Weighed(BaseAgent):
-    """Names those of its message that are loaded."""
+    """Names those of its message that are loaded, or all of them."""
 
     class State(DeltaState):
         pass
 
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        loaded = [name for name in message["text"].split() if name in sys.modules]
-        await ctx.send_message(" ".join(loaded))
+        asked = list(sys.modules) if message["text"] == "all" else message["text"].split()
+        await ctx.send_message(" ".join(name for name in asked if name in sys.modules))
