@@ -9,14 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.project.test_rerun_failed import FEW_PLUGINS
+
 ROOT = Path(__file__).parents[3]
 
 LEAVES = """
 import subprocess
+from pathlib import Path
 
 def test_leaves_a_process():
     process = subprocess.Popen(["sleep", "600"], start_new_session=True)
     process.returncode = 0  # no warning about a process that runs
+    while not Path(f"/proc/{{process.pid}}/environ").read_bytes():
+        pass  # it is in its exec
     {then}
 """
 
@@ -34,7 +39,7 @@ def test_leaves_a_process():
 def test_a_process_that_is_left_fails_the_run(tmp_path: Path, options: list[str], then: str, said: str) -> None:
     (tmp_path / "conftest.py").write_text("import tests.conftest\ntests.conftest.END_GRACE_S = 0.1\n")
     (tmp_path / "test_it.py").write_text(LEAVES.format(then=then))
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "-c /dev/null --rootdir=."}
+    environment = os.environ | {"PYTHONPATH": str(ROOT), **FEW_PLUGINS}
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", "test_it.py", *options]
     ran = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert ran.returncode == 1, ran.stdout

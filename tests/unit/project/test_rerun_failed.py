@@ -22,6 +22,8 @@ def test_passes_the_second_time(name):
     before.touch()
     assert not first, "the machine was slow"
 """
+FEW_PLUGINS = {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": "-c /dev/null --rootdir=. -p xdist.plugin"}
+"""The import of the others takes longer than all else these runs do."""
 FINE = "def test_fine():\n    pass\n"
 
 
@@ -30,7 +32,7 @@ class Ran:
 
     def __init__(self, folder: Path, test: str, *options: str) -> None:
         (folder / "test_it.py").write_text(test)
-        environment = os.environ | {"PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": "-c /dev/null --rootdir=."}
+        environment = os.environ | {"PYTHONPATH": str(ROOT), **FEW_PLUGINS}
         pytest_command = [
             sys.executable,
             "-m",
