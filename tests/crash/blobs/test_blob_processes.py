@@ -12,7 +12,7 @@ from chronicle.blobs import blob_id
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.testing.blob_contract import named
 
-TURNS = 120
+TURNS = 60
 
 WRITER = """
 import sys
