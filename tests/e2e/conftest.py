@@ -124,12 +124,16 @@ class Podium:
         """Run a command with ``--json`` that prints an object a line."""
         return [json.loads(line) for line in self(*arguments, "--json").stdout.splitlines()]
 
-    def chat(self, spec: str, key: str) -> Chat:
-        """Begin a chat."""
+    def chat(self, spec: str, key: str, *arguments: str) -> Chat:
+        """Begin a chat.
+
+        Args:
+            arguments: more of the command.
+        """
         log = (self.home.parent / "chat.log").open("a")
         with log:
             process = subprocess.Popen(
-                [*command(), "run", spec, "--key", key, "--json", "--home", str(self.home)],
+                [*command(), "run", spec, "--key", key, "--json", "--home", str(self.home), *arguments],
                 env=self.environment,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

@@ -173,8 +173,10 @@ def test_a_project_on_a_service(podium: Podium, project: Path) -> None:
 def test_run_gives_an_agent_what_its_project_has(podium: Podium, project: Path) -> None:
     directory = project.parent
     assert load_project(project).environment == {"BOSS_KEY": "secret"}
-    arguments = ("run", f"{directory / 'boss.py'}:Boss", "--project", str(project), "-m", "hi")
-    (end,) = [frame for frame in podium.lines(*arguments) if frame["type"] == "turn_end"]
+    boss = f"{directory / 'boss.py'}:Boss"
+    arguments = ("run", boss, "--project", str(project), "-m", "hi")
+    chat = podium.chat(boss, "default", "--project", str(project))
+    end = chat.say("hi")[-1]
     assert (end["data"]["config"], end["data"]["key"]) == ({"model": "small"}, "secret")
     edit(project, "small", "large")
     (end,) = [frame for frame in podium.lines(*arguments) if frame["type"] == "turn_end"]
@@ -183,6 +185,7 @@ def test_run_gives_an_agent_what_its_project_has(podium: Podium, project: Path) 
     refused = podium(*arguments, check=False)
     assert refused.returncode == ExitCode.USAGE
     assert "podium.toml: " in refused.stderr
+    assert chat.close() == ExitCode.OK
 
 
 @pytest.mark.ray
