@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import InboxFull, NotFound
-from chronicle.journal.records import InboxWrite, NewMessage, Receipt
+from chronicle.journal.records import InboxMessage, InboxWrite, MessageStatus, NewMessage, Receipt
 from podium.agent_record import find_session
 from podium.errors import PodiumError
 from podium.messages.admission import admit_message, limit_of, refusal
@@ -15,6 +15,7 @@ from podium.messages.headers import Headers
 from podium.messages.inbox import message_of
 from podium.turn.busy import BusyPolicy
 from podium.turn.journal.frames import retry_frames, settled_frames
+from podium.turn.journal.ledger import Offer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +32,8 @@ __all__ = ["Admission", "Admitted", "Arrival", "position_of"]
 
 _MOST_SESSIONS: Final = 10_000
 """Agents whose sessions are kept; one takes half a kilobyte."""
+_SMALL_BYTES: Final = 16 * 1024
+"""Messages up to this size are handed to their agents' hosts, which read larger ones from the inbox."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +49,8 @@ class Admitted:
     _store: JournalStore
     _blobs: BlobReader
     _session: Session
+    offer: Offer | None = None
+    """It, for the activation that was under way before it was admitted, if that is known and it is small."""
 
     @property
     def message_id(self) -> MessageId:
@@ -95,6 +100,8 @@ class Arrival:
     idempotency_key: str | None
     when_busy: BusyPolicy
     trace: str | None = None
+    epoch: int | None = None
+    """Of the lease under which its agent is awake, if that is known."""
 
 
 class Admission:
@@ -189,8 +196,8 @@ class Admission:
             except Exception as error:  # noqa: BLE001 - such as of a name that cannot be stored: others are admitted
                 outcomes[index] = error
         stored = self._store.admit_many([write for _, write in writes.values()])
-        for (index, (session, _)), receipt in zip(writes.items(), stored, strict=True):
-            outcomes[index] = self._outcome(session, arrivals[index].when_busy, receipt)
+        for (index, (session, write)), receipt in zip(writes.items(), stored, strict=True):
+            outcomes[index] = self._outcome(session, arrivals[index], receipt, write.message)
             if isinstance(receipt, NotFound) and arrivals[index].address in known:
                 again.append(index)  # the agent was deleted since its last message
         if again:
@@ -204,11 +211,13 @@ class Admission:
         session = self._session(arrival.address, message.admitted_ms)
         return session, InboxWrite(session.session_id, message, limit_of(arrival.when_busy, self._inbox_limit))
 
-    def _outcome(self, session: Session, when_busy: BusyPolicy, stored: Receipt | Exception) -> Admitted | Exception:
+    def _outcome(
+        self, session: Session, arrival: Arrival, stored: Receipt | Exception, message: NewMessage
+    ) -> Admitted | Exception:
         if not isinstance(stored, Receipt):
-            return refusal(session, when_busy, stored)
+            return refusal(session, arrival.when_busy, stored)
         try:
-            return self._admitted(session, stored, when_busy)
+            return self._admitted(session, stored, arrival.when_busy, _offer(arrival, stored, message))
         except Exception as error:  # noqa: BLE001 - such as of an agent that was deleted meanwhile
             return error
 
@@ -234,12 +243,14 @@ class Admission:
             self._sessions[address] = session
         return session
 
-    def _admitted(self, session: Session, receipt: Receipt, when_busy: BusyPolicy) -> Admitted:
+    def _admitted(
+        self, session: Session, receipt: Receipt, when_busy: BusyPolicy, offer: Offer | None = None
+    ) -> Admitted:
         before = receipt.before
         if before is None:
             before = self._store.waiting_before(receipt.message_id)
         attempts = self._store.message(receipt.message_id).attempts if receipt.repeated else 0
-        return Admitted(receipt, when_busy, before, attempts, self._store, self._blobs, session)
+        return Admitted(receipt, when_busy, before, attempts, self._store, self._blobs, session, offer)
 
     def _first(self, address: Address, message: NewMessage) -> tuple[Session, Receipt] | None:
         """Return the receipt of the message that a message repeats, with its session; ``None`` if it is a new one."""
@@ -263,6 +274,24 @@ class Admission:
         receipt = Receipt(session.session_id, message_id, message.position, repeated=True)
         before = self._store.waiting_before(message_id)
         return Admitted(receipt, BusyPolicy.ENQUEUE, before, message.attempts, self._store, self._blobs, session)
+
+
+def _offer(arrival: Arrival, receipt: Receipt, message: NewMessage) -> Offer | None:
+    if arrival.epoch is None or receipt.repeated or len(message.body) > _SMALL_BYTES:
+        return None
+    admitted = InboxMessage(
+        receipt.session_id,
+        receipt.position,
+        message.message_id,
+        message.idempotency_key,
+        message.sender,
+        message.body,
+        message.admitted_ms,
+        0,
+        MessageStatus.PENDING,
+        message.headers,
+    )
+    return Offer(admitted, arrival.epoch)
 
 
 def position_of(store: JournalStore, address: Address) -> tuple[int | None, bool]:

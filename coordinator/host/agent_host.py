@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.base import BaseAgent, Isolation
     from podium.turn.busy import BusyPolicy
+    from podium.turn.journal.ledger import Offer
     from podium.turn.ports import Environment
     from podium.turn.stream import Frame
 
@@ -219,17 +220,18 @@ class AgentHost:
     # -- calls on the agents' event loop ---------------------------------------------------------------------------
 
     async def deliver(
-        self, address: Address, message_id: MessageId, position: int | None
+        self, address: Address, message_id: MessageId, position: int | None, offer: Offer | None
     ) -> AsyncGenerator[list[Frame], None]:
         """Yield a message's frames in batches, up to its terminal frame.
 
         Args:
             position: of the message in the inbox, if known.
+            offer: the message, if it was admitted a moment ago and is small.
 
         Raises:
             AgentAsleep: the agent is not awake here, or its activation is ending; deliver the message to the next one.
         """
-        async with aclosing(self._agent(address).deliver(message_id, position)) as batches:
+        async with aclosing(self._agent(address).deliver(message_id, position, offer)) as batches:
             async for batch in batches:
                 yield batch
 

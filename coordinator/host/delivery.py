@@ -7,10 +7,10 @@ through Ray.
 Each side sends JSON objects, each prefixed with its length (4 bytes, big-endian). The edge has one connection to a host
 for the deliveries of all its agents, which it numbers:
 
-``{"id", "agent", "message_id", "position"}``
-    delivers a message that is in the inbox of an agent, at a position that may be null; answered by ``{"id",
-    "frames"}`` repeatedly, the last batch ending with a terminal frame, or by ``{"id", "error"}``, a pickled exception
-    in Base64;
+``{"id", "agent", "message_id", "position", "offer"}``
+    delivers a message that is in the inbox of an agent, at a position that may be null; one that was admitted a moment
+    ago goes along (`_to_wire`; else null), so that the host need not read it. Answered by ``{"id", "frames"}``
+    repeatedly, the last batch ending with a terminal frame, or by ``{"id", "error"}``, a pickled exception in Base64;
 ``{"id", "taken": true}``
     acknowledges a batch: at most `_WINDOW` batches are unacknowledged, so the text for a slow reader is merged in the
     host instead of queued;
@@ -40,9 +40,11 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from chronicle.errors import ChronicleError
+from chronicle.journal.records import InboxMessage, MessageStatus
 from coordinator.wire import BatchedWriter, from_json, to_json
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
+from podium.turn.journal.ledger import Offer
 from podium.turn.stream import TERMINAL_FRAMES
 from podium.turn.wakeup import Wakeup
 
@@ -86,10 +88,14 @@ class DeliveryServer:
 
     Args:
         deliver: yields the frames of an agent's message in batches, up to the terminal one; it gets the message's
-            position in the inbox, if that is known. It is closed when the reader disconnects.
+            position in the inbox, if that is known, and the message, if it was admitted a moment ago. It is closed
+            when the reader disconnects.
     """
 
-    def __init__(self, deliver: Callable[[Address, MessageId, int | None], AsyncGenerator[list[Frame], None]]) -> None:
+    def __init__(
+        self,
+        deliver: Callable[[Address, MessageId, int | None, Offer | None], AsyncGenerator[list[Frame], None]],
+    ) -> None:
         self._deliver = deliver
         self._server: asyncio.Server | None = None
         self._starting = asyncio.Lock()
@@ -130,7 +136,7 @@ class DeliveryServer:
                 if "message_id" in request:
                     window = asyncio.Semaphore(_WINDOW)
                     address = Address.parse(request["agent"])
-                    message = request["message_id"], request.get("position")
+                    message = request["message_id"], request["position"], _from_wire(request)
                     delivering = self._send(number, self._deliver(address, *message), window, answers)
                     task = asyncio.get_running_loop().create_task(delivering, name="delivery")
                     running[number] = task, window
@@ -229,12 +235,19 @@ class DeliveryChannel:
         return self.closing or self._lost
 
     async def deliver(
-        self, address: Address, message_id: MessageId, position: int | None = None, *, tick_s: float | None = None
+        self,
+        address: Address,
+        message_id: MessageId,
+        position: int | None = None,
+        offer: Offer | None = None,
+        *,
+        tick_s: float | None = None,
     ) -> AsyncGenerator[list[Frame], None]:
         """Yield the frames of an agent's message in batches, up to its terminal frame.
 
         Args:
             position: of the message in the inbox, if known.
+            offer: the message, if it was admitted a moment ago.
             tick_s: yield an empty batch after each interval without frames, in seconds; ``None``: yield none.
 
         Raises:
@@ -247,8 +260,8 @@ class DeliveryChannel:
         delivery = self._deliveries[number] = _Delivery(address)
         ended = False
         try:
-            request = {"id": number, "agent": str(address), "message_id": message_id, "position": position}
-            writer.write(_packed(request))
+            about = {"agent": str(address), "message_id": message_id, "position": position}
+            writer.write(_packed({"id": number, **about, "offer": _to_wire(offer)}))
             while not ended:
                 if not await delivery.wait(tick_s):
                     yield []
@@ -336,6 +349,42 @@ async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
         _log.warning("delivery_malformed", error="not an object with an id")
         return None
     return message
+
+
+def _to_wire(offer: Offer | None) -> dict[str, Any] | None:
+    """Return an offered message, except what its delivery has anyway."""
+    if offer is None:
+        return None
+    message = offer.message
+    assert message.body is not None, "it is pending"
+    return {
+        "epoch": offer.epoch,
+        "session_id": message.session_id,
+        "key": message.idempotency_key,
+        "sender": message.sender,
+        "body": message.body.decode(),
+        "admitted_ms": message.admitted_ms,
+        "headers": message.headers,
+    }
+
+
+def _from_wire(request: dict[str, Any]) -> Offer | None:
+    sent = request["offer"]
+    if sent is None:
+        return None
+    message = InboxMessage(
+        sent["session_id"],
+        request["position"],
+        request["message_id"],
+        sent["key"],
+        sent["sender"],
+        sent["body"].encode(),
+        sent["admitted_ms"],
+        0,
+        MessageStatus.PENDING,
+        sent["headers"],
+    )
+    return Offer(message, sent["epoch"])
 
 
 def _packed(message: dict[str, Any]) -> bytes:

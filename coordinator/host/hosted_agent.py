@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from podium.address import Address
     from podium.turn.activation import Activation
+    from podium.turn.journal.ledger import Offer
     from podium.turn.message_loop import Ending
     from podium.turn.stream import Frame
 
@@ -72,12 +73,19 @@ class HostedAgent:
         if grace_s is not None:
             self._event_loop.call_later(grace_s, self.activation.interrupt)
 
-    async def deliver(self, message_id: MessageId, position: int | None = None) -> AsyncGenerator[list[Frame], None]:
+    async def deliver(
+        self, message_id: MessageId, position: int | None = None, offer: Offer | None = None
+    ) -> AsyncGenerator[list[Frame], None]:
         """Yield a message's frames in batches, up to its terminal frame; see `Activation.follow`.
+
+        Args:
+            offer: the message, if it was admitted a moment ago.
 
         Raises:
             AgentAsleep: the activation is ending; deliver the message to the next one.
         """
+        if offer is not None:
+            self.activation.offer(offer)
         self._loop.poke()
         async with aclosing(self.activation.follow(message_id, position)) as batches:
             async for batch in batches:

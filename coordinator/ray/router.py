@@ -186,10 +186,13 @@ class Router:
 
     # -- delivery -------------------------------------------------------------------------------------------------
 
-    async def prepare(self, address: Address, code: Code) -> None:
+    async def prepare(self, address: Address, code: Code) -> int | None:
         """Have messages admitted after this call handled by the current content of a code.
 
         If the agent is awake with other code, its host ends after the running turn, and another host takes over.
+
+        Returns:
+            the epoch of the lease under which the agent is awake with that content, if it is known.
 
         Raises:
             TimeoutError: the coordinator does not answer.
@@ -197,11 +200,12 @@ class Router:
         route = self._routes.get(address)
         config = encode(self._known.config_of(address.agent_type)).decode()
         if route is not None and await self._runs(route, code, config):
-            return
+            return route.epoch
         async with self._in_time():
             retired: Route | None = await self._coordinator.prepare.remote(address, code)
         if retired is not None:
             self._note_retiring(address, retired)
+        return None
 
     @property
     def known(self) -> KnownAgents:
@@ -411,8 +415,8 @@ class Router:
             await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
         is_next = message.when_busy in _WAITING and not message.receipt.repeated  # others may be settled unread
-        position = message.receipt.position if is_next else None
-        delivering = channel.deliver(address, message.message_id, position, tick_s=_POSITION_EVERY_S)
+        known = (message.receipt.position, message.offer) if is_next else (None, None)
+        delivering = channel.deliver(address, message.message_id, *known, tick_s=_POSITION_EVERY_S)
         async with aclosing(delivering) as batches:
             async for batch in batches:
                 if batch:

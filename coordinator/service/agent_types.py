@@ -60,8 +60,8 @@ class AgentTypes:
         self._complete.set()
         return await self._router.reload() if reload else []
 
-    async def prepare(self, address: Address, agent: RegisteredAgent | None) -> Code:
-        """Return the code for a message that is about to be admitted.
+    async def prepare(self, address: Address, agent: RegisteredAgent | None) -> tuple[Code, int | None]:
+        """Return the code for a message that is about to be admitted, and what `Router.prepare` returns.
 
         Args:
             agent: the class that the message brought along, whose current content is to handle it; ``None`` for the
@@ -72,17 +72,14 @@ class AgentTypes:
         """
         if agent is None:
             code = await self.code_of(address.agent_type)
-            if self._follows_edits:
-                await self._router.prepare(address, code)
-            return code
+            return code, await self._router.prepare(address, code) if self._follows_edits else None
         async with self._changing:
             known = self._known.noted(agent)
             if known is not self._known:
                 await self._router.know(known)
                 self._known = known
         code = Code.of(agent)
-        await self._router.prepare(address, code)
-        return code
+        return code, await self._router.prepare(address, code)
 
     async def code_of(self, agent_type: str) -> Code:
         """Return the code of a type, that of a registered class first; wait for a registration that is awaited.

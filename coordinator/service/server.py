@@ -268,10 +268,10 @@ class ServiceServer:
         async with client.in_order(sent.address):
             if self._ending:
                 raise Unavailable("the service is ending; send the message again")
-            code = await self._types.prepare(sent.address, sent.agent)
+            code, epoch = await self._types.prepare(sent.address, sent.agent)
             with self._tracing.sending(sent.address, sent.trace) as span:
                 message = await self._group_admission.admit(
-                    Arrival(sent.address, sent.body, sent.idempotency_key, sent.when_busy, span.traceparent)
+                    Arrival(sent.address, sent.body, sent.idempotency_key, sent.when_busy, span.traceparent, epoch)
                 )
                 span.set("messaging.message.id", message.message_id)
         if not message.receipt.repeated:

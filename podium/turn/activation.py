@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState
     from podium.events import Cause, ErrorInfo
+    from podium.turn.journal.ledger import Offer
     from podium.turn.ports import Environment
     from podium.turn.stream import Frame
     from podium.turn.telemetry import Span
@@ -173,6 +174,10 @@ class Activation:
         except ChronicleError as error:  # its mount server is gone, and the mount with it; the next opening cleans up
             _log.warning("workspace_not_closed", agent_id=str(self.address), error=str(error))
 
+    def offer(self, offer: Offer) -> None:
+        """Hand over a message that was admitted a moment ago; see `Ledger.offer`."""
+        self._runner.ledger.offer(offer)
+
     async def follow(self, message_id: MessageId, position: int | None = None) -> AsyncGenerator[list[Frame], None]:
         """Yield the frames of a message in batches, from now on, up to its terminal frame.
 
@@ -180,14 +185,14 @@ class Activation:
 
         Args:
             position: of the message in the inbox, if known. For one that was admitted a moment ago, the journal is read
-                only if the message is not handled soon.
+                only if no frame of it comes soon.
 
         Raises:
             AgentAsleep: the activation ended before the message was settled; deliver it again.
             NotFound: no such message.
         """
         with self.streams.subscribe(message_id) as subscription:
-            looked = not self._runner.ledger.is_unread(position)
+            looked = not self._runner.ledger.is_open(message_id, position)
             if looked and (frames := await self.settled(message_id)):
                 yield frames
                 return

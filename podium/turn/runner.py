@@ -406,6 +406,7 @@ class TurnRunner:
 
     async def drop(self, message: InboxMessage, cancellation: Cancellation) -> None:
         """Record the cancellation of a pending or parked message; raises `Evicted` as `fail`."""
+        self.ledger.pass_over(message)
         await self._append_cancel(message, cancellation, (), None)
 
     async def _append_cancel(

@@ -6,6 +6,7 @@ A commit whose answer was lost is looked up by the id of its first event before 
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
             ...
 
 
-__all__ = ["Ledger"]
+__all__ = ["Ledger", "Offer"]
 
 _T = TypeVar("_T")
 _RETRY_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
@@ -48,6 +49,15 @@ _SMALL_BYTES: Final = 64 * 1024
 """After a larger message, messages are read one by one, which bounds the memory for large ones."""
 
 _log = structlog.stdlib.get_logger("podium.turn.journal.ledger")
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """A message that was admitted a moment ago: pending, and without an attempt."""
+
+    message: InboxMessage
+    epoch: int
+    """Of a lease of its agent that was in force when it was admitted."""
 
 
 class Ledger:
@@ -80,7 +90,7 @@ class Ledger:
         self._all_ahead = False
         """Whether the last read of the inbox returned all that was in it."""
         self._read_to = 0
-        """The highest position of a message that was read."""
+        """The highest position of a message that was read, offered or passed over."""
         self._with_steps: set[MessageId] | None = None
         """The messages that may have steps; ``None`` until the store was asked. Only the lease's holder adds some."""
         self.session = session
@@ -177,6 +187,23 @@ class Ledger:
         self._small = len(self._ahead[0].body or b"") <= _SMALL_BYTES
         return self._ahead[0]
 
+    def offer(self, offer: Offer) -> None:
+        """Take the next message from whoever has just admitted it, which spares a read of the inbox.
+
+        It is taken if this lease was in force before it was admitted, so that nobody else can have attempted or settled
+        it, if the last read returned all that was in the inbox, and if nothing is between. Else it is read as usual.
+        """
+        message = offer.message
+        is_ours = offer.epoch == self.epoch and message.session_id == self.session.session_id
+        is_next = self._all_ahead and message.position == self._read_to + 1 > 1
+        if is_ours and is_next and len(self._ahead) < _READ_AHEAD:
+            self._ahead.append(message)
+            self._read_to = message.position
+
+    def pass_over(self, message: InboxMessage) -> None:
+        """Note that a message is about to be settled that may not have been read: it is not to be offered any more."""
+        self._read_to = max(self._read_to, message.position)
+
     @property
     def has_read_ahead(self) -> bool:
         """Whether `next_message` returns a message that was read before."""
@@ -187,13 +214,17 @@ class Ledger:
         """Whether all messages that were in the inbox at its last read are settled."""
         return self._all_ahead and not self._ahead
 
-    def is_unread(self, position: int | None) -> bool:
-        """Whether a message was admitted after all that were read, so that this activation has not handled it.
+    def is_open(self, message_id: MessageId, position: int | None) -> bool:
+        """Whether a message is known not to be settled: it was read ahead, or admitted after all that were read.
+
+        Its end is then told to whoever subscribed to its stream before.
 
         Args:
             position: in the inbox; ``None`` if it is not known.
         """
-        return position is not None and position > self._read_to > 0
+        if position is None:
+            return False
+        return position > self._read_to > 0 or any(each.message_id == message_id for each in self._ahead)
 
     async def reminders(self) -> Sequence[Reminder]:
         """Return the agent's reminders, by name."""

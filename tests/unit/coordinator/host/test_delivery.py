@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.canonical import encode
+from chronicle.clock import SystemClock
 from chronicle.errors import NotFound
-from chronicle.ids import MessageId
+from chronicle.ids import IdSource, MessageId
+from chronicle.journal.memory import MemoryJournalStore
+from coordinator.client_messages import Admission, Admitted, Arrival
 from coordinator.host.delivery import DeliveryChannel, DeliveryServer, Notice
 from coordinator.host.loop_watch import RUNNING_AGENT
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
+from podium.turn.busy import BusyPolicy
+from podium.turn.journal.ledger import Offer
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -45,6 +52,7 @@ class Host:
         self.ended: set[str] = set()
         self.receivers: dict[str, Address] = {}
         self.positions: dict[str, int | None] = {}
+        self.offers: list[Offer | None] = []
         self.go_on = asyncio.Event()
         self.raises: Exception | None = None
         self.frames = 2
@@ -61,10 +69,11 @@ class Host:
         await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
 
     async def _deliver(
-        self, address: Address, message_id: MessageId, position: int | None
+        self, address: Address, message_id: MessageId, position: int | None, offer: Offer | None
     ) -> AsyncGenerator[list[Frame], None]:
         self.receivers[message_id] = address
         self.positions[message_id] = position
+        self.offers.append(offer)
         try:
             if self.raises is not None:
                 raise self.raises
@@ -268,6 +277,30 @@ async def test_a_waiting_reader_gets_an_empty_batch_after_each_interval(tmp_path
     assert [frame for batch in batches for frame in batch][-1] == END
     assert batches.count([]) >= 2
     assert host.positions == {"a": 7}
+    await host.closed(channel)
+
+
+async def test_a_message_that_was_admitted_a_moment_ago_goes_along_as_it_is_in_the_inbox(tmp_path: Path) -> None:
+    store, ids = MemoryJournalStore(), IdSource()
+    admission = Admission(store, MemoryBlobStore(), ids, SystemClock(), inbox_limit=10)
+    host = Host(tmp_path / "host")
+    host.go_on.set()
+    channel = await host.start()
+    trace = "00-" + "1" * 32 + "-" + "2" * 16
+    bodies = [encode({"text": text}) for text in ("naïve \0", "x" * 20_000, "y", "z")]
+    arrivals = [
+        Arrival(ALICE, bodies[0], "first", BusyPolicy.ENQUEUE, trace, 7),
+        *(Arrival(ALICE, body, None, BusyPolicy.ENQUEUE, None, 8) for body in bodies[1:3]),
+        Arrival(ALICE, bodies[3], None, BusyPolicy.ENQUEUE),
+        Arrival(ALICE, bodies[0], "first", BusyPolicy.ENQUEUE, None, 7),
+    ]
+    messages = [message for message in admission.admit_many(arrivals) if isinstance(message, Admitted)]
+    for message in messages:
+        delivering = channel.deliver(ALICE, message.message_id, message.receipt.position, message.offer)
+        assert [frame for batch in [batch async for batch in delivering] for frame in batch][-1] == END
+    stored = store.pending(store.session(ALICE.name).session_id)
+    assert host.offers == [message.offer for message in messages]
+    assert host.offers == [Offer(stored[0], 7), None, Offer(stored[2], 8), None, None]
     await host.closed(channel)
 
 

@@ -58,6 +58,7 @@ def _message(name: str) -> Admitted:
         message_id=MessageId(name),
         when_busy=BusyPolicy.ENQUEUE,
         receipt=SimpleNamespace(position=1, repeated=False),
+        offer=None,
         before=0,
         attempts=0,
         failed_tries=failed_tries,
@@ -159,6 +160,10 @@ async def test_a_connected_host_tells_of_an_activation_before_the_coordinator_do
     async with asyncio.timeout(DEADLINE_S):
         router._routes.put(ALICE, OLD)
         assert await sent("first") == [[END]]
+        server.tell(Notice(ALICE, OLD.epoch, None))
+        await until(lambda: router._routes.get(ALICE) is None)
+        router._routes.put(ALICE, OLD)
+        assert await router.prepare(ALICE, Code("greeter.py", "Greeter", "greeter")) == OLD.epoch
         server.tell(Notice(ALICE, OLD.epoch, None))
         await until(lambda: router._routes.get(ALICE) is None)
         second = asyncio.ensure_future(sent("second"))
