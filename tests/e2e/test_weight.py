@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from coordinator.ray.embedded import worker_template
 from tests.e2e.conftest import AGENTS, HELLO, kill_at_once, processes_of, text_of
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from tests.e2e.conftest import Podium
@@ -32,6 +35,14 @@ def test_an_embedded_ray_runs_no_dashboard_autoscaler_or_log_monitor(served: Pod
     assert chat.close() == 0
 
 
+def test_a_service_loads_no_library_of_rays_dashboard(served: Podium) -> None:
+    (service,) = processes_of(served, "coordinator.service.daemon")
+    mapped = Path(f"/proc/{service}/maps").read_text()
+    assert "/ray/_raylet" in mapped
+    for library in ("/aiohttp/", "/grpc/", "/opencensus/", "/opentelemetry/"):
+        assert library not in mapped, library
+
+
 def test_an_agents_process_has_no_library_of_a_model_vendor(served: Podium) -> None:
     chat = served.chat(f"{AGENTS / 'weighed.py'}:Weighed", "vendors")
     frames = chat.say("podium openai anthropic httpx2")
@@ -49,6 +60,17 @@ def test_an_agents_process_imports_nothing_that_all_of_them_could_share(served: 
     assert loaded.difference(shared) == {"weighed"}
 
 
+def test_a_service_with_three_agents_awake_has_400_mb(podium: Podium) -> None:
+    chats = [podium.chat(HELLO, key) for key in ("one", "two", "three")]
+    for chat in chats:
+        assert chat.say("hi")[-1]["type"] == "turn_end"
+    wait_until(lambda: len(processes_of(podium, "ray::HostActor")) == 4, "no host became warm")
+    sizes = {pid: pss_mb(pid) for pid in processes_of(podium) if pid not in processes_of(podium, "\0run\0")}
+    assert len(sizes) > 12, "processes are not found"
+    assert sum(sizes.values()) <= 400
+    assert all(chat.close() == 0 for chat in chats)
+
+
 def test_hosts_are_forked_from_a_template_and_start_without_it(served: Podium) -> None:
     template, *_ = parents = processes_of(served, "podium worker template")
     served("run", HELLO, "--key", "forked", "-m", "hi")
@@ -63,6 +85,14 @@ def test_hosts_are_forked_from_a_template_and_start_without_it(served: Podium) -
     assert {parent_of(host) for host in hosts} & {template} == set()
     assert {oom_score_of(host) for host in hosts} == scores, "the kernel would end other processes first"
     assert served("verify").returncode == 0
+
+
+def pss_mb(pid: int) -> float:
+    """Return the memory of a process; what it shares is divided by the number of those that have it. 0 if it ended."""
+    with suppress(OSError):
+        if size := re.search(r"^Pss: +(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE):
+            return int(size[1]) / 1024
+    return 0
 
 
 def parent_of(pid: int) -> int:

@@ -2,10 +2,11 @@
 
 ``ray.init`` starts five Python processes beside the scheduler, and execs each worker afresh: 70 MB and a second of CPU
 time each. None of its parameters changes that. While this module starts Ray, it sets switches that ``ray.init`` does
-not expose, and replaces three functions of Ray's start-up code:
+not expose, and replaces four functions of Ray's start-up code:
 
 * the autoscaler and the log monitor are switched off (150 MB with the dashboard's server);
-* the dashboard's server is told to be one that did not start: ``include_dashboard=False`` starts it without its pages;
+* the dashboard's server is told to be one that did not start: ``include_dashboard=False`` starts it without its pages.
+  Its libraries are not imported to see whether they are installed (5 MB of aiohttp, more with ``ray[default]``);
 * the dashboard's agent and the runtime environments' agent (100 MB) become a program that waits for its end, as the
   raylet exits with either of them. So there are no metrics of Ray's, and no ``runtime_env``;
 * the GCS and the raylet allocate with the C library: Ray's jemalloc has more arenas than they fill (7 MB);
@@ -57,13 +58,14 @@ def few_processes() -> Iterator[Started]:
     if not ray.__version__.startswith(_KNOWN):
         yield started
         return
-    from ray._private import parameter, services  # noqa: PLC0415  private modules: other versions may lack them
+    from ray._private import parameter, services, utils  # noqa: PLC0415  private modules: other versions may lack them
 
     launcher = str(Path(__file__).with_name("worker_launcher.py"))
     params: Any = parameter.RayParams
     replaced: list[tuple[Any, str, Any]] = [
         (parameter, "RayParams", partial(params, no_monitor=True, include_log_monitor=False, worker_path=launcher)),
         (services, "propagate_jemalloc_env_var", lambda **_: {}),
+        (utils, "get_dashboard_dependency_error", lambda: None),
         (services, "start_api_server", lambda *_args, **_kwargs: (None, None)),
         (services, "start_ray_process", partial(_start_process, started, services.start_ray_process)),
     ]
