@@ -58,16 +58,18 @@ def anyio_backend() -> str:
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Gives whole modules to workers, in the order of collection, and all that start Ray to one worker.
+    """Gives whole modules to workers, in the order of collection, and those that start Ray in two parts.
 
-    A module's fixtures are set up once. The modules that start Ray share one service, so on two workers there would be
-    two of them, with the memory of two Rays. Nothing would be gained: they take much less than half of a run, and their
-    waits for Ray overlap with the computing of the other worker only while that runs something else.
+    A module's fixtures are set up once. The modules that start Ray share one service; those of the gateway have services
+    of their own. Each part takes nearly half of a run: they wait more than they compute, so one worker at a time would
+    leave the cores idle.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        return "ray" if "ray" in FOLDER_MARKS.get(folder_of(TESTS.parent / module), ()) else module
+        if "ray" not in FOLDER_MARKS.get(folder_of(TESTS.parent / module), ()):
+            return module
+        return "ray, gateway" if "/gateway/" in module else "ray"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -97,9 +97,11 @@ async def test_an_answer_goes_on_after_the_deaths_of_gateway_host_and_service(po
     (quick,) = calls(podium, "quick")
     assert (quick.status, quick.owner, quick.turn, quick.cost) == ("completed", "talker/a", 1, "0.000004")
     *others, last = calls(podium, "slow")
-    assert {record.status for record in others} <= {"lost", "cancelled", "failed"}
     assert others[0].status == "lost"
-    assert all(record.cost is None for record in others)
+    *unpaid, _ = sorted(others, key=lambda record: record.status == "completed")
+    # One more may have ended just before the process that waited for it died: the call in flight is paid twice.
+    assert {record.status for record in unpaid} <= {"lost", "cancelled", "failed"}
+    assert all(record.cost is None for record in unpaid)
     assert (last.status, last.output_tokens) == ("completed", 2)
     commands = await asyncio.to_thread(what_commands_show, podium)
     assert commands == [
@@ -110,7 +112,7 @@ async def test_an_answer_goes_on_after_the_deaths_of_gateway_host_and_service(po
     # The last kill may have come after the answer. What the next process measures is in the metrics of the home.
     async with httpx.AsyncClient(timeout=DEADLINE_S) as http:
         await http.post(f"{url}/v1/agents/talker/b/messages", json={"message": {"text": "hello"}})
-        completed = r'podium_model_calls_total\{error="",profile="slow",status="completed",.*\} [12]\.0'
+        completed = r'podium_model_calls_total\{error="",profile="slow",status="completed",.*\} [123]\.0'
         async with asyncio.timeout(DEADLINE_S):  # on a busy machine the process may not answer in time
             while not re.search(completed, (await http.get(f"{url}/metrics")).text):
                 await asyncio.sleep(0.1)

@@ -35,7 +35,7 @@ def test_a_name_of_an_enumeration_is_its_text() -> None:
     assert from_json(to_json({"when_busy": BusyPolicy.STEER})) == {"when_busy": "steer"}
 
 
-@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[1,]", b"1" * 5000])
+@pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[1,]"])
 def test_what_is_no_json_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match=r"."):
         from_json(text)
