@@ -2,7 +2,8 @@
 
 A worker's imports take a second of CPU time and 50 MB. A forked worker has them at once, and shares most of their
 memory with the other workers. The template has one thread and never runs user code, so that a fork is always safe. It
-ends when its owner, the service, does: its standard input is then closed. Its workers end with the raylet.
+ends when its owner, the service, does: its standard input is then closed. Its workers end with the raylet, and it waits
+for them: nothing writes to the service's directory when the template has ended.
 
 Its environment has Ray's variables of its workers: Ray's library reads them when it is imported. A worker of another
 job or raylet is refused, and its launcher then becomes the worker. Launchers that connect before the imports are done
@@ -25,6 +26,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +65,8 @@ _OOM_SCORE_ADJUSTMENT: Final = "1000"
 _BACKLOG: Final = 64
 _REQUEST_S: Final = 10.0
 """Timeout for a launcher to send its request: it has it ready."""
+_WORKERS_END_S: Final = 10.0
+"""Timeout for workers to end after the service: they look each second whether the raylet runs."""
 _BOOTSTRAP: Final = (
     "'podium worker template'; import sys; sys.path.append({package!r}); "
     "from coordinator.ray.embedded.worker_template import main; main(int(sys.argv[1]))"
@@ -124,17 +128,39 @@ def main(descriptor: int) -> None:
         while True:
             for key, _ in selector.select():
                 if key.fd == 0:
+                    selector.unregister(listener)
+                    listener.close()
+                    selector.unregister(0)
+                    _await_workers(selector)
                     return
-                if key.data is not None:  # a worker has ended; the kernel reports how once it is reaped
-                    selector.unregister(key.fd)
-                    os.close(key.fd)
-                    os.waitpid(key.data, 0)
+                if key.data is not None:  # a worker has ended
+                    _reap(selector, key)
                     continue
                 connection, _ = listener.accept()
                 with connection:
                     worker = _serve(connection, script, selector)
                 if worker is not None:
                     selector.register(os.pidfd_open(worker), selectors.EVENT_READ, worker)
+
+
+def _reap(selector: selectors.BaseSelector, worker: selectors.SelectorKey) -> None:
+    """Release an ended worker; the kernel reports its end to others only then."""
+    selector.unregister(worker.fd)
+    os.close(worker.fd)
+    os.waitpid(worker.data, 0)
+
+
+def _await_workers(selector: selectors.BaseSelector, patience_s: float = _WORKERS_END_S) -> None:
+    """Wait until all workers have ended, and kill those that take longer than ``patience_s``."""
+    deadline = time.monotonic() + patience_s
+    while workers := list(selector.get_map().values()):
+        ended = selector.select(max(deadline - time.monotonic(), 0))
+        for key, _ in ended:
+            _reap(selector, key)
+        if not ended:
+            for worker in workers:
+                os.kill(worker.data, signal.SIGKILL)
+                _reap(selector, worker)
 
 
 def _serve(connection: socket.socket, script: str, selector: selectors.BaseSelector) -> int | None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import selectors
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from coordinator.ray.embedded import worker_template
+import pytest
+
+from coordinator.ray.embedded import worker_launcher, worker_template
 from coordinator.ray.embedded.worker_launcher import SOCKET
 
 RAYLET, JOB = os.getpid(), "01000000"
@@ -53,6 +56,32 @@ def test_no_worker_is_forked_for_a_launcher_that_has_given_up_or_is_of_another_j
     finally:
         template.communicate(timeout=120)
     assert template.returncode == 0
+
+
+def test_the_template_waits_for_its_workers_and_kills_those_that_do_not_end() -> None:
+    """Ray's processes write to the directory that the service removes at its end."""
+    with selectors.DefaultSelector() as selector:
+        workers = [subprocess.Popen(["sleep", seconds]) for seconds in ("0.3", "0", "600")]
+        for worker in workers:
+            _ = selector.register(os.pidfd_open(worker.pid), selectors.EVENT_READ, worker.pid)
+        worker_template._await_workers(selector, patience_s=1)
+        assert not selector.get_map()
+        for worker in workers:
+            with pytest.raises(ChildProcessError):
+                os.waitpid(worker.pid, 0)
+            worker.returncode = 0  # it is reaped
+
+
+def test_a_launcher_after_the_end_of_its_service_starts_nothing(tmp_path: Path) -> None:
+    removed = tmp_path / "run" / "ray"
+    run = subprocess.run(
+        [sys.executable, worker_launcher.__file__, f"--temp-dir={removed}"],
+        capture_output=True,
+        timeout=300,
+        check=True,
+    )
+    assert run.stdout + run.stderr == b""
+    assert not removed.parent.exists()
 
 
 def test_workers_draw_different_random_ids() -> None:
