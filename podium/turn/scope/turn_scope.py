@@ -367,19 +367,26 @@ class TurnScope:
     async def publish(self, frame: Frame) -> None:
         """Send a frame to the client, and yield to the event loop from time to time so that it goes out.
 
+        The first piece of text goes out at once.
+
         Raises:
             PodiumError: the turn is over.
         """
         self._check_open()
-        self._collected.tokens += frame["type"] == "message_update"
+        collected = self._collected
+        is_first = False
+        if frame["type"] == "message_update":
+            is_first = not collected.tokens
+            collected.tokens += 1
         step = current_step()
         if step is not None and "reply_id" in frame:
             self._note_reply(step, frame)
         self._publish(frame)
         now_s = asyncio.get_running_loop().time()
-        if now_s >= self._collected.yield_s:
-            await asyncio.sleep(0)
-            self._collected.yield_s = now_s + YIELD_INTERVAL_S
+        if is_first or now_s >= collected.yield_s:
+            await asyncio.sleep(0)  # the delivery takes the frames,
+            await asyncio.sleep(0)  # and they are sent
+            collected.yield_s = asyncio.get_running_loop().time() + YIELD_INTERVAL_S
 
     def _note_reply(self, step: RunningStep, frame: Frame) -> None:
         """Note a frame of a reply that the function of a step writes."""
