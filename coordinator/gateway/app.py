@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from functools import cache
+from typing import TYPE_CHECKING, Any, Final
 
 from fastapi import FastAPI
 
-from coordinator.gateway.documents import DESCRIPTION, document_of
+from coordinator.gateway.documents import document_of
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.page import files as page_files
 from coordinator.gateway.protection.body_limit import BodyLimit
@@ -67,8 +67,20 @@ _ROUTERS: Final = (
     ag_ui.router,
     ag_ui.agent,
     models.router,
+    sessions.router,
+    stored_artifacts.router,
+    bundles.router,
+    response_routes.router,
+    health.router,
+    metrics.router,
+    document.router,
 )
-_ROUTERS_OF_SESSIONS: Final = (sessions.router, stored_artifacts.router, bundles.router, response_routes.router)
+_ROUTES: Final = [route for router in _ROUTERS for route in router.routes]
+
+
+@cache
+def _document() -> dict[str, Any]:
+    return document_of(_ROUTES)
 
 
 def create_app(
@@ -102,16 +114,7 @@ def create_app(
         upload_bytes: the largest file that can be uploaded.
         tracer: opens a span for each request.
     """
-    app = FastAPI(
-        title="Podium",
-        version=version("podium"),
-        description=DESCRIPTION,
-        docs_url=None,
-        redoc_url=None,
-        openapi_url=None,
-        redirect_slashes=False,
-        generate_unique_id_function=lambda route: route.name,
-    )
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.agents = agents
     app.state.sessions = HomeSessions(agents)
     app.state.access = access
@@ -124,16 +127,10 @@ def create_app(
     app.state.chats = Conversations(agents)
     app.state.upload_bytes = upload_bytes
     add_handlers(app)
-    for router in _ROUTERS:
-        app.include_router(router, prefix="/v1")
-    for router in _ROUTERS_OF_SESSIONS:
-        app.include_router(router, prefix="/v2")
-    app.include_router(health.router)
-    app.include_router(metrics.router)
-    app.openapi = lambda: document_of(app)  # type: ignore[method-assign]  # as FastAPI's documentation says
-    app.include_router(document.router)
+    app.openapi = _document  # type: ignore[method-assign]  # as FastAPI's documentation says
+    app.router.routes.extend(_ROUTES)
     if page:
-        app.include_router(page_files.router)
+        app.router.routes.extend(page_files.router.routes)
     app.add_middleware(BodyLimit, body_bytes=body_bytes, upload_bytes=upload_bytes)
     if tracer is not NO_TRACER:
         app.add_middleware(RequestSpans, tracer=tracer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from fastapi.openapi.utils import get_openapi
@@ -10,11 +11,13 @@ from pydantic import BaseModel, ConfigDict, Field
 from coordinator.operations.problems import TYPES
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
+    from collections.abc import Sequence
 
-__all__ = ["DESCRIPTION", "ErrorBody", "ErrorDetail", "document_of", "statuses"]
+    from starlette.routing import BaseRoute
 
-DESCRIPTION: Final = """\
+__all__ = ["ErrorBody", "ErrorDetail", "document_of", "statuses"]
+
+_DESCRIPTION: Final = """\
 Agents with durable state, versioned files and a transcript. An agent is addressed as `type/key`; it always exists, and
 its first message starts it.
 
@@ -82,16 +85,12 @@ def _described(*found: int) -> dict[str, Any]:
     return {str(status): {"description": _MEANINGS[status], "content": content} for status in found}
 
 
-def document_of(app: FastAPI) -> dict[str, Any]:
-    """Return the OpenAPI document of an application.
+def document_of(routes: Sequence[BaseRoute]) -> dict[str, Any]:
+    """Return the OpenAPI document of an application with some routes.
 
     FastAPI adds its own shape of validation errors, with the status 422, which the application does not answer with.
     """
-    if app.openapi_schema is not None:
-        return app.openapi_schema
-    document = get_openapi(
-        title=app.title, version=app.version, description=app.description, routes=app.routes, tags=app.openapi_tags
-    )
+    document = get_openapi(title="Podium", version=version("podium"), description=_DESCRIPTION, routes=routes)
     for path in document["paths"].values():
         for method, operation in path.items():
             operation["responses"].pop("422", None)
@@ -99,5 +98,4 @@ def document_of(app: FastAPI) -> dict[str, Any]:
                 operation["responses"].update(_described(408, 415) if method == "post" else _described(408))
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
-    app.openapi_schema = document
     return document

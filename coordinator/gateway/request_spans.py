@@ -57,7 +57,5 @@ class RequestSpans:
             finally:
                 route = getattr(scope.get("route"), "path", None)
                 if route is not None:
-                    if not route.startswith(_TRACED):  # of an included router: its part of the path
-                        route = _TRACED.rstrip("/") + route
                     span.rename(f"{method} {route}")
                     span.set("http.route", route)

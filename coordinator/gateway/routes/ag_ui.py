@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,6 +16,7 @@ from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.frontend_bodies import AgUiBody
 from coordinator.gateway.frontend_stream import front_end_stream
+from coordinator.gateway.routers import router_at
 from coordinator.gateway.routes.messages import Traceparent
 from coordinator.gateway.streaming import EVENTS
 from coordinator.operations.agents import HomeAgents
@@ -27,8 +28,8 @@ from podium.turn.stream import Frame
 
 __all__ = ["AcceptsState", "agent", "router"]
 
-router = APIRouter(prefix="/ag-ui/{type}", tags=["front ends"])
-agent = APIRouter(prefix="/agents/{type}/{key}/ag-ui", tags=["front ends"])
+router = router_at("/v1/ag-ui/{type}", "front ends")
+agent = router_at("/v1/agents/{type}/{key}/ag-ui", "front ends")
 
 AcceptsState: TypeAlias = Callable[[str], bool]
 """Whether the class of an agent type accepts the state that a front end sends."""

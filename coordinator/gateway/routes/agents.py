@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from coordinator.access.caller import Scope
 from coordinator.gateway.bodies import EraseBody, FoldBody
@@ -19,6 +19,7 @@ from coordinator.gateway.dependencies import (
     Writing,
 )
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import (
     AgentObject,
     AgentPage,
@@ -34,8 +35,8 @@ from coordinator.streams.public_texts import public_text
 
 __all__ = ["agent", "router"]
 
-router = APIRouter(tags=["agents"])
-agent = APIRouter(prefix="/agents/{type}/{key}", tags=["agents"])
+router = router_at("/v1", "agents")
+agent = router_at("/v1/agents/{type}/{key}", "agents")
 """The routes of one agent."""
 
 

@@ -6,17 +6,17 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any, BinaryIO, Final
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from coordinator.gateway.dependencies import AUDITED, Administering, Agents, Called, Writing
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import Imported
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/agents/{type}/{key}", tags=["agents"])
+router = router_at("/v1/agents/{type}/{key}", "agents")
 
 _PIECE_BYTES: Final = 256 * 1024
 _ZIP: Final[dict[str, Any]] = {"application/zip": {"schema": {"type": "string", "format": "binary"}}}

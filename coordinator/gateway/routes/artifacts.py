@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -13,12 +13,13 @@ from coordinator.access.caller import Scope
 from coordinator.gateway.content import content_response
 from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Turn
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import ArtifactPage, FoundArtifact
 
 __all__ = ["by_id", "router"]
 
-router = APIRouter(prefix="/agents/{type}/{key}/artifacts", tags=["files"])
-by_id = APIRouter(tags=["files"])
+router = router_at("/v1/agents/{type}/{key}/artifacts", "files")
+by_id = router_at("/v1", "files")
 """The route of an artifact whose agent is not known."""
 
 ArtifactId = Annotated[str, Path(description="Such as `art_01HF7YAT00S9NX0Q1E5VWJ2B8M`.")]

@@ -6,19 +6,20 @@ import os
 from typing import Annotated, Any, Final
 from urllib.parse import unquote_to_bytes
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from coordinator.gateway.content import content_response
 from coordinator.gateway.dependencies import Agents, Cursor, Limit, Reading, Turn, Writing
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.operations.files import FileContent
 from coordinator.operations.objects import DirectoryObject, FileChanged, FileHistory, SymlinkObject
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/agents/{type}/{key}", tags=["files"])
+router = router_at("/v1/agents/{type}/{key}", "files")
 
 FilePath = Annotated[str, Path(alias="path", description="From the workspace's root.")]
 Iteration = Annotated[

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import logging
 
-from fastapi import APIRouter
 from typing_extensions import TypedDict
 
 from chronicle.errors import ChronicleError
 from coordinator.gateway.dependencies import Agents
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.service.client import ServiceError
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["health"])
+router = router_at("", "health")
 _log = logging.getLogger(__name__)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 from starlette.responses import Response
 
 from coordinator.access.caller import Scope
@@ -21,13 +21,14 @@ from coordinator.gateway.dependencies import (
     permitted,
 )
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, event_tail
 from coordinator.operations.objects import Difference, EventPage, Forked, Rewound, StateObject
 from podium.address import Address
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/agents/{type}/{key}", tags=["history"])
+router = router_at("/v1/agents/{type}/{key}", "history")
 
 
 @router.get("/state", responses=statuses(404))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, TypeAlias
 
-from fastapi import APIRouter, Depends, Path, Query
+from fastapi import Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 
@@ -15,12 +15,13 @@ from coordinator.access.views import CreatedKey, KeyList, KeyObject, TokenObject
 from coordinator.gateway.dependencies import Called
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import ApiError
+from coordinator.gateway.routers import router_at
 from coordinator.operations.problems import Problem
 from podium.address import Address
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["keys"])
+router = router_at("/v1", "keys")
 
 
 class NewKey(BaseModel):

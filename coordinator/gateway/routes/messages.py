@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import Header
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
@@ -13,12 +13,13 @@ from coordinator.gateway.dependencies import Agents, Cursor, IdempotencyKey, Lim
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
+from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, resumed_stream, sent_stream
 from coordinator.operations.objects import Answer, InboxPage, MessageObject, Receipt
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/agents/{type}/{key}", tags=["messages"])
+router = router_at("/v1/agents/{type}/{key}", "messages")
 
 Prefer = Annotated[
     str | None, Header(description="`respond-async`: answer with a receipt as soon as the message is durable.")

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Header
+from fastapi import Header
 from starlette.responses import PlainTextResponse, Response
 
 from coordinator.gateway.dependencies import Agents, Called
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.telemetry.exposition import shown
 
 __all__ = ["router"]
 
-router = APIRouter(tags=["health"])
+router = router_at("", "health")
 
 
 @router.get("/metrics", response_class=PlainTextResponse, responses=statuses())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query
+from fastapi import Query
 
 from coordinator.access.caller import Scope
 from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.operations.model_calls import ModelCallPage
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/models", tags=["models"])
+router = router_at("/v1/models", "models")
 
 
 @router.get("/calls", responses=statuses())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Depends
+from fastapi import Depends
 from starlette.requests import Request
 from typing_extensions import TypedDict
 
@@ -13,13 +13,14 @@ from chronicle.errors import InvalidInput, NotFound
 from coordinator.gateway.dependencies import AUDITED, Called
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import ApiError
+from coordinator.gateway.routers import router_at
 from coordinator.operations.problems import Problem
 from coordinator.registry.reloading import Reloaded
 from podium.errors import AgentLoadError
 
 __all__ = ["Reload", "router"]
 
-router = APIRouter(tags=["project"])
+router = router_at("/v1", "project")
 
 Reload: TypeAlias = Callable[[], Awaitable[Reloaded]]
 """Reads the project again, for the service that runs now; raises as `reload_project`."""

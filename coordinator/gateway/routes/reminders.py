@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from coordinator.gateway.dependencies import Agents, Cursor, Limit, Reading, Writing
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import CancelledReminder, ReminderPage
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/agents/{type}/{key}/reminders", tags=["reminders"])
+router = router_at("/v1/agents/{type}/{key}/reminders", "reminders")
 
 ReminderName = Annotated[str, Path(min_length=1, max_length=200, description="The name of a reminder.")]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Final
 from urllib.parse import quote
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -17,6 +17,7 @@ from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import ApiError, mark_admitted
 from coordinator.gateway.frontend_bodies import UiBody
 from coordinator.gateway.frontend_stream import front_end_stream
+from coordinator.gateway.routers import router_at
 from coordinator.gateway.routes.messages import Traceparent
 from coordinator.gateway.streaming import EVENTS
 from coordinator.operations.agents import HomeAgents
@@ -28,10 +29,10 @@ from podium.address import Address
 
 __all__ = ["agent", "chat", "router"]
 
-router = APIRouter(prefix="/ui/{type}", tags=["front ends"])
-chat = APIRouter(prefix="/ui/{type}/{key}", tags=["front ends"])
+router = router_at("/v1/ui/{type}", "front ends")
+chat = router_at("/v1/ui/{type}/{key}", "front ends")
 """The routes of a chat whose id is an agent's key."""
-agent = APIRouter(prefix="/agents/{type}/{key}/ui", tags=["front ends"])
+agent = router_at("/v1/agents/{type}/{key}/ui", "front ends")
 """The routes of the chats of one agent."""
 
 _STREAM: Final[dict[int | str, dict[str, Any]]] = {

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from coordinator.access.caller import Scope
 from coordinator.gateway.dependencies import Called, Cursor, IdempotencyKey, Limit, Sessions
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.gateway.routes.v2.bodies import ArtifactBody
 from coordinator.sessions.artifacts import NewArtifact
 from coordinator.sessions.objects import DeletedArtifact, StoredArtifactObject, StoredArtifactPage
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/artifacts", tags=["sessions"])
+router = router_at("/v2/artifacts", "sessions")
 
 ArtifactId = Annotated[str, Path(max_length=64, description="The id of an artifact that a client stored: `art_…`.")]
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Path
+from fastapi import Path
 
 from coordinator.access.caller import Scope
 from coordinator.gateway.dependencies import Called, Cursor, IdempotencyKey, Limit, Sessions
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.gateway.routes.v2.bodies import BundleBody
 from coordinator.sessions.bundles import BundleItem
 from coordinator.sessions.objects import BundleObject, BundlePage
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/bundles", tags=["sessions"])
+router = router_at("/v2/bundles", "sessions")
 
 BundleId = Annotated[str, Path(max_length=64, description="The id of a bundle: `bnd_…`.")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, TypeAlias
 
-from fastapi import APIRouter, Depends, Header, Path
+from fastapi import Depends, Header, Path
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -13,6 +13,7 @@ from coordinator.gateway.dependencies import Called, IdempotencyKey
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.event_stream import EventStreamResponse
+from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM
 from coordinator.responses.body import ResponseBody
 from coordinator.responses.objects import DeletedResponse, ResponseObject
@@ -21,7 +22,7 @@ from podium.models.errors import ModelError
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/responses", tags=["responses"])
+router = router_at("/v2/responses", "responses")
 
 
 def _responses(request: Request) -> HomeResponses:

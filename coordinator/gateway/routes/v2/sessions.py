@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Path, Query
+from fastapi import Path, Query
 
 from coordinator.access.caller import Caller, Scope
 from coordinator.gateway.bodies import MOST_TURN
 from coordinator.gateway.dependencies import Called, Cursor, IdempotencyKey, Limit, Sessions
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.routers import router_at
 from coordinator.gateway.routes.v2.bodies import AppendBody, ForkBranchBody, SessionBody
 from coordinator.sessions.events import NewEvent
 from coordinator.sessions.objects import (
@@ -24,7 +25,7 @@ from coordinator.sessions.objects import (
 
 __all__ = ["router"]
 
-router = APIRouter(prefix="/sessions", tags=["sessions"])
+router = router_at("/v2/sessions", "sessions")
 
 SessionId = Annotated[str, Path(max_length=64, description="The id of a session: `ses_…`.")]
 BranchId = Annotated[str, Path(max_length=64, description="The id of a branch of the session: `br_…`.")]

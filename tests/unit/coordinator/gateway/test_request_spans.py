@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import httpx
 import pytest
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.responses import StreamingResponse
 
 from coordinator.gateway.request_spans import RequestSpans
@@ -13,10 +13,10 @@ from tests.otlp_receiver import OtlpReceiver, otlp_receiver
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{SPAN}-01"
-app, router = FastAPI(), APIRouter(prefix="/agents")
+app = FastAPI()
 
 
-@router.get("/{key}")
+@app.get("/v1/agents/{key}")
 async def found(key: str, request: Request) -> dict[str, object]:
     return {"key": key, "traceparents": request.headers.getlist("traceparent")}
 
@@ -34,9 +34,6 @@ async def broken() -> None:
 @app.get("/metrics")
 async def scraped(request: Request) -> list[str]:
     return request.headers.getlist("traceparent")
-
-
-app.include_router(router, prefix="/v1")
 
 
 async def get(
