@@ -1,15 +1,13 @@
-"""Front ends of others at a served home whose processes are killed in the middle of an answer."""
+"""Front ends of others, and readers of streams, at a home whose processes are killed in the middle of answers."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -17,9 +15,11 @@ import pytest
 from coordinator.gateway_record import gateway_runs
 from coordinator.home import Home
 from tests.e2e.conftest import AGENTS, Podium, fresh_home, kill_at_once, processes_of
-from tests.e2e.gateway.test_streams import DAEMON, HOSTS
+from tests.e2e.gateway.readers import DAEMON, HOSTS, Readers, serve
 from tests.npm.node import INSTALLED, Client, client
 from tests.waiting import DEADLINE_S, until, wait_until
+
+READERS = 50
 
 pytestmark = [
     pytest.mark.ray,
@@ -39,13 +39,6 @@ def podium(tmp_path: Path) -> Iterator[Podium]:
             podium("down", check=False)
 
 
-def serve(podium: Podium, project: Path, port: int = 0) -> dict[str, Any]:
-    """Serve in the background, with the page."""
-    options = ["--project", str(project), "--port", str(port), "--no-auth", "--ui", "--detach", "--json"]
-    started: dict[str, Any] = json.loads(podium("up", *options).stdout)
-    return started
-
-
 def process_said(chat: Client, of_ag_ui: bool) -> str:
     """Return the id of the process that the answer begins with, which each attempt says first; empty at first."""
     messages = chat.state["messages"]
@@ -62,13 +55,17 @@ async def test_answers_survive_the_deaths_of_host_service_and_gateway(podium: Po
     text = f"wait for {gate}"
     agents = f"{url}/v1/agents/patient"
     async with (
-        httpx.AsyncClient(timeout=DEADLINE_S) as http,
+        asyncio.timeout(4 * DEADLINE_S),
+        httpx.AsyncClient(timeout=DEADLINE_S, limits=httpx.Limits(max_connections=None)) as http,
         client("chat.js", f"{url}/v1/ui/patient", "alice") as chat,
         client("ag_ui.js", "@ag-ui/client", f"{url}/v1/ag-ui/patient", "bob") as agent,
+        asyncio.TaskGroup() as tasks,
     ):
         page = await http.get(f"{url}/ui/")
         assert page.status_code == 200
         assert "script-src 'self'" in page.headers["content-security-policy"]
+        readers = Readers(http, url, ("a", "b"))
+        await readers.begin(tasks, text, READERS)
         sending = await chat.start("send", text=text)
         running = await agent.start("send", runId="r1", message={"id": "m1", "content": text})
 
@@ -79,14 +76,18 @@ async def test_answers_survive_the_deaths_of_host_service_and_gateway(podium: Po
             return {*hosts, process_said(chat, False), process_said(agent, True)}
 
         hosts = await attempts_of(set())
+        await readers.all_at(1)
         kill_at_once(processes_of(podium, HOSTS))
         hosts = await attempts_of(hosts)
+        await readers.all_at(2)
         before = processes_of(podium, DAEMON)
         kill_at_once(before)
         await until(lambda: set(processes_of(podium, DAEMON)) - set(before), "the service is not started again")
         await attempts_of(hosts)
+        await readers.all_at(3)
         os.kill(started["pid"], signal.SIGKILL)
         wait_until(lambda: not gateway_runs(Home(podium.home)))
+        await readers.all_lost()
         await chat.done(sending)
         assert chat.state["status"] == "error"
         assert (await agent.done(running))["error"] is not None or not agent.state["state"]["said"]
@@ -113,3 +114,4 @@ async def test_answers_survive_the_deaths_of_host_service_and_gateway(podium: Po
                 shown = (await http.get(f"{url}/v1/ui/patient/{key}")).json()["messages"]
                 assert [each["id"] for each in shown] == [each["id"] for each in seen]
         assert agent.state["state"] == kept["state"], "the patch of the turn was applied once"
+    readers.assert_right()

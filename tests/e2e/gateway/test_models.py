@@ -15,7 +15,7 @@ import pytest
 from coordinator.models.calls import CallRecord
 from coordinator.models.record_store import read_records
 from tests.e2e.conftest import AGENTS, Podium, fresh_home, kill_at_once, processes_of
-from tests.e2e.gateway.test_streams import DAEMON, HOSTS, Client, serve
+from tests.e2e.gateway.readers import DAEMON, HOSTS, Client, serve
 from tests.waiting import DEADLINE_S, until
 
 MODELS = "coordinator.models.process"
