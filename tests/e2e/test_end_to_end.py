@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 FILE = AGENTS / "plain.py"
 WORKER = f"{FILE}:Worker"
 PATIENT = f"{FILE}:Patient"
+GATHERING = f"{AGENTS / 'gathering.py'}:Gathering"
 
 
 @pytest.fixture(scope="module")
@@ -135,27 +136,45 @@ def test_kill_of_the_host_in_the_middle_of_a_turn(served: Podium) -> None:
     assert served("verify", "patient/k").returncode == 0
 
 
-def test_a_host_that_hangs_counts_as_dead_and_is_harmless_when_it_comes_back(hasty: Podium, tmp_path: Path) -> None:
+def test_hosts_that_hang_count_as_dead_and_are_harmless_when_they_come_back(hasty: Podium, tmp_path: Path) -> None:
+    """One of an agent, which comes back after the turn; one that agents share, which comes back in the middle of it."""
     gate = tmp_path / "gate"
-    chat = hasty.chat(PATIENT, "h")
+    chat, gathering = hasty.chat(PATIENT, "h"), hasty.chat(GATHERING, "h")
     chat.send(f"wait for {gate}")
     pid = int(chat.until("message_update")[-1]["delta"])
-    os.kill(pid, signal.SIGSTOP)
+    shared = gathering.say("hi")[-1]["data"]["pid"]
+    gathering.send(f"wait for {gate}")
+    gathering.until("event")
+    for stopped in (pid, shared):
+        os.kill(stopped, signal.SIGSTOP)
     try:
         frames = chat.until("message_update")
         assert [frame["error"]["type"] for frame in frames if frame["type"] == "turn_retry"] == ["HostLost"]
         assert int(frames[-1]["delta"]) != pid
-        gate.touch()  # both could go on
+        gathering.until("event")  # of the host that took over
+        resume(shared)
+        gate.touch()  # all of them could go on
         assert chat.until("turn_end", "error")[-1]["turn"] == 1
+        end = gathering.until("turn_end", "error")[-1]
+        assert (end["type"], end["data"]["answer"]) == ("turn_end", 2), end
+        assert end["data"]["pid"] != shared
     finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGCONT)
-    wait_until(lambda: not Path(f"/proc/{pid}").exists())
+        for stopped in (pid, shared):
+            resume(stopped)
+    wait_until(lambda: not any(Path(f"/proc/{stopped}").exists() for stopped in (pid, shared)))
     assert chat.say("after")[-1]["turn"] == 2
     assert hasty.json("state", "patient/h")["state"]["said"] == [f"wait for {gate}", "after"]
     assert hasty("cat", "patient/h", "out.txt").stdout == "2 after\n"
-    assert chat.close() == 0
+    committed = [event for event in hasty.lines("log", "gathering/h") if event["type"] == "turn.committed"]
+    assert len(committed) == 2
+    assert chat.close() == gathering.close() == 0
     assert hasty("verify").returncode == 0
+
+
+def resume(pid: int) -> None:
+    """Continue a stopped process, unless it was killed."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_clients_share_a_service_and_the_last_one_ends_it_in_the_middle_of_a_turn(podium: Podium) -> None:

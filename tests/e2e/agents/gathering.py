@@ -36,14 +36,13 @@ class Gathering(BaseAgent):
                 answer = (ctx.workspace / "log").read_text()
             case "variable":
                 answer = os.environ["AGENT_WORKSPACE"]
-            case "block":
-                time.sleep(600)  # noqa: ASYNC251  as told
-            case "wait":
+            case text if text.startswith("block until "):
+                while not Path(text.removeprefix("block until ")).exists():
+                    time.sleep(0.01)  # noqa: ASYNC251  as told
+            case text if text.startswith("wait for "):
                 await ctx.emit("waiting")
-                await asyncio.sleep(600)
-            case "pause":
-                await ctx.emit("waiting")
-                await asyncio.sleep(8)
+                while not Path(text.removeprefix("wait for ")).exists():
+                    await asyncio.sleep(0.01)
         ctx.reply({"pid": os.getpid(), "answer": answer})
 
 

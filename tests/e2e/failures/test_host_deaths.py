@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,8 @@ from coordinator.cli.exits import ExitCode
 from tests.e2e.conftest import AGENTS
 
 if TYPE_CHECKING:
+    import subprocess
+
     from tests.e2e.conftest import Podium
 
 AGENT = f"{AGENTS / 'deaths.py'}:Deaths"
@@ -20,14 +23,20 @@ KERNEL_TELLS = tuple(int(part) for part in os.uname().release.split("-")[0].spli
 
 def test_each_failed_try_says_how_the_process_ended(served: Podium) -> None:
     limit = "podium ended it, because the turn went on 5 s after its limit of 2 s and blocked the event loop"
-    for how, says, logged in (
+    deaths = (
         ("exit", f"{LOST}: exit status 3, os._exit was called", "deaths.py"),
         ("kill", f"{LOST}: killed by SIGKILL (signal 9)" if KERNEL_TELLS else LOST, "try_lost"),
         ("crash", f"{LOST}: killed by SIGSEGV (signal 11)" if KERNEL_TELLS else LOST, "Segmentation fault"),
         ("raise", "Odd: by itself", "deaths.py"),
         ("block", f"{LOST}: {limit}", 'deaths.py", line'),
-    ):
-        failed = served("run", AGENT, "--key", how, "--message", how, check=False)
+    )
+
+    def die(how: str) -> subprocess.CompletedProcess[str]:
+        return served("run", AGENT, "--key", how, "--message", how, check=False)
+
+    with ThreadPoolExecutor(len(deaths)) as threads:
+        ends = list(threads.map(die, (how for how, *_ in deaths)))
+    for (how, says, logged), failed in zip(deaths, ends, strict=True):
         assert failed.returncode == ExitCode.TURN_FAILED
         *_, retried, ended, log = failed.stderr.splitlines()
         assert retried == f"attempt 1 failed: {says}. Trying again."
