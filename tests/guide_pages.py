@@ -142,11 +142,12 @@ def pages() -> list[Page]:
     return [page for page in found if page.blocks]
 
 
-def run_page(page: Page, directory: Path) -> list[Step]:
+def run_page(page: Page, directory: Path, programs: Path | None = None) -> list[Step]:
     """Run a page's blocks and compare what they print with what is shown.
 
     Args:
         directory: an empty one, in which they run.
+        programs: a directory with programs that commands find before those of this environment.
 
     Returns:
         what was run.
@@ -157,7 +158,9 @@ def run_page(page: Page, directory: Path) -> list[Step]:
     (directory / ".venv").symlink_to(sys.prefix)  # as in a clone
     environment = {
         **os.environ,
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": ":".join(
+            [*([str(programs)] if programs else []), str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),
         "NO_COLOR": "1",
         "COLUMNS": "120",
     }

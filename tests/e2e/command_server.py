@@ -2,8 +2,8 @@
 
 A command runs for less time than the import of what it needs takes, and the tests run hundreds of them. What is forked
 runs the entry point of the installed script, with its own arguments, environment, working directory and standard
-streams, and ends as an interpreter does. What tests start in the background (chats, gateways) is the script itself, and
-so are the commands of `tests.guide_pages`.
+streams, and ends as an interpreter does. What tests start in the background (chats, gateways) is the script itself.
+Programs that others start, as pages' commands are by a shell, are run so by `CommandServer.programs`.
 
 Run as a program this module is the process that forks: ``python -m tests.e2e.command_server FD``.
 """
@@ -21,12 +21,13 @@ import subprocess
 import sys
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["CommandServer"]
 
@@ -65,6 +66,18 @@ _IMPORTED: Final = (
 """What commands import while they run; what is not here, each imports for itself."""
 
 
+_PROGRAM: Final = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, {bytes})
+    server.connect({path!r})
+    request = [sys.argv[1:], dict(os.environ), os.getcwd()]
+    socket.send_fds(server, [json.dumps(request).encode()], [1, 2])
+    sys.exit(int(server.recv(16) or 70))
+"""
+"""A program that has a command run with its arguments, environment, directory and output, and ends as that does."""
+
+
 class CommandServer:
     """Runs commands, several at a time if threads do; it is started for the first one."""
 
@@ -82,23 +95,75 @@ class CommandServer:
         Raises:
             subprocess.TimeoutExpired: it took longer; it is killed.
         """
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            files = (out, errors)
+            code = self._run(arguments, environment, str(Path.cwd()), [file.fileno() for file in files], timeout_s)
+            texts = []
+            for file in files:
+                _ = file.seek(0)
+                texts.append(file.read().decode())
+        return subprocess.CompletedProcess([self._script, *arguments], code, *texts)
+
+    @contextlib.contextmanager
+    def programs(self, timeout_s: float) -> Iterator[Path]:
+        """Yield a directory with a program of the script's name, which is run so while the context lasts."""
+        with (
+            tempfile.TemporaryDirectory() as made,
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener,
+            ThreadPoolExecutor() as threads,
+        ):
+            path = f"{made}/commands.sock"
+            program = Path(made, "bin", Path(self._script).name)
+            program.parent.mkdir()
+            program.write_text(_PROGRAM.format(python=sys.executable, path=path, bytes=_REQUEST_BYTES))
+            program.chmod(0o700)
+            listener.bind(path)
+            listener.listen()
+            accepting = threads.submit(self._accept, listener, threads, timeout_s)
+            try:
+                yield program.parent
+            finally:
+                listener.shutdown(socket.SHUT_RDWR)
+                accepting.result()
+
+    def _accept(self, listener: socket.socket, threads: ThreadPoolExecutor, timeout_s: float) -> None:
+        with contextlib.suppress(OSError):  # it is shut down
+            while True:
+                connection, _ = listener.accept()
+                _ = threads.submit(self._run_for, connection, timeout_s)
+
+    def _run_for(self, connection: socket.socket, timeout_s: float) -> None:
+        """Run the command of a program; one that takes too long ends as one that was killed."""
+        with connection:
+            request, streams, *_ = socket.recv_fds(connection, _REQUEST_BYTES, 2)
+            try:
+                code = self._run(*json.loads(request), streams, timeout_s)
+            except subprocess.TimeoutExpired:
+                code = 128 + signal.SIGKILL
+            finally:
+                for stream in streams:
+                    os.close(stream)
+            _ = connection.send(str(code).encode())
+
+    def _run(
+        self,
+        arguments: Sequence[str],
+        environment: Mapping[str, str],
+        directory: str,
+        streams: Sequence[int],
+        timeout_s: float,
+    ) -> int:
         command = [self._script, *arguments]
-        request = json.dumps({"command": command, "environment": dict(environment), "directory": str(Path.cwd())})
+        request = json.dumps({"command": command, "environment": dict(environment), "directory": directory})
         ours, theirs = os.pipe()
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors, os.fdopen(ours, "rb", 0) as answers:
+        with os.fdopen(ours, "rb", 0) as answers:
             with os.fdopen(theirs, "wb"), self._lock:
-                descriptors = [out.fileno(), errors.fileno(), theirs]
-                _ = socket.send_fds(self._started(), [request.encode()], descriptors)
+                _ = socket.send_fds(self._started(), [request.encode()], [*streams, theirs])
             pid = int(answers.readline())
             if not select.select([answers], [], [], timeout_s)[0]:
                 os.kill(pid, signal.SIGKILL)
                 raise subprocess.TimeoutExpired(command, timeout_s)
-            code = int(answers.readline())
-            texts = []
-            for file in (out, errors):
-                _ = file.seek(0)
-                texts.append(file.read().decode())
-        return subprocess.CompletedProcess(command, code, *texts)
+            return int(answers.readline())
 
     def end(self) -> None:
         """End the process; commands have ended."""

@@ -1,4 +1,8 @@
-"""The users' pages whose commands start a service; the others are run in ``tests/unit``, see `tests.guide_pages`."""
+"""The users' pages whose commands start a service; the others are run in ``tests/unit``, see `tests.guide_pages`.
+
+The commands of the first page are the installed script. Those of the others are forked from a process that has imported
+it, see `tests.e2e.command_server`: half of the time of the tutorial was imports of its commands.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ import pytest
 
 from coordinator.gateway_record import gateway_runs
 from coordinator.home import Home
-from tests.e2e.conftest import wait_for_end
-from tests.guide_pages import Page, pages, run_page
+from tests.e2e.conftest import COMMANDS, wait_for_end
+from tests.guide_pages import LIMIT_S, Page, pages, run_page
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,4 +40,8 @@ def directory() -> Iterator[Path]:
 
 @pytest.mark.parametrize("page", [page for page in pages() if page.uses_a_service], ids=lambda page: page.name)
 def test_the_code_of_a_page_gives_what_is_shown(page: Page, directory: Path) -> None:
-    run_page(page, directory)
+    if page.name == "README.md":
+        run_page(page, directory)
+        return
+    with COMMANDS.programs(LIMIT_S) as programs:
+        run_page(page, directory, programs)
