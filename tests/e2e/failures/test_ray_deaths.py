@@ -9,43 +9,50 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import pytest
-
 from coordinator.service.protocol import EXIT_RAY_DIED
 from tests.e2e.conftest import HELLO, TIMEOUT_S, processes_of, runs, text_of
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
-    from tests.e2e.conftest import Podium
+    from tests.e2e.conftest import Chat, Podium
 
 KEYS = "abc"
 
 
-@pytest.mark.parametrize("program", ["/raylet/raylet", "/gcs/gcs_server"])
-def test_a_service_whose_ray_dies_ends_and_says_so_and_the_next_continues(podium: Podium, program: str) -> None:
-    with serving(podium) as service:
-        chats = {key: podium.chat(HELLO, key) for key in KEYS}
-        for chat in chats.values():
-            assert "message 1," in text_of(chat.say("first"))
-        (template,) = processes_of(podium, "podium worker template")
-        hosts = processes_of(podium, "ray::HostActor")
-        (victim,) = processes_of(podium, program)
-        for chat in chats.values():
-            chat.send("second")
-            chat.until("accepted")
-        os.kill(victim, signal.SIGKILL)
-        assert service.wait(TIMEOUT_S) == EXIT_RAY_DIED
-    assert "has died: this service ends" in (podium.home / "logs" / "service.log").read_text()
-    gone = [template, *hosts]
-    wait_until(lambda: not any(runs(pid) for pid in gone), f"of {gone} some live on", TIMEOUT_S)
+def test_a_service_whose_ray_dies_ends_and_says_so_and_the_next_continues(podium: Podium) -> None:
+    said: list[str] = []
+    for number, program in enumerate(("/raylet/raylet", "/gcs/gcs_server")):
+        with serving(podium) as service:
+            chats = {key: podium.chat(HELLO, key) for key in KEYS}
+            all_say(chats, f"before {number}", said)
+            (template,) = processes_of(podium, "podium worker template")
+            hosts = processes_of(podium, "ray::HostActor")
+            (victim,) = processes_of(podium, program)
+            for chat in chats.values():
+                chat.send(f"at {number}")
+                chat.until("accepted")
+            said.append(f"at {number}")
+            os.kill(victim, signal.SIGKILL)
+            assert service.wait(TIMEOUT_S) == EXIT_RAY_DIED
+        log = (podium.home / "logs" / "service.log").read_text()
+        assert log.count("has died: this service ends") == number + 1
+        gone = [template, *hosts]
+        wait_until(lambda gone=gone: not any(runs(pid) for pid in gone), f"of {gone} some live on", TIMEOUT_S)  # type: ignore[misc]
     chats = {key: podium.chat(HELLO, key) for key in KEYS}  # one of them starts the service
-    for key, chat in chats.items():
-        assert "message 3," in text_of(chat.say("third"))
-        assert podium.json("state", f"hello/{key}")["state"]["history"] == ["first", "second", "third"]
+    all_say(chats, "at last", said)
+    for key in KEYS:
+        assert podium.json("state", f"hello/{key}")["state"]["history"] == said
     assert podium.json("verify")["ok"]
     assert [chat.close() for chat in chats.values()] == [0] * len(KEYS)
+
+
+def all_say(chats: Mapping[str, Chat], text: str, said: list[str]) -> None:
+    """Have all chats say a text; each has said the others before."""
+    said.append(text)
+    for chat in chats.values():
+        assert f"message {len(said)}," in text_of(chat.say(text))
 
 
 @contextlib.contextmanager
