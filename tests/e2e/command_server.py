@@ -2,7 +2,7 @@
 
 A command runs for less time than the import of what it needs takes, and the tests run hundreds of them. What is forked
 runs the entry point of the installed script, with its own arguments, environment, working directory and standard
-streams, and ends as an interpreter does. What tests start in the background (chats, gateways) is the script itself.
+streams, and ends as an interpreter does. Gateways, and what runs on a terminal, are the script itself.
 Programs that others start, as pages' commands are by a shell, are run so by `CommandServer.programs`.
 
 Run as a program this module is the process that forks: ``python -m tests.e2e.command_server FD``.
@@ -24,12 +24,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["CommandServer"]
+__all__ = ["Command", "CommandServer"]
 
 _REQUEST_BYTES: Final = 1 << 20
 _IMPORTED: Final = (
@@ -72,10 +72,43 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as server:
     server.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, {bytes})
     server.connect({path!r})
     request = [sys.argv[1:], dict(os.environ), os.getcwd()]
-    socket.send_fds(server, [json.dumps(request).encode()], [1, 2])
+    socket.send_fds(server, [json.dumps(request).encode()], [0, 1, 2])
     sys.exit(int(server.recv(16) or 70))
 """
 """A program that has a command run with its arguments, environment, directory and output, and ends as that does."""
+
+
+class Command:
+    """A command that runs, and whose exit code nobody else waits for.
+
+    Args:
+        answers: what the process that forks writes of it; closed with the end of the wait for it.
+    """
+
+    def __init__(self, command: list[str], answers: BinaryIO) -> None:
+        self.pid: Final = int(answers.readline())
+        self._command = command
+        self._answers = answers
+        self._code: int | None = None
+
+    def wait(self, timeout_s: float) -> int:
+        """Return its exit code; negative: the signal that killed it.
+
+        Raises:
+            subprocess.TimeoutExpired: it runs still.
+        """
+        if self._code is None:
+            if not select.select([self._answers], [], [], timeout_s)[0]:
+                raise subprocess.TimeoutExpired(self._command, timeout_s)
+            self._code = int(self._answers.readline())
+            self._answers.close()
+        return self._code
+
+    def kill(self) -> None:
+        """Kill it, unless it has ended."""
+        if self._code is None and not select.select([self._answers], [], [], 0)[0]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, signal.SIGKILL)
 
 
 class CommandServer:
@@ -95,14 +128,34 @@ class CommandServer:
         Raises:
             subprocess.TimeoutExpired: it took longer; it is killed.
         """
-        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
-            files = (out, errors)
-            code = self._run(arguments, environment, str(Path.cwd()), [file.fileno() for file in files], timeout_s)
+        with (
+            tempfile.TemporaryFile() as out,
+            tempfile.TemporaryFile() as errors,
+            Path(os.devnull).open("rb") as nothing,
+        ):
+            files = (nothing, out, errors)
+            command = self.start(arguments, environment, str(Path.cwd()), [file.fileno() for file in files])
+            code = _end_of(command, timeout_s)
             texts = []
-            for file in files:
+            for file in (out, errors):
                 _ = file.seek(0)
                 texts.append(file.read().decode())
         return subprocess.CompletedProcess([self._script, *arguments], code, *texts)
+
+    def start(
+        self, arguments: Sequence[str], environment: Mapping[str, str], directory: str, streams: Sequence[int]
+    ) -> Command:
+        """Start a command.
+
+        Args:
+            streams: descriptors of its standard streams, which stay open here.
+        """
+        command = [self._script, *arguments]
+        request = json.dumps({"command": command, "environment": dict(environment), "directory": directory})
+        ours, theirs = os.pipe()
+        with os.fdopen(theirs, "wb"), self._lock:
+            _ = socket.send_fds(self._started(), [request.encode()], [*streams, theirs])
+        return Command(command, os.fdopen(ours, "rb", 0))
 
     @contextlib.contextmanager
     def programs(self, timeout_s: float) -> Iterator[Path]:
@@ -135,35 +188,16 @@ class CommandServer:
     def _run_for(self, connection: socket.socket, timeout_s: float) -> None:
         """Run the command of a program; one that takes too long ends as one that was killed."""
         with connection:
-            request, streams, *_ = socket.recv_fds(connection, _REQUEST_BYTES, 2)
+            request, streams, *_ = socket.recv_fds(connection, _REQUEST_BYTES, 3)
+            arguments, environment, directory = json.loads(request)
             try:
-                code = self._run(*json.loads(request), streams, timeout_s)
+                code = _end_of(self.start(arguments, environment, directory, streams), timeout_s)
             except subprocess.TimeoutExpired:
                 code = 128 + signal.SIGKILL
             finally:
                 for stream in streams:
                     os.close(stream)
             _ = connection.send(str(code).encode())
-
-    def _run(
-        self,
-        arguments: Sequence[str],
-        environment: Mapping[str, str],
-        directory: str,
-        streams: Sequence[int],
-        timeout_s: float,
-    ) -> int:
-        command = [self._script, *arguments]
-        request = json.dumps({"command": command, "environment": dict(environment), "directory": directory})
-        ours, theirs = os.pipe()
-        with os.fdopen(ours, "rb", 0) as answers:
-            with os.fdopen(theirs, "wb"), self._lock:
-                _ = socket.send_fds(self._started(), [request.encode()], [*streams, theirs])
-            pid = int(answers.readline())
-            if not select.select([answers], [], [], timeout_s)[0]:
-                os.kill(pid, signal.SIGKILL)
-                raise subprocess.TimeoutExpired(command, timeout_s)
-            return int(answers.readline())
 
     def end(self) -> None:
         """End the process; commands have ended."""
@@ -186,6 +220,15 @@ class CommandServer:
         return self._requests
 
 
+def _end_of(command: Command, timeout_s: float) -> int:
+    """Return a command's exit code; kill it when its time is over."""
+    try:
+        return command.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        command.kill()
+        raise
+
+
 def _serve(requests: socket.socket) -> list[str] | None:
     """Fork a process for each request.
 
@@ -204,18 +247,18 @@ def _serve(requests: socket.socket) -> list[str] | None:
             _ = os.read(woken, 4096)
             _report_ended(running)
         if requests.fileno() in ready:
-            request, descriptors, *_ = socket.recv_fds(requests, _REQUEST_BYTES, 3)
+            request, descriptors, *_ = socket.recv_fds(requests, _REQUEST_BYTES, 4)
             if not request:
                 return None
-            out, errors, answers = descriptors
+            *streams, answers = descriptors
             if not (pid := os.fork()):
                 _ = signal.set_wakeup_fd(-1)
                 _ = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                 for descriptor in (requests.detach(), woken, wakes, answers, *running.values()):
                     os.close(descriptor)
-                return _become(json.loads(request), out, errors)
+                return _become(json.loads(request), streams)
             _ = os.write(answers, f"{pid}\n".encode())
-            for descriptor in (out, errors):
+            for descriptor in streams:
                 os.close(descriptor)
             running[pid] = answers
 
@@ -232,7 +275,7 @@ def _report_ended(running: dict[int, int]) -> None:
         os.close(answers)
 
 
-def _become(request: dict[str, object], out: int, errors: int) -> list[str]:
+def _become(request: dict[str, object], streams: Sequence[int]) -> list[str]:
     """Give this process the environment, directory and streams of a command, and return the command."""
     environment, command = request["environment"], request["command"]
     assert isinstance(environment, dict)
@@ -240,7 +283,7 @@ def _become(request: dict[str, object], out: int, errors: int) -> list[str]:
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(str(request["directory"]))
-    for descriptor, target in ((out, 1), (errors, 2)):
+    for target, descriptor in enumerate(streams):
         _ = os.dup2(descriptor, target)
         os.close(descriptor)
     sys.path[0] = str(Path(command[0]).parent)  # as the script has it, and not the directory of the tests

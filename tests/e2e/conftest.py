@@ -26,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import pytest
 
@@ -41,7 +41,7 @@ from tests.e2e.command_server import CommandServer
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
     from coordinator.operations.objects import AgentObject
 
@@ -54,19 +54,23 @@ TIMEOUT_S = 120
 class Chat:
     """A running ``podium run --json`` without ``--message``: one line in, one message; frames come back."""
 
-    def __init__(self, process: subprocess.Popen[str]) -> None:
-        self._process = process
+    def __init__(self, arguments: Sequence[str], environment: Mapping[str, str], log: TextIO) -> None:
+        theirs, ours = os.pipe()
+        said, says = os.pipe()
+        self._process = COMMANDS.start(arguments, environment, str(Path.cwd()), [theirs, says, log.fileno()])
+        for descriptor in (theirs, says):
+            os.close(descriptor)
+        self._in, self._out = os.fdopen(ours, "w"), os.fdopen(said)
+        self.pid: Final = self._process.pid
 
     def send(self, text: str) -> None:
         """Write a message without waiting for its frames."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(text + "\n")
-        self._process.stdin.flush()
+        self._in.write(text + "\n")
+        self._in.flush()
 
     def frame(self) -> dict[str, Any]:
         """Read the next frame."""
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
+        line = self._out.readline()
         assert line, f"the chat ended with exit code {self._process.wait(TIMEOUT_S)}"
         frame: dict[str, Any] = json.loads(line)
         return frame
@@ -85,19 +89,16 @@ class Chat:
 
     def close(self) -> int:
         """Leave as Ctrl-D does, and return the exit code."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._in.close()
         code = self._process.wait(TIMEOUT_S)
-        assert self._process.stdout is not None
-        self._process.stdout.close()
+        self._out.close()
         return code
 
     def kill(self) -> None:
         """End the client as a kill does; harmless when it has ended."""
         self._process.kill()
         self._process.wait(TIMEOUT_S)
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None
+        for pipe in (self._in, self._out):
             with contextlib.suppress(BrokenPipeError):
                 pipe.close()
 
@@ -108,7 +109,7 @@ class Podium:
     def __init__(self, home: Path, environment: dict[str, str]) -> None:
         self.home = home
         self.environment = environment
-        self._chats: list[Chat] = []
+        self.chats: list[Chat] = []
 
     def __call__(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run a command to its end."""
@@ -130,18 +131,10 @@ class Podium:
         Args:
             arguments: more of the command.
         """
-        log = (self.home.parent / "chat.log").open("a")
-        with log:
-            process = subprocess.Popen(
-                [*command(), "run", spec, "--key", key, "--json", "--home", str(self.home), *arguments],
-                env=self.environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        chat = Chat(process)
-        self._chats.append(chat)
+        begin = ["run", spec, "--key", key, "--json", "--home", str(self.home), *arguments]
+        with (self.home.parent / "chat.log").open("a") as log:
+            chat = Chat(begin, self.environment, log)
+        self.chats.append(chat)
         return chat
 
     def row(self, agent: str) -> dict[str, Any]:
@@ -159,7 +152,7 @@ class Podium:
 
     def end_chats(self) -> None:
         """End the chats that a failed test left."""
-        for chat in self._chats:
+        for chat in self.chats:
             chat.kill()
 
     def end(self) -> None:
@@ -255,8 +248,8 @@ def kill_at_once(pids: list[int]) -> None:
 
 
 def kill_everything(podium: Podium) -> None:
-    """Kill all processes of a home, also those that are started meanwhile."""
-    kill_at_once(processes_of(podium))
+    """Kill all processes of a home, also those that are started meanwhile, and its chats."""
+    kill_at_once([*processes_of(podium), *(chat.pid for chat in podium.chats if runs(chat.pid))])
 
     def all_killed() -> bool:
         if left := processes_of(podium):
