@@ -27,7 +27,7 @@ QUOTAS: Final = {
     "full": {"bytes": 1000},
     "calm": {"messages_per_minute": 2},
 }
-CLASSES: Final = 20
+CLASSES: Final = 10
 MOST_WARM: Final = 3
 A_CLASS: Final = """
 class Kind{number}(BaseAgent):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -260,24 +260,27 @@ def test_vendors_that_misbehave_have_statuses(gateway: Gateway) -> None:
     branch.append("user_message")
     gateway.where = branch.where
     assert gateway.error("nope", 404) == "unknown_profile"
-    assert gateway.error("away", 503) == "model_unavailable"
     assert gateway.error("keyless", 502) == "model_auth"
-    gateway.vendor.will(*[page()] * 20)
-    assert gateway.error("vendor", 502) == "model_protocol"
-    gateway.vendor.replies.clear()
-    gateway.vendor.will(*[Reply(Answer("half of it"), shape=end_at(150))] * 20)
-    assert gateway.error("vendor", 502) == "model_protocol"
-    gateway.vendor.replies.clear()
     until = threading.Event()
-    try:
-        gateway.vendor.will(*[Reply(Answer("one two three"), shape=hold_after(1, until))] * 20)
-        assert gateway.error("vendor", 504, qos={"deadline_ms": 500}) == "deadline_exceeded"
-        assert gateway.outcome is not None
-        assert (gateway.outcome["deadline_met"], gateway.outcome["profile"]) == (False, None)
-        assert gateway.error("impatient", 504) == "model_timeout"
-    finally:
-        until.set()
-        gateway.vendor.replies.clear()
+    with ThreadPoolExecutor() as threads:  # meanwhile: each of these makes several attempts
+        away = threads.submit(replace(gateway).error, "away", 503)
+        try:
+            gateway.vendor.will(*[page()] * 20)
+            assert gateway.error("vendor", 502) == "model_protocol"
+            gateway.vendor.replies.clear()
+            gateway.vendor.will(*[Reply(Answer("half of it"), shape=end_at(150))] * 20)
+            assert gateway.error("vendor", 502) == "model_protocol"
+            gateway.vendor.replies.clear()
+            gateway.vendor.will(*[Reply(Answer("one two three"), shape=hold_after(1, until))] * 20)
+            impatient = threads.submit(replace(gateway).error, "impatient", 504)
+            assert gateway.error("vendor", 504, qos={"deadline_ms": 500}) == "deadline_exceeded"
+            assert gateway.outcome is not None
+            assert (gateway.outcome["deadline_met"], gateway.outcome["profile"]) == (False, None)
+            assert impatient.result() == "model_timeout"
+        finally:
+            until.set()
+            gateway.vendor.replies.clear()
+        assert away.result() == "model_unavailable"
     assert gateway.error("vendor", 504, qos={"deadline_ms": 0}) == "deadline_exceeded"
     assert gateway.error("vendor", 404, branch_id=Branch.of(gateway).branch_id) == "unknown_branch"
     assert gateway.ask("vendor").json()["output_text"]
