@@ -23,7 +23,6 @@ from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
 from coordinator.cli.views.agents import show_outbox
 from coordinator.cli.views.messages import show_inbox
 from podium.address import label
-from podium.agent_record import find_session
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +57,7 @@ def inbox(
         return
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.operations.explaining import outbox_object  # noqa: PLC0415
+    from podium.agent_record import find_session  # noqa: PLC0415
     from podium.errors import UnknownAgent  # noqa: PLC0415
     from podium.messages.inbox import list_inbox  # noqa: PLC0415
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 import time
 from pathlib import Path
@@ -39,6 +38,8 @@ def top(
     Rates and times are those of the last interval, with --once those since the service was started. With --json each
     look is one line.
     """
+    import asyncio  # noqa: PLC0415
+
     from coordinator.cli.views.top import once_shown, watched  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.client.async_client import AsyncPodium  # noqa: PLC0415
 
@@ -66,6 +67,8 @@ def _existing(home: Path) -> Path:
 
 async def _looks(podium: AsyncPodium, interval_s: float | None) -> AsyncIterator[dict[str, Any]]:
     """Yield the figures of a home: once since its start, or again and again, of the time between two looks."""
+    import asyncio  # noqa: PLC0415
+
     from coordinator.telemetry.figures import difference, figures_of  # noqa: PLC0415
 
     before: Mapping[Series, Value] | None = None
