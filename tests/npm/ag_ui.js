@@ -1,11 +1,13 @@
 // An `HttpAgent` of AG-UI, driven by lines of JSON on stdin, like chat.js. Usage: node ag_ui.js PACKAGE URL THREAD_ID
 // PACKAGE is @ag-ui/client, or @ag-ui/client-0 for the generation before 1.0.
 
+import { flushCompileCache } from "node:module";
 import { createInterface } from "node:readline";
 
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
 const [name, url, threadId] = process.argv.slice(2);
 const { HttpAgent } = await import(name);
+flushCompileCache(); // now, because this process is killed at its end
 const key = process.env.PODIUM_KEY;
 const agent = new HttpAgent({ url, threadId, headers: key ? { Authorization: `Bearer ${key}` } : {} });
 

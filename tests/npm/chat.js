@@ -2,10 +2,12 @@
 // Each command has `do` and `id`; its end is told by {"kind": "done", "id", "error"}. Every change of the chat is told by
 // {"kind": "state", ...}. The key $PODIUM_KEY is sent, if there is one.
 
+import { flushCompileCache } from "node:module";
 import { createInterface } from "node:readline";
 import { AbstractChat, DefaultChatTransport } from "ai";
 
 const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`);
+flushCompileCache(); // now, because this process is killed at its end
 
 class State {
   #values = { status: "ready", error: undefined, messages: [] };

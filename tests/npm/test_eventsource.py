@@ -12,6 +12,8 @@ import pytest
 from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
 from coordinator.access.key_store import KeyStore
+from coordinator.gateway import event_stream
+from coordinator.streams.sse import OPENING
 from tests.npm.cutting_proxy import Cut, cutting_proxy
 from tests.npm.node import INSTALLED, run_client
 from tests.unit.coordinator.gateway.served_home import served_home
@@ -49,7 +51,10 @@ CUTS = (
 )
 
 
-async def test_a_stream_that_is_cut_again_and_again_is_read_once(tmp_path: Path) -> None:
+async def test_a_stream_that_is_cut_again_and_again_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(event_stream, "OPENING", OPENING.replace(b"1000", b"20"))
     async with two_gateways(tmp_path) as gateways:
         Talker.failures = 1
         message_id = await gateways.send(SCRIPT)
