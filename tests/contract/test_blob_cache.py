@@ -29,7 +29,7 @@ from chronicle.settings import CACHE_BYTES, read_settings
 from chronicle.testing.blob_contract import named
 from chronicle.workspace.trees import nodes
 from tests.faulty_proxy import FaultyProxy, running_proxy
-from tests.s3_server import BUCKET, S3Server, running_s3
+from tests.s3_server import BUCKET, S3Server
 
 BLOCK = 4096
 LIMIT = 64 * BLOCK
@@ -258,12 +258,6 @@ def test_processes_share_it_and_are_killed(tmp_path: Path) -> None:
 
 
 # -- with a store ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 @pytest.fixture

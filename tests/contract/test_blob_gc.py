@@ -19,13 +19,7 @@ from chronicle.errors import Conflict, Corrupt, InvalidInput, Unavailable
 from chronicle.ids import BlobId
 from chronicle.testing.blob_contract import named
 from tests.contract.gc_place import GRACE_S, Place, failing_from, present
-from tests.s3_server import BUCKET, S3Server, point_at, running_s3
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
+from tests.s3_server import BUCKET, S3Server, point_at
 
 
 @pytest.fixture(params=["file", "memory", "s3"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,6 @@ from chronicle.blobs.gc.collector import GcReport
 from chronicle.errors import Corrupt, Unavailable
 from chronicle.testing.blob_contract import named
 from tests.contract.gc_place import GRACE_S, Place, failing_from, present
-from tests.s3_server import S3Server, running_s3
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 def lines_of(version: int) -> bytes:

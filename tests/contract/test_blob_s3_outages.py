@@ -27,12 +27,6 @@ from tests.s3_server import BUCKET, S3Server, free_port, running_s3
 DATA = random.Random(1).randbytes(400_000)
 
 
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
 @pytest.fixture
 def proxy(s3: S3Server) -> Iterator[FaultyProxy]:
     with running_proxy(s3.port) as running:

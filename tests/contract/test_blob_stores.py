@@ -20,7 +20,7 @@ from chronicle.blobs.port import BlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.testing.blob_contract import BlobStoreContract, Opener, named
-from tests.s3_server import BUCKET, S3Server, running_s3
+from tests.s3_server import BUCKET, S3Server
 
 
 class TestMemory(BlobStoreContract):
@@ -63,12 +63,6 @@ class TestFsspecMemory(BlobStoreContract):
         memory = fsspec.filesystem("memory")
         path = f"{store.url}/{pack_object(name)}"
         memory.pipe_file(path, flipped(memory.cat_file(path), entry.offset + entry.stored // 2))
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 class TestS3(BlobStoreContract):

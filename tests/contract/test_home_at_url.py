@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from uuid import uuid4
@@ -16,13 +15,7 @@ from chronicle.errors import Unavailable
 from chronicle.testing.blob_contract import named
 from coordinator.home import Home
 from podium.errors import HomeError
-from tests.s3_server import BUCKET, S3Server, free_port, point_at, running_s3
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
+from tests.s3_server import BUCKET, S3Server, free_port, point_at
 
 
 @pytest.fixture
