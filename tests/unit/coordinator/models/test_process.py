@@ -16,6 +16,7 @@ import pytest
 
 from chronicle.ids import IdSource
 from coordinator.home import Home
+from coordinator.models import supervisor
 from coordinator.models.calls import CallRecord, ModelRequest
 from coordinator.models.client import ModelClient
 from coordinator.models.config_file import store_config
@@ -171,7 +172,10 @@ async def test_the_end_of_the_service_ends_running_calls_and_the_process(home: H
         await served.call("slow")
 
 
-async def test_calls_do_not_wait_for_a_process_that_cannot_start(served: Served) -> None:
+async def test_calls_do_not_wait_for_a_process_that_cannot_start(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervisor, "_BACK_OFF_S", tuple(pause_s / 20 for pause_s in supervisor._BACK_OFF_S))
     served.profiles(Profile("echo", "scripted"))
     damaged = served.home.path / FILE
     damaged.write_bytes(b"no database of calls" * 100)

@@ -16,6 +16,7 @@ from coordinator.service.client import ServiceError, ServiceRefused
 from coordinator.streams.message_streams import MessageReader, MessageStreams, StreamedFrame
 from coordinator.streams.position import Position
 from podium.address import Address
+from podium.testing.simulation.virtual_time import VirtualLoop
 from podium.turn.stream import Frame
 from tests.unit.coordinator.streams.stories import MESSAGE, Attempt, Reader, Story, StoryService, stories
 from tests.waiting import until
@@ -340,7 +341,7 @@ async def test_readers_that_are_cut_off_end_at_once() -> None:
 @settings(max_examples=150)
 @given(stories(), st.data())
 def test_any_schedule_of_readers_losses_and_processes(story: Story, data: st.DataObject) -> None:
-    with asyncio.Runner() as runner:
+    with asyncio.Runner(loop_factory=VirtualLoop) as runner:  # the pauses after losses take no time
         runner.run(_any_schedule(story, data))
 
 
