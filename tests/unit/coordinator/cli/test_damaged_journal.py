@@ -129,12 +129,16 @@ DAMAGES: Final = [zeroed, first_flipped, used_flipped, last_flipped]
 
 
 def each_damage(home: Path, damage: Callable[[bytes], bytes]) -> Iterator[int]:
-    """Do one damage after the other to the journal's file, each to a file that is otherwise as it was written."""
+    """Do one damage after the other to the journal's file, each to a file that is otherwise as it was written.
+
+    Of the pages that nothing was written to yet, which are two thirds of the file and alike, the first and the last.
+    """
     journal = home / "journal.db"
     whole = journal.read_bytes()
-    for at in range(0, len(whole), BLOCK):
-        block = whole[at : at + BLOCK]
-        if damage(block) != block:
+    blocks = {at: whole[at : at + BLOCK] for at in range(0, len(whole), BLOCK)}
+    unused = [at for at, block in blocks.items() if not any(block)]
+    for at, block in blocks.items():
+        if damage(block) != block and at not in unused[1:-1]:
             journal.write_bytes(whole[:at] + damage(block) + whole[at + BLOCK :])
             yield at
     journal.write_bytes(whole)
