@@ -163,6 +163,7 @@ def run_page(page: Page, directory: Path, programs: Path | None = None) -> list[
         ),
         "NO_COLOR": "1",
         "COLUMNS": "120",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a user has none of ours, whose imports take longer than the page
     }
     finished = subprocess.run(
         [sys.executable, "-W", "error", __file__],

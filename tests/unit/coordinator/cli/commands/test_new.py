@@ -45,7 +45,12 @@ def test_a_project_is_made_and_its_test_passes(place: Path, capsys: pytest.Captu
     os.umask(umask)
     assert project.stat().st_mode & 0o777 == 0o777 & ~umask
     tests = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-W", "error"], cwd=project, capture_output=True, text=True, check=False
+        [sys.executable, "-m", "pytest", "-q", "-W", "error"],
+        cwd=project,
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},  # a user has none of ours
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert tests.returncode == 0, tests.stdout + tests.stderr
     assert "2 passed" in tests.stdout
