@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.workspace.layer.state.node import DirNode, FileNode
 
 if TYPE_CHECKING:
@@ -73,3 +74,10 @@ def abandon(layer: Layer) -> None:
     layer._log.close()
     layer._files.close()
     os.close(layer._lock_fd)
+
+
+def copy_of(blobs: MemoryBlobStore) -> MemoryBlobStore:
+    """Return a store with the same blobs."""
+    copied = MemoryBlobStore()
+    copied._blobs.update(blobs._blobs)
+    return copied

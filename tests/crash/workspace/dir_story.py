@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.memory import MemoryBlobStore
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from chronicle.workspace.port import Opened, TreeRef
 
-__all__ = ["STORY", "DirLife", "Files"]
+__all__ = ["ELSEWHERE", "HERE", "STORY", "DirLife", "Files", "copy"]
 
 Files = dict[str, "bytes | str | None"]
 
@@ -105,6 +106,24 @@ class DirLife:
         return found
 
 
+def copy(source: Path, target: Path) -> None:
+    """Copy a directory with pipes, links, times and attributes, as ``cp -a`` does in ten times the time."""
+    copies: dict[int, str] = {}
+
+    def copy_file(old: str, new: str) -> None:
+        status = os.lstat(old)
+        copied = copies.setdefault(status.st_ino, new)
+        if copied != new:
+            os.link(copied, new)
+        elif stat.S_ISFIFO(status.st_mode):
+            os.mkfifo(new)
+            shutil.copystat(old, new)
+        else:
+            shutil.copy2(old, new)
+
+    shutil.copytree(source, target, symlinks=True, copy_function=copy_file)
+
+
 def _first(life: DirLife) -> None:
     (life.root / "d" / "e").mkdir(parents=True)
     (life.root / "d" / "e" / "f").write_text("deep")
@@ -129,7 +148,7 @@ def _third(life: DirLife) -> None:
     (life.root / "moved").write_text("and changed")
 
 
-STORY: list[Callable[[DirLife], object]] = [
+HERE: list[Callable[[DirLife], object]] = [
     lambda life: life.open(),
     _first,
     lambda life: life.seal(),
@@ -154,8 +173,11 @@ STORY: list[Callable[[DirLife], object]] = [
     lambda life: life.adopt(),
     lambda life: shutil.rmtree(life.root),
     lambda life: life.rollback(),
+]
+ELSEWHERE: list[Callable[[DirLife], object]] = [
     lambda life: life.move(3),
     _third,
     lambda life: life.seal(),
     lambda life: life.adopt(),
 ]
+STORY = HERE + ELSEWHERE

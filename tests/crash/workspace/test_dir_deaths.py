@@ -1,14 +1,17 @@
-"""The process that has a plain directory open dies before each system call that changes anything."""
+"""The process that has a plain directory open dies before each system call that changes anything.
+
+Not before syncs: what a process leaves that dies there is what it leaves before the next call.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
+from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.check.verify import TreeChecker
@@ -16,16 +19,28 @@ from chronicle.workspace.dir import manifest, restore, walk
 from chronicle.workspace.dir import workspace as dir_module
 from chronicle.workspace.layer import opening, workspace_home
 from chronicle.workspace.layer.disk import log
-from tests.crash.workspace.dir_story import STORY, DirLife, Files
+from tests.crash.workspace.dir_story import ELSEWHERE, HERE, DirLife, Files, copy
+from tests.layers import copy_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from pathlib import Path
+
+    from chronicle.workspace.port import TreeRef
 
 CHANGING = {
     "write", "mkdir", "rename", "unlink", "rmdir", "link", "symlink", "mkfifo", "chmod", "fchmod", "chown", "utime",
-    "setxattr", "removexattr", "fsync",
+    "setxattr", "removexattr",
 }  # fmt: skip
 MODULES = (dir_module, manifest, restore, walk, log, opening, workspace_home, atomic_files)
+
+
+class Part(NamedTuple):
+    """A part of the story, and what of the one before is there: the blobs, and what the journal has."""
+
+    acts: Sequence[Callable[[DirLife], object]]
+    blobs: MemoryBlobStore
+    base: TreeRef | None
 
 
 class Death(BaseException):
@@ -58,10 +73,11 @@ class MortalOs:
         return call
 
 
-def live(directory: Path, dies_at: int | None, *, torn: bool) -> list[str]:
-    """Live through the story, die, and look at what is left; return the changing calls there were."""
+def live(directory: Path, part: Part, dies_at: int | None, *, torn: bool) -> tuple[list[str], Part]:
+    """Live through a part of the story, die, and look at what is left; return the changing calls, and the next part."""
     mortal = MortalOs(dies_at, torn=torn)
     life = DirLife(directory / "layers", directory / "root")
+    life.blobs, life.base = copy_of(part.blobs), part.base
     directory.mkdir()
     before: Files = {}
     step = -1
@@ -70,7 +86,7 @@ def live(directory: Path, dies_at: int | None, *, torn: bool) -> list[str]:
         for module in MODULES:
             patch.setattr(module, "os", mortal)
         try:
-            for step, act in enumerate(STORY):  # noqa: B007 - where it ended
+            for step, act in enumerate(part.acts):  # noqa: B007 - where it ended
                 before = life.there()
                 act(life)
         except Death:
@@ -78,8 +94,8 @@ def live(directory: Path, dies_at: int | None, *, torn: bool) -> list[str]:
     assert died == (dies_at is not None)
     life.close()
     if died:
-        again(life, before, f"step {step}, call {dies_at}")
-    return mortal.calls
+        again(life, before, f"step {step} of {len(part.acts)}, call {dies_at}")
+    return mortal.calls, Part(ELSEWHERE, life.blobs, life.base)
 
 
 def again(life: DirLife, before: Files, where: str) -> None:
@@ -117,15 +133,15 @@ def again(life: DirLife, before: Files, where: str) -> None:
         opened.workspace.close()
 
 
-def copy(source: Path, target: Path) -> None:
-    """Copy a directory with pipes, links and attributes."""
-    subprocess.run(["cp", "-a", source, target], check=True, timeout=60)
-
-
 @pytest.mark.parametrize("torn", [False, True], ids=["before", "torn"])
 def test_death_at_every_change(tmp_path: Path, torn: bool) -> None:
-    calls = live(tmp_path / "whole", None, torn=torn)
-    assert len(calls) > 100
-    for dies_at, call in enumerate(calls, start=1):
-        if not torn or call == "write":
-            live(tmp_path / str(dies_at), dies_at, torn=torn)
+    part = Part(HERE, MemoryBlobStore(), None)
+    every: list[str] = []
+    for name in ("here", "elsewhere"):
+        calls, following = live(tmp_path / name, part, None, torn=torn)
+        for dies_at, call in enumerate(calls, start=1):
+            if not torn or call == "write":
+                live(tmp_path / f"{name} {dies_at}", part, dies_at, torn=torn)
+        every += calls
+        part = following
+    assert len(every) > 250

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -21,7 +20,7 @@ from chronicle.workspace.dir.workspace import DirWorkspace
 from chronicle.workspace.layer import opening, workspace_home
 from chronicle.workspace.layer.disk import log
 from tests.crash.power import Disk, NoSyncOs, RecordingOs, RecordingPath
-from tests.crash.workspace.dir_story import STORY, DirLife
+from tests.crash.workspace.dir_story import STORY, DirLife, copy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -99,7 +98,7 @@ class Outage:
             for newer in (False, True):
                 self.disk.lose_power(self._random, self._lost)
                 if kept.is_dir():
-                    subprocess.run(["cp", "-a", kept, life.root], check=True, timeout=60)
+                    copy(kept, life.root)
                     damage(life.root, self._random)
                 self.open_lost(life.epoch + newer, where)
                 shutil.rmtree(self._lost)

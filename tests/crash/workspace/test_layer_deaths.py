@@ -1,8 +1,13 @@
-"""A layer's process dies before each system call that changes anything, and in the middle of each write to the log."""
+"""A layer's process dies before each system call that changes anything, and in the middle of each write to the log.
+
+A story is lived through once. What a death would leave at each of the calls, the files as they are then, is copied and
+opened.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +26,7 @@ from chronicle.workspace.layer.disk.data_file import DataFile
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
-from tests.layers import abandon, file_at, place, read, walk
+from tests.layers import abandon, copy_of, file_at, place, read, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +34,7 @@ if TYPE_CHECKING:
 
     from chronicle.workspace.layer.layer import Handle, Layer
 
-CHANGING = {"write", "pwrite", "open", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
+CHANGING = {"pwrite", "unlink", "ftruncate", "truncate", "mkdir", "rename"}
 MODULES = (
     layer_module,
     open_files,
@@ -46,38 +51,39 @@ MODULES = (
 )
 
 
-class Death(BaseException):
-    """The process is gone."""
+class WatchedOs:
+    """``os``, whose changing calls are told of before they are made, and in the middle of each ``write``."""
 
-
-class MortalOs:
-    """``os``, until a number of changing calls were made."""
-
-    def __init__(self, dies_at: int | None, *, torn: bool) -> None:
-        self.calls = 0
-        self.dies_at = dies_at
-        self.torn = torn
+    def __init__(self, about_to_call: Callable[[], None]) -> None:
+        self._about_to_call = about_to_call
 
     def __getattr__(self, name: str) -> Any:
         real = getattr(os, name)
-        return self._mortal(name, real) if name in CHANGING else real
+        return self._watched(real) if name in CHANGING else real
 
     @property
     def fallocate(self) -> Callable[..., None]:
         """The system call that ``os`` has only a part of."""
-        call: Callable[..., None] = self._mortal("fallocate", fallocate)
+        call: Callable[..., None] = self._watched(fallocate)
         return call
 
-    def _mortal(self, name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(self, real: Callable[..., Any]) -> Callable[..., Any]:
         def call(*arguments: Any, **keywords: Any) -> Any:
-            self.calls += 1
-            if self.calls == self.dies_at:
-                if self.torn and name == "write":
-                    real(arguments[0], bytes(arguments[1])[: len(arguments[1]) // 2])
-                raise Death
+            self._about_to_call()
             return real(*arguments, **keywords)
 
         return call
+
+    def open(self, path: Any, flags: int, *more: Any, **keywords: Any) -> int:
+        if flags & (os.O_CREAT | os.O_TRUNC):
+            self._about_to_call()
+        return os.open(path, flags, *more, **keywords)
+
+    def write(self, fd: int, data: Any) -> int:
+        self._about_to_call()
+        half = os.write(fd, bytes(data)[: len(data) // 2])
+        self._about_to_call()
+        return half + os.write(fd, bytes(data)[half:])
 
 
 @dataclass
@@ -332,80 +338,74 @@ def look(layer: Layer) -> State:
     return files, histories
 
 
-def live(directory: Path, dies_at: int | None, *, torn: bool, states: list[State] | None = None) -> int | None:
-    """Live through the story; return the step at which it ended, None if it did not.
+def live(directory: Path, about_to_call: Callable[[Life, int], None], after_step: Callable[[Life], None]) -> None:
+    """Live through the story.
 
     Args:
-        states: takes what is seen after each step.
+        about_to_call: called with the number of a step before each call in it that changes anything.
+        after_step: called after each step. What is called may look, which counts as no call.
     """
-    mortal = MortalOs(None, torn=torn)
+    step, looks = 0, True
+
+    def watch() -> None:
+        nonlocal looks
+        if not looks:
+            looks = True
+            about_to_call(life, step)
+            looks = False
+
     blobs = MemoryBlobStore()
-    spec = LayerSpec("w", directory, None, 1, 1)
-    opened, _ = open_layer(spec, blobs, ManualClock())
+    opened, _ = open_layer(LayerSpec("w", directory, None, 1, 1), blobs, ManualClock())
     life = Life(opened, blobs, opened.base, {})
-    step = None
+    watched = WatchedOs(watch)
     with pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
-            patch.setattr(module, "os", mortal)
+            patch.setattr(module, "os", watched)
         patch.setattr(log, "_BATCH_FRAMES", 3)  # what counts together is in several writes
-        patch.setattr(open_files, "fallocate", mortal.fallocate)
+        patch.setattr(open_files, "fallocate", watched.fallocate)
         patch.setattr(file_data, "_FETCHED_BYTES", FETCHED_BYTES)
-        mortal.dies_at = dies_at
-        try:
-            for step, act in enumerate(STORY):  # noqa: B007 - where it ended
-                act(life)
-                if states is not None:
-                    calls = mortal.calls
-                    states.append(look(life.layer))
-                    mortal.calls = calls
-            step = None
-        except Death:
-            pass
+        for step, act in enumerate(STORY):  # noqa: B007 - `watch` reads it
+            looks = False
+            act(life)
+            looks = True
+            after_step(life)
     abandon(life.layer)
-    if step is not None:
-        again(directory, life, step)
-    elif states is not None:
-        live.calls = mortal.calls  # type: ignore[attr-defined]
-    return step
 
 
-EXPECTED: list[State] = []
-
-
-def again(directory: Path, life: Life, step: int) -> None:
+def open_left(left: Path, life: Life, step: int, expected: list[State]) -> None:
     """Open what is left: it is as before the step or as after it, and it goes on."""
-    base = life.base
-    layer, recovered = open_layer(LayerSpec("w", directory, base, 1, 1), life.blobs, ManualClock())
+    blobs = copy_of(life.blobs)
+    layer, recovered = open_layer(LayerSpec("w", left, life.base, 1, 1), blobs, ManualClock())
     try:
         assert recovered is None
         found = look(layer)
-        before = EXPECTED[step - 1] if step else ({}, {path: [] for path in found[1]})
+        before = expected[step - 1] if step else ({}, {path: [] for path in found[1]})
         # A truncation by path is two things: the bytes go, then the version is made.
-        for now, then, later in zip(found, before, EXPECTED[step], strict=True):
+        for now, then, later in zip(found, before, expected[step], strict=True):
             assert now in (then, later), f"step {step}"
         ref = layer.seal()
         seen = {path: value[0] if value is not None else None for path, value in found[0].items()}
-        assert files_in(life.blobs, ref.tree_id) == seen
+        assert files_in(blobs, ref.tree_id) == seen
         layer.adopt(ref)
         assert look(layer)[0].keys() == found[0].keys()
     finally:
         layer.close()
 
 
-@pytest.mark.parametrize(
-    ("torn", "warm_bytes"),
-    [(False, None), (True, None), (False, 0)],
-    ids=["before", "torn", "with nothing kept beside the store"],
-)
-def test_death_at_every_change(
-    tmp_path: Path, torn: bool, warm_bytes: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("warm_bytes", [None, 0], ids=["", "with nothing kept beside the store"])
+def test_death_at_every_change(tmp_path: Path, warm_bytes: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
     if warm_bytes is not None:
         monkeypatch.setenv("CHRONICLE_WARM_BYTES", str(warm_bytes))
-    EXPECTED.clear()
-    assert live(tmp_path / "whole", None, torn=torn, states=EXPECTED) is None
-    calls: int = live.calls  # type: ignore[attr-defined]
-    assert calls > 80
-    for dies_at in range(1, calls + 1):
-        directory = tmp_path / str(dies_at)
-        assert live(directory, dies_at, torn=torn) is not None
+    expected: list[State] = []
+    live(tmp_path / "whole", lambda *_: None, lambda life: expected.append(look(life.layer)))
+    mortal, deaths = tmp_path / "mortal", 0
+
+    def die(life: Life, step: int) -> None:
+        nonlocal deaths
+        deaths += 1
+        left = tmp_path / str(deaths)
+        shutil.copytree(mortal, left)
+        open_left(left, life, step, expected)
+
+    live(mortal, die, lambda _: None)
+    assert deaths > 200

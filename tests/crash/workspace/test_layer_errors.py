@@ -12,7 +12,9 @@ import errno
 import gc
 import io
 import os
+import shutil
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
@@ -26,7 +28,7 @@ from chronicle.workspace.layer.disk import log
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.crash.workspace.test_layer_deaths import STORY, Life, look
-from tests.layers import abandon, file_at
+from tests.layers import abandon, copy_of, file_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -254,17 +256,21 @@ def test_an_error_at_every_call_of_opening(tmp_path: Path, name: str) -> None:
         patch.setattr(system_boot, "_BOOT_ID", boot)
         failing = FailingOs(patch)
 
-        def left(directory: Path) -> tuple[LayerSpec, MemoryBlobStore]:
-            """Leave a layer behind; return what is to be opened then."""
-            boot.write_text("one")
-            if not opening.steps:
-                return LayerSpec("w", directory, None, 1, 1), MemoryBlobStore()
-            life, _ = live(directory, opening.steps)
+        spec, left_blobs, made = LayerSpec("w", tmp_path, None, 1, 1), MemoryBlobStore(), tmp_path / "made"
+        boot.write_text("one")
+        if opening.steps:
+            life, _ = live(made, opening.steps)
             base = life.layer.base if opening.base == "own" else life.ref
             abandon(life.layer)
             if opening.power_lost:
                 boot.write_text("two")
-            return LayerSpec("w", directory, base, opening.epoch, 9), life.blobs
+            spec, left_blobs = LayerSpec("w", tmp_path, base, opening.epoch, 9), life.blobs
+
+        def left(directory: Path) -> tuple[LayerSpec, MemoryBlobStore]:
+            """Leave a layer behind; return what is to be opened then."""
+            if made.exists():
+                shutil.copytree(made, directory)
+            return replace(spec, layers=directory), copy_of(left_blobs)
 
         def opened(spec: LayerSpec, blobs: MemoryBlobStore) -> tuple[Life, TreeRef | None]:
             layer, recovered = open_layer(spec, blobs, ManualClock())
