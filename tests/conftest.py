@@ -32,6 +32,8 @@ from tests.leftovers import clean_up, describe, fuse_mounts, mark_this_run, mark
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
+    from tests.s3_server import S3Server
+
 TESTS = Path(__file__).parent
 IN_CI = os.environ.get("CI") == "true"
 FOLDER_MARKS = {"fuse": ("fuse",), "cluster": ("ray", "fuse"), "e2e": ("ray", "fuse")}
@@ -217,6 +219,24 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if reporter is not None:
         reporter.write_line("".join(f"\nThe run {each}" for each in found), red=True)
     session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+# -- an S3 server that tests share -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def shared_s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    from tests.s3_server import running_s3
+
+    with running_s3(tmp_path_factory.mktemp("s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def s3(shared_s3: S3Server) -> S3Server:
+    """An S3 server with an empty bucket: to start one takes longer than most of the tests that want it."""
+    shared_s3.empty()
+    return shared_s3
 
 
 # -- syncs -------------------------------------------------------------------------------------------------------------

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 __all__ = ["Exchange", "FaultyProxy", "running_halt", "running_proxy"]
 
 Fault = Literal["none", "error", "tear", "stall", "alter", "reset", "close", "hold"]
+POLL_S = 0.02
+"""How often a proxy looks whether it is to end; half a second by default."""
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)
 
 
@@ -176,7 +178,7 @@ def running_proxy(upstream: int) -> Iterator[FaultyProxy]:
     handler = type("Handler", (_Handler,), {"proxy": proxy})
     with _Server(("127.0.0.1", 0), handler) as server:
         proxy.port = server.server_port
-        thread = threading.Thread(target=server.serve_forever, name="faulty-proxy", daemon=True)
+        thread = threading.Thread(target=server.serve_forever, args=(POLL_S,), name="faulty-proxy", daemon=True)
         thread.start()
         try:
             yield proxy

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import signal
@@ -16,9 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
-from fsspec.asyn import sync
 
-from chronicle.blobs.media.fsspec_objects import open_remote
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -35,14 +32,16 @@ _FIRST_PORT, _PORTS = 20_000, 12_000
 
 
 class S3Server:
-    """A server with one bucket. What it was sent is recorded, so that it has it again when it is started again.
+    """A server with one bucket.
 
     Args:
         directory: for its log and its record.
+        recorded: what it was sent is recorded, so that it has it again when it is started again.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, recorded: bool = False) -> None:
         self._directory = directory
+        self._recorded = recorded
         self.port = free_port()
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -63,18 +62,19 @@ class S3Server:
         """Start it and wait until it answers; whatever keeps it from that is raised, with its log."""
         record = self._directory / "record"
         known = record.exists()
+        recording = {"MOTO_RECORDER_FILEPATH": str(record), "MOTO_ENABLE_RECORDING": "True"} if self._recorded else {}
         log = self._directory / "log"
         with log.open("ab") as output:
             self._process = process = subprocess.Popen(
                 [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
                 stdout=output,
                 stderr=output,
-                env={**os.environ, "MOTO_RECORDER_FILEPATH": str(record), "MOTO_ENABLE_RECORDING": "True"},
+                env={**os.environ, **recording},
             )
 
         def is_up() -> bool:
             try:
-                self._post("/moto-api/recorder/start-recording")
+                self._ask("GET", "/moto-api/data.json")
             except (urllib.error.URLError, ConnectionError):
                 assert process.poll() is None, f"moto's server does not start:\n{log.read_text()}"
                 return False
@@ -82,9 +82,9 @@ class S3Server:
 
         wait_until(is_up, "moto's server does not start")
         if known:
-            self._post("/moto-api/recorder/stop-recording")
-            self._post("/moto-api/recorder/replay-recording")
-            self._post("/moto-api/recorder/start-recording")
+            self._ask("POST", "/moto-api/recorder/stop-recording")
+            self._ask("POST", "/moto-api/recorder/replay-recording")
+            self._ask("POST", "/moto-api/recorder/start-recording")
         else:
             self.make_bucket()
 
@@ -105,22 +105,26 @@ class S3Server:
         finally:
             self._process.send_signal(signal.SIGCONT)
 
+    def empty(self) -> None:
+        """Forget all that it was sent, but for the bucket."""
+        self._ask("POST", "/moto-api/reset")
+        self.make_bucket()
+
     def make_bucket(self, name: str = BUCKET) -> None:
         """Make a bucket. Not through fsspec, which asks for a region that this server refuses."""
-        filesystem = open_remote(f"s3://{name}", self.options())._filesystem
-        sync(filesystem.loop, filesystem._call_s3, "create_bucket", Bucket=name)
+        self._ask("PUT", f"/{name}")
 
-    def _post(self, path: str) -> None:
-        request = urllib.request.Request(self.endpoint + path, method="POST", data=json.dumps({}).encode())
+    def _ask(self, method: str, path: str) -> None:
+        request = urllib.request.Request(self.endpoint + path, method=method)
         with urllib.request.urlopen(request, timeout=60) as answer:
             answer.read()
 
 
 @contextmanager
-def running_s3(directory: Path) -> Iterator[S3Server]:
-    """Run a server."""
+def running_s3(directory: Path, *, recorded: bool = False) -> Iterator[S3Server]:
+    """Run a server of one's own: one that is to be killed. Other tests share the fixture `s3`."""
     directory.mkdir(parents=True, exist_ok=True)
-    server = S3Server(directory)
+    server = S3Server(directory, recorded=recorded)
     try:
         server.start()
         yield server

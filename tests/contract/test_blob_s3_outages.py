@@ -138,7 +138,7 @@ def test_a_refusal_is_not_tried_again(s3: S3Server, proxy: FaultyProxy, url: str
 
 
 def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, url: str) -> None:
-    with running_s3(tmp_path / "s3") as server:
+    with running_s3(tmp_path / "s3", recorded=True) as server:
         store = PackBlobStore(url, cache_bytes=0, options=server.options(), cache=None)
         store.put(named(DATA))
         server.kill()

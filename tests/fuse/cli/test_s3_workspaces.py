@@ -22,7 +22,7 @@ from chronicle.fuse.mountpoints import mountinfo
 from chronicle.repository import Repository, commit_writer
 from tests.faulty_proxy import FaultyProxy, running_proxy
 from tests.fuse.conftest import end_service
-from tests.s3_server import BUCKET, S3Server, point_at, running_s3
+from tests.s3_server import BUCKET, S3Server, point_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,12 +35,6 @@ with open(sys.argv[1], "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
     mapped.flush()
 """
 """By another process: one that waits for a page holds up its own threads, of which the store's proxy is one."""
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
 from tests.faulty_proxy import running_proxy
 from tests.fuse.conftest import DEADLINE_S, Node, prefork_process_of, running_mirror, served, wait_for_end
-from tests.s3_server import BUCKET, point_at, running_s3
+from tests.s3_server import BUCKET, S3Server, point_at
 
 WELL, QUIET, HANGS = Verdict.ALIVE, Verdict.SILENT, Verdict.HUNG
 ENDED = {errno.ENOTCONN, errno.ECONNABORTED, errno.EIO}
@@ -54,9 +54,11 @@ def test_a_server_that_hangs_in_a_request_is_replaced(tmp_path: Path, transport:
         assert "hangs and is ended" in (tmp_path / "log").read_text()
 
 
-def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_blob_store_that_hangs_fails_reads_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, s3: S3Server
+) -> None:
     socket = tmp_path / "zygote.sock"
-    with running_s3(tmp_path / "s3") as s3, running_proxy(s3.port) as proxy:
+    with running_proxy(s3.port) as proxy:
         point_at(monkeypatch, proxy.endpoint, tmp_path / "cache")
         launcher.start(
             socket,

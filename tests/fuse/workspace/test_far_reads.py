@@ -24,7 +24,7 @@ from chronicle.workspace.port import LayerSpec, TreeRef
 from tests.faulty_proxy import FaultyProxy
 from tests.fuse.conftest import DEADLINE_S
 from tests.fuse.far_mounts import FarMounts, running_far_mounts
-from tests.s3_server import BUCKET, S3Server, running_s3
+from tests.s3_server import BUCKET, S3Server
 
 LARGE = random.Random(5).randbytes(6_000_000)
 SMALL = random.Random(6).randbytes(30_000)
@@ -83,12 +83,6 @@ def output(process: subprocess.Popen[str]) -> str:
     out, error = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0, error
     return out
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 @pytest.fixture(scope="module")

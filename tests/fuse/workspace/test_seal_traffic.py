@@ -31,7 +31,7 @@ from chronicle.workspace.trees import tree
 from tests.faulty_proxy import FaultyProxy
 from tests.fuse.conftest import DEADLINE_S, served
 from tests.fuse.far_mounts import FarMounts, running_far_mounts
-from tests.s3_server import BUCKET, S3Server, running_s3
+from tests.s3_server import BUCKET, S3Server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,12 +89,6 @@ class Store:
     def let_go(self) -> None:
         self.proxy.on_put = None
         self._go_on.set()
-
-
-@pytest.fixture(scope="module")
-def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with running_s3(tmp_path_factory.mktemp("s3")) as server:
-        yield server
 
 
 class Machine:
