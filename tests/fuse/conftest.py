@@ -1,8 +1,9 @@
 """A zygote for each test that wants one, ended by process id, whatever the test did to it.
 
 Tests that mount run with both transports. A test of what is the same code under both, such as the calls over the
-control socket, prefork processes and workspaces that are opened and taken over, is marked ``one_transport``: with the
-other transport than the default it counts as slow, so only `make nightly` runs it. Not marked is what each transport
+control socket, prefork processes and workspaces that are opened and taken over, or a request on everything that there
+may be, is marked ``one_transport``: with the other transport than the default it counts as slow, so only `make nightly`
+runs it. Not marked is what each transport
 does itself: mounting and unmounting, requests and their answers, parked, deferred and interrupted ones, invalidation.
 """
 
@@ -163,9 +164,13 @@ def running_mirror(
         subprocess.Popen(command, stderr=log, start_new_session=True) as process,
     ):
         node = Node(directory, process)
+
+        def answers() -> bool:
+            assert process.poll() is None, (directory / "log").read_text()
+            return is_running(node.socket) is not None
+
         try:
-            while is_running(node.socket) is None:
-                assert process.poll() is None, (directory / "log").read_text()
+            wait_until(answers, "the mirror does not start")
             yield node
         finally:
             for opened in node.opened:
@@ -182,8 +187,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Count a test that is marked ``one_transport`` as slow with the other transport than the default."""
     for item in items:
         case: Any = getattr(item, "callspec", None)
-        if item.get_closest_marker("one_transport") and case.params["transport"] != availability.DEFAULT_TRANSPORT:
-            item.add_marker(pytest.mark.slow)
+        if item.get_closest_marker("one_transport"):
+            transport = case.params.get("transport") or case.params["pair"]
+            if transport != availability.DEFAULT_TRANSPORT:
+                item.add_marker(pytest.mark.slow)
 
 
 @pytest.fixture(scope="session", params=availability.TRANSPORTS)

@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ import pytest
 from chronicle.journal.sqlite import schema
 from tests.crash.turn.journal_work import check
 from tests.golden.homes import JOURNAL_FORMATS, NAMES, extract
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gcc") is None, reason="builds a small library with gcc"),
@@ -82,6 +84,12 @@ def test_killed_before_each_write_among_others(library: Path, tmp_path: Path) ->
     assert sum(each < 40 for each in turns) > 20
 
 
+def is_further(process: subprocess.Popen[bytes], acknowledged: Path, size: int) -> bool:
+    """Say whether more than so many bytes were acknowledged."""
+    assert process.poll() is None
+    return acknowledged.exists() and acknowledged.stat().st_size > size
+
+
 def test_killed_from_outside(library: Path, tmp_path: Path) -> None:
     for seed in range(6):
         home = tmp_path / str(seed)
@@ -89,8 +97,7 @@ def test_killed_from_outside(library: Path, tmp_path: Path) -> None:
         process = start(library, "work", home, "100000")
         acknowledged = home / "acknowledged"
         wanted = random.Random(seed).randrange(1, 4_000)
-        while not (acknowledged.exists() and acknowledged.stat().st_size > wanted):
-            assert process.poll() is None
+        wait_until(partial(is_further, process, acknowledged, wanted), "it does not work")
         process.kill()
         process.communicate(timeout=30)
         assert check(home) >= 1

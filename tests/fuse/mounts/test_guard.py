@@ -22,6 +22,7 @@ from chronicle.fuse.server.request import MountRequest
 from chronicle.fuse.watchdog import unwatched_heartbeat
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, running_mirror, served, wait_for_end
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,9 +89,13 @@ class Writers:
     def wait_for_more(self) -> None:
         """Return when each has written something since."""
         sizes = {log: log.stat().st_size for log in self._logs.iterdir()}
-        while len(sizes) < _WRITERS or any(log.stat().st_size == size for log, size in sizes.items()):
-            sizes |= {log: 0 for log in self._logs.iterdir() if log not in sizes}
+
+        def have_written() -> bool:
             assert all(process.poll() is None for process in self.processes)
+            logs = list(self._logs.iterdir())
+            return len(logs) == _WRITERS and all(log.stat().st_size > sizes.get(log, 0) for log in logs)
+
+        wait_until(have_written, "a writer does not write")
 
     def end(self) -> None:
         for process in self.processes:

@@ -93,6 +93,7 @@ def test_every_call_on_every_kind(pair: Pair, user: User, at: str) -> None:
     pair.both(user, "listdir", at)
 
 
+@pytest.mark.one_transport
 @pytest.mark.parametrize("flags", [0, RENAME_NOREPLACE, RENAME_EXCHANGE])
 def test_every_rename(pair: Pair, user: User, at: str, flags: int) -> None:
     at = f"{at}/{flags}"
@@ -107,6 +108,7 @@ def test_every_rename(pair: Pair, user: User, at: str, flags: int) -> None:
             pair.both(user, "lstat", f"{here}/{name}")
 
 
+@pytest.mark.one_transport
 def test_every_link(pair: Pair, user: User, at: str) -> None:
     for number, (old, new) in enumerate(product(KINDS, repeat=2)):
         here = f"{at}/{number}"
@@ -165,6 +167,7 @@ def test_chains_of_symlinks(pair: Pair, user: User, at: str) -> None:
     assert pair.both(user, "read", f"{at}/through") == "through it"
 
 
+@pytest.mark.one_transport
 def test_deep_directories(pair: Pair, user: User, at: str) -> None:
     pair.both(user, "chdir", at)
     assert pair.both(user, "dig", "deeper", DEEP) is None
