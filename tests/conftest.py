@@ -5,7 +5,7 @@
 * A FUSE mount below the run's temporary directory that a test leaves behind fails the test. So does a process left by
   a test that may start some (folders ``fuse``, ``crash``, ``cluster``, ``e2e``, ``npm``); everything left at the end of
   the run fails the run. What is found is ended. See `tests.leftovers`.
-* Under pytest-xdist a worker gets whole modules; the modules whose tests start Ray go to one worker, one after another.
+* Under pytest-xdist a worker gets whole modules, and the modules whose tests start Ray in two parts: see `ByModule`.
 * A WARNING or worse logged by our packages fails the test, unless the test looks at the log itself (``caplog``).
 * In ``tests/crash`` and ``tests/stateful`` syncs by Python code do nothing: see `no_syncs`.
 * Time limits and the dump of all stacks come from ``timeout`` and ``faulthandler_timeout`` in pyproject.toml, unless a
