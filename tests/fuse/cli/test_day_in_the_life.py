@@ -144,9 +144,10 @@ def live_a_day(root: Path, sources: Path) -> dict[str, Any]:
     run("git", "fsck", "--strict", cwd=clone)
     index = run("git", "ls-files", "--stage", cwd=clone), run("git", "status", "--porcelain", cwd=clone)
 
-    run(sys.executable, "-m", "venv", "env", cwd=root)
+    # Without a pip of its own: that is 900 files more like those that are installed, and half of the time of all.
+    run(sys.executable, "-m", "venv", "--without-pip", "env", cwd=root)
     python = root / "env" / "bin" / "python"
-    run(python, "-m", "pip", "install", "-q", "--no-cache-dir", PACKAGE, PYTEST, cwd=root)
+    run(sys.executable, "-m", "pip", "--python", python, "install", "-q", "--no-cache-dir", PACKAGE, PYTEST, cwd=root)
     tests = run(python, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--pyargs", "toolz", cwd=root)
     passed = tests.splitlines()[-1].rpartition(" in ")[0]
 
