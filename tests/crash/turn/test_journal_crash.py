@@ -33,6 +33,8 @@ ROOT = Path(__file__).parents[3]
 SECTOR = 512
 TORN = 0.3
 TURNS = 9
+OF_EACH_FORMAT = {version: name for name, version in JOURNAL_FORMATS.items()}.values()
+"""Homes, one of each format of the journal, which some releases share."""
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,9 @@ def test_killed_before_each_write(library: Path, tmp_path: Path) -> None:
     assert set(turns) == set(range(5))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in OF_EACH_FORMAT else pytest.mark.slow) for name in NAMES]
+)
 def test_killed_before_each_write_of_a_migration(library: Path, tmp_path: Path, name: str) -> None:
     journal = extract(name, tmp_path / "golden") / "home" / "journal.db"
     left = end_of(start(library, "migration", tmp_path, "0", journal))

@@ -313,7 +313,7 @@ def test_a_large_commit_keeps_nobody_waiting(tmp_path: Path, transport: Transpor
         for number in range(50):
             (workspace.root / "files" / str(number)).write_bytes(bytes(3_000))
         expected = ScratchBuffer(MemoryBlobStore())
-        large = random.Random(2).randbytes(200 * 1024 * 1024)
+        large = random.Random(2).randbytes(64 * 1024 * 1024)
         (workspace.root / "large").write_bytes(large)
         (tmp_path / "counter").write_bytes(bytes(8))
         with (tmp_path / "counter").open("r+b") as file, mmap.mmap(file.fileno(), 8) as counter:

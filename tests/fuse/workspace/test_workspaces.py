@@ -276,7 +276,7 @@ def _session(process: Path) -> int | None:
         return None
 
 
-@pytest.mark.parametrize("count", [20_000, pytest.param(100_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [5_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_a_large_directory_is_listed_whole_while_it_changes(home: Home, count: int) -> None:
     """Whatever is there all the time is listed once; what comes and goes meanwhile once or not at all.
 
