@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import faulthandler
+import gc
 import signal
 import sys
 from contextlib import closing
@@ -78,9 +79,13 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
     from coordinator.models.config_file import read_config  # noqa: PLC0415
     from coordinator.models.supervisor import ModelProcess  # noqa: PLC0415
     from coordinator.process_environment import ProcessEnvironment  # noqa: PLC0415
+
+    gc.disable()  # a sixth of the imports is collections that find nothing
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
 
+    gc.freeze()
+    gc.enable()
     surroundings = ProcessEnvironment.of_this_process()  # before Ray adds its own variables
     models = ModelProcess(home, environment_without_mark())
     withhold(read_config(home.path).key_variables)  # from Ray, and so from all processes of agents

@@ -117,6 +117,7 @@ def main(descriptor: int) -> None:
     Args:
         descriptor: of the listening socket.
     """
+    gc.disable()  # a sixth of the imports is collections that find nothing
     script = _import_all()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with socket.socket(fileno=descriptor) as listener, selectors.DefaultSelector() as selector:
@@ -125,6 +126,7 @@ def main(descriptor: int) -> None:
         gc.collect()
         fill_holes()  # a worker would write to, and so copy, pages all over what it shares
         gc.freeze()  # so would a collection in a worker
+        gc.enable()
         while True:
             for key, _ in selector.select():
                 if key.fd == 0:
