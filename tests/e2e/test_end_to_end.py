@@ -211,16 +211,6 @@ def test_logs_are_bounded(hasty: Podium) -> None:
     assert chat.close() == 0
 
 
-def test_the_first_text_of_a_turn_goes_out_though_its_code_blocks_then(served: Podium, tmp_path: Path) -> None:
-    gate = tmp_path / "gate"
-    chat = served.chat(f"{AGENTS / 'troubled.py'}:Troubled", "first")
-    chat.send(f"begin and block until {gate}")
-    assert chat.until("message_update")[-1]["delta"] == "begun "
-    gate.touch()
-    assert chat.until("turn_end")[-1]["turn"] == 1
-    assert chat.close() == 0
-
-
 def test_agents_talk_to_each_other(served: Podium) -> None:
     chat = served.chat(PATIENT, "talks")
     chat.say("tell patient/listens")

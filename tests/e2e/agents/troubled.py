@@ -29,11 +29,6 @@ class Troubled(BaseAgent):
         if text.startswith("block "):
             Path(text.removeprefix("block ")).touch()
             time.sleep(600)  # noqa: ASYNC251  as told
-        elif text.startswith("begin and block until "):
-            reply = await ctx.send_message("")
-            await reply.stream_token("begun ")
-            while not Path(text.removeprefix("begin and block until ")).exists():
-                time.sleep(0.005)  # noqa: ASYNC251  as told
         elif text.startswith("wait for "):
             await until_exists(Path(text.removeprefix("wait for ")))
         elif text == "interrupt":

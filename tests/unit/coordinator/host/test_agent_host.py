@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -16,11 +19,12 @@ from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
 from coordinator.host import agent_host
 from coordinator.host.agent_host import AgentHost
+from coordinator.host.delivery import _packed
 from coordinator.host.host_config import HostConfig
 from coordinator.host.loop_watch import LoopWatch
 from coordinator.host.node.process_marks import Mark
 from podium.address import Address
-from podium.agent import BaseAgent
+from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
 from podium.errors import AgentAsleep
@@ -29,7 +33,6 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
-    from pathlib import Path
 
     from chronicle.canonical import JsonObject
     from chronicle.journal.records import Lease
@@ -53,6 +56,22 @@ class Thinker(BaseAgent):
         task = asyncio.current_task()
         assert task is not None
         self.owners.append(self.watch._owners.get(task))
+
+
+class Speaker(BaseAgent):
+    """Looks whether its first text has reached its reader, before it lets anything else run."""
+
+    reader: ClassVar[socket.socket]
+    heard: ClassVar[list[bytes]] = []
+
+    class State(DeltaState):
+        count: int = 0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        reply = await ctx.send_message("")
+        await reply.stream_token("begun ")
+        self.heard.append(self.reader.recv(65536))
+        await reply.stream_token("and ended")
 
 
 class Around:
@@ -200,3 +219,23 @@ async def test_agents_that_block_their_threads_do_not_keep_others_from_asking(sh
     asking.cancel()
     may_go_on.set()
     assert await blocked
+
+
+async def test_the_first_text_of_a_turn_has_gone_out_when_its_code_goes_on(shared: Shared) -> None:
+    """Code that does not wait keeps the event loop; what it said before must not wait for it."""
+    Speaker.heard.clear()
+    shared.around.may_open.set()
+    shared.host._class = Speaker
+    path = Path(shared.host._config.deliveries)
+    await shared.host._deliveries.start(path)
+    await shared.activate()
+    store, ids = shared.host._store, shared.host._ids
+    (session,) = store.sessions(ALICE.name)
+    receipt = store.admit(session.session_id, NewMessage(ids.message(0), b"{}", 0, "key"), 10)
+    with socket.socket(socket.AF_UNIX) as Speaker.reader:
+        Speaker.reader.connect(os.fspath(path))
+        about = {"agent": str(ALICE), "message_id": receipt.message_id, "position": receipt.position, "offer": None}
+        Speaker.reader.sendall(_packed({"id": 1, **about}))
+        Speaker.reader.setblocking(False)
+        await until(lambda: shared.host._agents[ALICE].activation.turn == 1)
+        assert b'"begun "' in Speaker.heard[0]
