@@ -38,11 +38,12 @@ class TerminalProcess:
         # The shell leads a session of its own, so the terminal that it opens first becomes its controlling one.
         tty = os.ttyname(slave)
         script = f'exec "$@" <{tty} >{tty} 2>&1'
+        inherited = {name: value for name, value in os.environ.items() if name not in {"COLUMNS", "LINES"}}
         self.process = subprocess.Popen(
             ["sh", "-c", script, "sh", *command],
             start_new_session=True,
             cwd=cwd,
-            env={**os.environ, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
+            env={**inherited, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"},
         )
         self.seen = ""
         """All that was shown, without escape sequences."""

@@ -190,9 +190,9 @@ def test_top_shows_the_same_at_home_and_over_http(watched: Watched) -> None:
 def test_top_on_a_terminal_is_live_until_ctrl_c(watched: Watched) -> None:
     top = [*command(), "top", "--interval", "0.2", "--home", str(watched.podium.home)]
     with TerminalProcess(top, watched.podium.home.parent, limit_s=TIMEOUT_S) as terminal:
-        terminal.expect("(all ")  # "since the start", perhaps in the next line
+        terminal.expect("start)")  # single words: what is between them may be the end of a line
         watched.send("patient/live", "hello")
-        terminal.expect("the last 0")
+        terminal.expect("(the")
         terminal.expect("patient")
         terminal.press(CTRL_C)
         assert terminal.wait() == 130

@@ -239,7 +239,7 @@ async def test_an_interrupted_turn_keeps_what_it_said_and_hands_out_nothing() ->
     async with AgentHarness(Maker) as agent:
         working = asyncio.create_task(agent.send({**make("lost.txt", text="x"), "then": "wait"}))
         maker: Any = agent.activation._agent
-        while not getattr(maker, "context", None):
+        while not (getattr(maker, "context", None) and maker.context.state.made):
             await asyncio.sleep(0)
         assert (await agent.send({}, when_busy=BusyPolicy.INTERRUPT)).ok
         stopped = await working
