@@ -100,7 +100,8 @@ class Command:
         if self._code is None:
             if not select.select([self._answers], [], [], timeout_s)[0]:
                 raise subprocess.TimeoutExpired(self._command, timeout_s)
-            self._code = int(self._answers.readline())
+            # Nothing: a signal to all, such as Ctrl-C, has ended the process that forks, and the command as well.
+            self._code = int(self._answers.readline() or -signal.SIGTERM)
             self._answers.close()
         return self._code
 
