@@ -24,8 +24,9 @@ setup-tests:
 demo: setup
 	@$(BIN)/python examples/demo.py $(ARGS)
 
+# One worker more than the cores of the least machine: the tests that start Ray wait for a third of their time.
 test: setup-tests
-	$(BIN)/python -m pytest -n 2 --no-loadscope-reorder -m "not slow" $(ARGS)
+	$(BIN)/python -m pytest -n 3 --no-loadscope-reorder -m "not slow" $(ARGS)
 
 # Apart from the other tests, because a browser is 300 MB that not every system has as a package.
 browser: setup-tests

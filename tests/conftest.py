@@ -72,8 +72,8 @@ class ByModule(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
     """Gives whole modules to workers, in the order of collection, and those that start Ray in two parts.
 
     A module's fixtures are set up once. The modules that start Ray share one service; those of the gateway have
-    services of their own. Each part takes nearly half of a run: they wait more than they compute, so one worker after
-    the other would leave the cores idle.
+    services of their own. Each part takes half of a run and waits for much of it, so both are run beside all the
+    other modules: one after the other would leave the cores idle.
     """
 
     def _split_scope(self, nodeid: str) -> str:
