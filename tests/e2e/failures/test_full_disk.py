@@ -77,7 +77,10 @@ def test_a_full_disk_does_not_wedge_a_home(small: Podium, tmp_path: Path) -> Non
             with suppress(OSError):
                 while True:
                     file.write(bytes(size))
-    said = small(*run, "-m", "x" * 100_000, check=False)
+    for _ in range(10):  # the first may use the room of the journal's log, if that was read until the service had ended
+        said = small(*run, "-m", "x" * 100_000, check=False)
+        if said.returncode != ExitCode.OK:
+            break
     assert said.returncode == ExitCode.OS_ERROR, said.stderr
     assert "full" in said.stderr or "No space" in said.stderr
     ballast.unlink()
