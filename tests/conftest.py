@@ -238,6 +238,16 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
+@pytest.fixture(scope="session", autouse=True)
+def directories_of_nested_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have the runs of pytest that tests start make their directories within those of this run.
+
+    Each run closes the directory that all runs of a user have in common to other users, and some tests need theirs to
+    be open to one.
+    """
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = os.fspath(tmp_path_factory.getbasetemp())
+
+
 # -- an S3 server that tests share -------------------------------------------------------------------------------------
 
 
