@@ -8,7 +8,7 @@ import socket
 import struct
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -51,6 +51,8 @@ class FaultyProxy:
     """How long each answer takes."""
     exchanges: list[Exchange] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    conditional: threading.Lock = field(default_factory=threading.Lock)
+    """Held while a conditional write is upstream: moto's server looks and writes in two steps, S3 in one."""
     over: threading.Event = field(default_factory=threading.Event)
     released: threading.Event = field(default_factory=threading.Event)
     """Ends the fault ``hold``: what was held up is passed on."""
@@ -117,12 +119,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         if proxy.delay_s:
             time.sleep(proxy.delay_s)
+        is_conditional = self.command == "PUT" and ("If-None-Match" in self.headers or "If-Match" in self.headers)
         upstream = http.client.HTTPConnection("127.0.0.1", proxy.upstream, timeout=60)
         try:
             headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
-            upstream.request(self.command, self.path, body, headers)
-            answer = upstream.getresponse()
-            data = answer.read()
+            with proxy.conditional if is_conditional else nullcontext():
+                upstream.request(self.command, self.path, body, headers)
+                answer = upstream.getresponse()
+                data = answer.read()
         except OSError:  # nobody there
             self._reset()
             return
