@@ -3,8 +3,8 @@
 Tests that mount run with both transports. A test of what is the same code under both, such as the calls over the
 control socket, prefork processes and workspaces that are opened and taken over, or a request on everything that there
 may be, is marked ``one_transport``: with the other transport than the default it counts as slow, so only `make nightly`
-runs it. Not marked is what each transport
-does itself: mounting and unmounting, requests and their answers, parked, deferred and interrupted ones, invalidation.
+runs it. Not marked is what each transport does itself: mounting and unmounting, requests and their answers, parked,
+deferred and interrupted ones, invalidation.
 """
 
 from __future__ import annotations

@@ -178,9 +178,11 @@ def preload(protocol: str) -> None:
 
 @contextmanager
 def _without(*names: str) -> Iterator[None]:
-    """Let imports of modules fail meanwhile: those of what s3fs's libraries import for others, if it is there.
+    """Let the import of modules fail meanwhile, unless they are imported already.
 
-    httpx imports its command line, and that rich and pygments: a fifth of the time that s3fs takes.
+    For modules that the libraries of s3fs import where they are installed, and do without where they are not: httpx
+    imports its command line, and with it rich and pygments, which is a fifth of the import of s3fs. A thread that
+    imports httpx meanwhile gets it without its command line.
     """
     left_out = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(left_out, cast("Any", None)))
