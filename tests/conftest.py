@@ -7,7 +7,8 @@
   the run fails the run. What is found is ended. See `tests.leftovers`.
 * Under pytest-xdist a worker gets whole modules, and the modules whose tests start Ray in two parts: see `ByModule`.
 * A WARNING or worse logged by our packages fails the test, unless the test looks at the log itself (``caplog``).
-* In ``tests/crash`` and ``tests/stateful`` syncs by Python code do nothing: see `no_syncs`.
+* In ``tests/crash`` and ``tests/stateful`` files are in memory, and syncs by Python code do nothing: see `tmp_path` and
+  `no_syncs`.
 * Time limits and the dump of all stacks come from ``timeout`` and ``faulthandler_timeout`` in pyproject.toml, unless a
   test has a limit of its own.
 """
@@ -19,6 +20,7 @@ import gc
 import logging
 import os
 import signal
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +31,7 @@ import structlog
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.leftovers import clean_up, describe, fuse_mounts, mark_this_run, marked_processes, wait_until_gone
+from tests.memory import directory_in_memory
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -38,7 +41,7 @@ if TYPE_CHECKING:
 TESTS = Path(__file__).parent
 IN_CI = os.environ.get("CI") == "true"
 FOLDER_MARKS = {"fuse": ("fuse",), "cluster": ("ray", "fuse"), "e2e": ("ray", "fuse")}
-WITHOUT_SYNCS = frozenset({"crash", "stateful"})
+REPEAT_STORIES = frozenset({"crash", "stateful"})
 STARTS_PROCESSES = frozenset({"fuse", "crash", "cluster", "e2e", "npm"})
 
 # Deadlines of hypothesis are timed assertions, which a busy machine breaks.
@@ -187,13 +190,15 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left_behind(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+def nothing_left_behind(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, in_memory: Path | None
+) -> Iterator[None]:
     """Fail a test that leaves a mount, or a process where tests start some.
 
     It is set up after fixtures of wider scope and torn down after the test's own, so a cluster that a module shares is
     not a leak. Ray starts workers when it likes: with Ray only the end of the run is checked for processes.
     """
-    base = tmp_path_factory.getbasetemp()
+    base = in_memory or tmp_path_factory.getbasetemp()
     counts_processes = folder_of(request.node.path) in STARTS_PROCESSES and not request.node.get_closest_marker("ray")
     mounts_before = fuse_mounts(base)
     processes_before = marked_processes() if counts_processes else {}
@@ -266,6 +271,41 @@ def s3(shared_s3: S3Server) -> S3Server:
     return shared_s3
 
 
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def memory() -> Iterator[Path | None]:
+    """A directory in memory; None where there is no room."""
+    with directory_in_memory() as directory:
+        yield directory
+
+
+@pytest.fixture(autouse=True)
+def in_memory(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Path | None:
+    """Have ``tempfile`` use memory where a test repeats a story for each of its system calls, or for many seeds.
+
+    Returns:
+        The directory; None elsewhere and where there is no room.
+    """
+    if folder_of(request.node.path) not in REPEAT_STORIES:
+        return None
+    memory: Path | None = request.getfixturevalue("memory")
+    if memory:
+        monkeypatch.setattr(tempfile, "tempdir", os.fspath(memory))
+    return memory
+
+
+@pytest.fixture
+def tmp_path(tmp_path: Path, in_memory: Path | None) -> Iterator[Path]:
+    """pytest's own, but in memory where ``tempfile`` is."""
+    if in_memory is None:
+        yield tmp_path
+        return
+    with tempfile.TemporaryDirectory(dir=in_memory) as directory:
+        yield Path(directory)
+
+
 # -- syncs -------------------------------------------------------------------------------------------------------------
 
 
@@ -276,7 +316,7 @@ def no_syncs(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     A sync decides what a loss of power leaves. These tests kill processes, and no machine; where they are about power,
     they compute from the recorded calls what it leaves. More than half of their time were syncs.
     """
-    if folder_of(request.node.path) in WITHOUT_SYNCS:
+    if folder_of(request.node.path) in REPEAT_STORIES:
         for name in ("fsync", "fdatasync"):
             monkeypatch.setattr(os, name, lambda _: None)
 
