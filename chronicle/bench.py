@@ -63,7 +63,7 @@ def measure(directory: Path, rounds: int = 3, done: Callable[[str], None] = lamb
         temporary = tempfile.TemporaryDirectory(prefix="chronicle-bench-", dir=directory)
     except OSError as error:
         raise OSError(
-            f"nothing can be created in {directory}: {error.strerror}; name a directory that you can write with --dir"
+            f"nothing can be created in {directory}: {error.strerror}; name a directory that you can write"
         ) from error
     with temporary as name:
         plain = Path(name) / "disk"

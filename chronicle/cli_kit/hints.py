@@ -1,7 +1,8 @@
 """Hints: one table per command from errors to the command line that mends what they report.
 
-The messages of the packages name no command line, as they do not know under which command they are shown. The table
-belongs to the command, and its text follows the message.
+The messages of the libraries `chronicle` and `podium` name no command line of either command, as the libraries do not
+know under which command they are shown; `coordinator` is an application, and its messages may. The table belongs to the
+command, and its text follows the message.
 """
 
 from __future__ import annotations

@@ -10,6 +10,8 @@ from podium import errors as podium
 
 __all__ = ["HINTS", "hint"]
 
+_BEGIN_ANEW: Final = "`podium retry AGENT MESSAGE_ID --drop-steps` does that"
+
 HINTS: Final = HintTable(
     {
         **CHRONICLE_HINTS,
@@ -19,7 +21,12 @@ HINTS: Final = HintTable(
         podium.AgentExists: "`podium import {archive} --as AGENT` names one",
         podium.AgentInUse: "`podium delete {agent} --detach` detaches and deletes",
         podium.ArchiveNotFound: "`podium export` writes one",
+        podium.AskFailed: "`podium retry AGENT MESSAGE_ID` retries a parked message",
+        podium.AskRefused: None,
+        podium.AskTimeout: None,
         podium.EventNotFound: "`podium log {agent} --json` lists its events",
+        podium.ProgramChanged: _BEGIN_ANEW,
+        podium.StepsOutdated: _BEGIN_ANEW,
         podium.UnknownArtifact: "`podium artifacts AGENT` lists an agent's artifacts",
     }
 )

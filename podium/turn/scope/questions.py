@@ -106,7 +106,7 @@ def _answer(receiver: Address, message_id: str, frames: Sequence[Frame]) -> Json
     last = frames[-1]
     if last["type"] == "error":
         error = last["error"]
-        kept = "; the message is parked there: podium retry" if last.get("parked") else ""
+        kept = "; the message is parked there and can be retried" if last.get("parked") else ""
         raise AskFailed(f"{receiver} failed at the question: {error['type']}: {error['message']}{kept}")
     text = ""
     for frame in frames:

@@ -78,6 +78,5 @@ def _inside(places: set[Place], others: set[Place]) -> set[Place]:
 
 def _outdated(reason: str) -> StepsOutdated:
     return StepsOutdated(
-        f"the recorded steps do not fit the agent any more: {reason}; begin anew: podium retry AGENT MESSAGE_ID "
-        "--drop-steps"
+        f"the recorded steps do not fit the agent any more: {reason}; retry the message and drop its recorded steps"
     )

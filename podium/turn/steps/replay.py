@@ -159,6 +159,6 @@ def _check_arguments(key: str, asked: str, recorded: str) -> None:
 
 def _changed(what: str) -> ProgramChanged:
     return ProgramChanged(
-        f"{what}: an earlier attempt ran another program. Restore that code and retry the message, or begin anew: "
-        "podium retry AGENT MESSAGE_ID --drop-steps"
+        f"{what}: an earlier attempt ran another program. Restore that code and retry the message, or retry it and "
+        "drop its recorded steps"
     )

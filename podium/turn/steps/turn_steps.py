@@ -387,7 +387,7 @@ class TurnSteps:
             if record.version != self._version:
                 raise ProgramChanged(
                     f"step {record.key!r} was recorded with version {record.version} of the state class, which is at "
-                    f"version {self._version} now; begin anew: podium retry AGENT MESSAGE_ID --drop-steps"
+                    f"version {self._version} now; retry the message and drop its recorded steps"
                 )
             tree = record.tree if record.changes_files else self._workspace.base
             try:
@@ -400,7 +400,7 @@ class TurnSteps:
             except (PatchError, Conflict) as error:
                 raise StepsOutdated(
                     f"step {record.key!r} does not fit the agent any more, which was changed since by another turn "
-                    f"({error}); begin anew: podium retry AGENT MESSAGE_ID --drop-steps"
+                    f"({error}); retry the message and drop its recorded steps"
                 ) from error
             self._replay.advance()
         await self._steer_again()

@@ -98,7 +98,7 @@ async def test_steps_go_on_after_a_turn_between_two_attempts_unless_both_changed
         if changes:
             assert inbox[0].error is not None
             assert inbox[0].error["type"] == "StepsOutdated"
-            assert "--drop-steps" in inbox[0].error["message"]
+            assert "drop its recorded steps" in inbox[0].error["message"]
         else:
             assert not inbox
             assert agent.state["done"] == ["woken", "woken"]

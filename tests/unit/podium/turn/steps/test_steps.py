@@ -333,7 +333,7 @@ async def test_another_program_is_parked_at_once_and_can_begin_anew(then: Any, w
         assert answer.error is not None
         assert answer.error["type"] == "ProgramChanged"
         assert what in str(answer.error["message"])
-        assert "--drop-steps" in str(answer.error["message"])
+        assert "drop its recorded steps" in str(answer.error["message"])
         assert Planned.runs["new"] == 0
         session = agent.store.session(agent.address.name)
         (parked,) = list_inbox(agent.store, agent.blobs, session)
