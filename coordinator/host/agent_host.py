@@ -37,7 +37,7 @@ from coordinator.host.host_watch import HostWatch
 from coordinator.host.hosted_agent import HostedAgent
 from coordinator.host.lease_releases import LeaseReleases
 from coordinator.host.loop_watch import RUNNING_AGENT, LoopWatch
-from coordinator.host.node.process_marks import Mark
+from coordinator.host.node.process_marks import ProcessMark
 from coordinator.host.rehearsal import rehearse
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.logs import log_to
@@ -93,7 +93,7 @@ class AgentHost:
     ) -> None:
         self._config = config
         self._on_sent = on_sent
-        Mark(config.home_identity, config.host_id).put_on()  # before any user code: its processes inherit it
+        ProcessMark(config.home_identity, config.host_id).put_on()  # before any user code: its processes inherit it
         set_workspace_variable(config.link)
         log_to(Path(config.logs) / "hosts.log")
         self._telemetry = HostTelemetry(config, report)

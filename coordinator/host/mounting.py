@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["USED", "Mounting"]
 
 USED: Final = ".used"
-"""Suffix of the files, beside the lock files of paths, that note which workspaces of shared hosts are in use."""
+"""Suffix of use records: files beside the lock files of paths that note which workspaces of shared hosts are in use."""
 
 
 class Mounting:
@@ -80,9 +80,9 @@ class Mounting:
         path.symlink_to(root, target_is_directory=True)
         return opened
 
-    def mark_used(self, path: Path) -> None:
+    def record_use(self, path: Path) -> None:
         """Note durably that a workspace is in use, until `leave`: see `may_have_changes`."""
-        self._mark_of(path).touch(mode=0o600)
+        self._use_record(path).touch(mode=0o600)
 
     def may_have_changes(self, address: Address, *, unclean: bool) -> bool:
         """Whether an earlier activation may have left uncommitted changes in an agent's workspace on this node.
@@ -91,7 +91,7 @@ class Mounting:
             unclean: the previous activation did not end in order.
         """
         layers = Path(self._config.layers) / address.workspace_id
-        return (unclean and layers.is_dir()) or self._mark_of(self._paths.of(address)).exists()
+        return (unclean and layers.is_dir()) or self._use_record(self._paths.of(address)).exists()
 
     def has(self, address: Address) -> bool:
         """Whether an agent's workspace path is locked by this host."""
@@ -112,7 +112,7 @@ class Mounting:
         if not evicted:
             with contextlib.suppress(OSError):
                 path.unlink() if path.is_symlink() else path.rmdir()
-            self._mark_of(path).unlink(missing_ok=True)
+            self._use_record(path).unlink(missing_ok=True)
         self._locks.forget(path)
         self._unlock(path)
 
@@ -121,7 +121,7 @@ class Mounting:
         if held is not None:
             os.close(held)
 
-    def _mark_of(self, path: Path) -> Path:
+    def _use_record(self, path: Path) -> Path:
         return Path(self._config.path_locks) / f"{path.name}{USED}"
 
     def link_to(self, path: Path) -> None:

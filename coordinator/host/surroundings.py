@@ -216,7 +216,7 @@ class ManyAgents:
         def open_it(base: TreeRef, turn: int) -> Workspace:
             now = WorkspaceRequest(request.address, base, request.epoch, turn)
             path = self._mounting.claim(now)
-            self._mounting.mark_used(path)
+            self._mounting.record_use(path)
             opened = self._mounting.open(now, self._quota, path)
             if opened.recovered is not None:
                 recovered.append(opened.recovered)

@@ -35,7 +35,7 @@ from coordinator.host.node.process_exit import (
     last_words,
     own_bytes,
 )
-from coordinator.host.node.process_marks import Mark, end_marked
+from coordinator.host.node.process_marks import ProcessMark, end_marked
 from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, find_actor
@@ -321,7 +321,7 @@ class NodeManagerActor:
             OSError: a mount of an earlier version cannot be removed.
         """
         link = self._mounts / host_id
-        ended = end_marked(Mark(self._config.home_identity, host_id))
+        ended = end_marked(ProcessMark(self._config.home_identity, host_id))
         if ended:
             _log.info("ended_processes", host_id=host_id, count=ended)
         (self._deliveries / host_id).unlink(missing_ok=True)

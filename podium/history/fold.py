@@ -19,7 +19,7 @@ from podium.agent_record import find_session, read_agent, snapshot_body
 from podium.errors import AgentInUse
 from podium.events import AGENT_SNAPSHOT, FULL_STATE_EVENTS
 from podium.history.branching import agent_awake, forks_of, rolled_back_trees, sleeping_lease
-from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, RetentionPlan, plan_folding
+from podium.history.retention import MOST_BETWEEN, QUARTER, HistoryMark, RetentionPlan, plan_folding
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -65,7 +65,7 @@ class Folded:
     """The oldest kept turn."""
     later: Dropped
     """What can be dropped once the newest mark has expired."""
-    later_mark: Mark | None
+    later_mark: HistoryMark | None
     """That mark; ``None`` if there is nothing to drop before it."""
 
 
@@ -169,7 +169,7 @@ def _fold(
     record = read_agent(store, blobs, address)
     session, head = record.session, record.head
     branch = store.branch(head.branch_id)
-    begin = _begin(store, branch) or Mark(head.seq + 1, head.turn, now_ms)
+    begin = _begin(store, branch) or HistoryMark(head.seq + 1, head.turn, now_ms)
     oldest = next(store.events(head.branch_id, types=FULL_STATE_EVENTS)).turn
     if retention is None:
         # There is a mark at the head already if an earlier call crashed before it dropped anything.
@@ -179,7 +179,7 @@ def _fold(
     if todo.fold_to is not None or retention is None:
         _refuse_if_read(store, session)
     if todo.mark:
-        newest = Mark(head.seq + 1, head.turn, now_ms)
+        newest = HistoryMark(head.seq + 1, head.turn, now_ms)
         if lease is not None:
             head = _commit_mark(store, blobs, record, lease, ids, now_ms)
     else:
@@ -226,14 +226,16 @@ def _refuse_if_read(store: JournalStore, session: Session) -> None:
         )
 
 
-def _begin(store: JournalStore, branch: Branch) -> Mark | None:
+def _begin(store: JournalStore, branch: Branch) -> HistoryMark | None:
     """Return the first event that a branch owns."""
     base = max(branch.parent_seq, branch.folded_seq)
     first = next(store.events(branch.head.branch_id, base, base + 1), None)
     return _mark(first) if first is not None else None
 
 
-def _marks(store: JournalStore, branch: Branch, begin: Mark, retention: Retention, now_ms: int) -> list[Mark]:
+def _marks(
+    store: JournalStore, branch: Branch, begin: HistoryMark, retention: Retention, now_ms: int
+) -> list[HistoryMark]:
     """Return the newest marks of a branch, and the newest expired one."""
     head = branch.head
     recent = max(_first_kept(store, head, begin, retention, now_ms, QUARTER), head.seq - MOST_BETWEEN)
@@ -249,7 +251,9 @@ def _marks(store: JournalStore, branch: Branch, begin: Mark, retention: Retentio
     return found
 
 
-def _first_kept(store: JournalStore, head: Head, begin: Mark, retention: Retention, now_ms: int, part: int) -> int:
+def _first_kept(
+    store: JournalStore, head: Head, begin: HistoryMark, retention: Retention, now_ms: int, part: int
+) -> int:
     """Return the seq of the first event that has not expired; a binary search, so it reads few events."""
     low, high = begin.seq, head.seq + 1
     while low < high:
@@ -262,7 +266,7 @@ def _first_kept(store: JournalStore, head: Head, begin: Mark, retention: Retenti
     return low
 
 
-def _newest_mark(store: JournalStore, head: Head, begin: Mark) -> Mark:
+def _newest_mark(store: JournalStore, head: Head, begin: HistoryMark) -> HistoryMark:
     """Return the newest mark of a branch; its first event if it has none."""
     end = head.seq
     while end > begin.seq:
@@ -274,15 +278,15 @@ def _newest_mark(store: JournalStore, head: Head, begin: Mark) -> Mark:
     return begin
 
 
-def _marks_in(store: JournalStore, head: Head, after_seq: int, to_seq: int) -> list[Mark]:
+def _marks_in(store: JournalStore, head: Head, after_seq: int, to_seq: int) -> list[HistoryMark]:
     return [_mark(event) for event in store.events(head.branch_id, after_seq, to_seq, FULL_STATE_EVENTS)]
 
 
-def _mark(event: Event) -> Mark:
-    return Mark(event.seq, event.turn, event.ts)
+def _mark(event: Event) -> HistoryMark:
+    return HistoryMark(event.seq, event.turn, event.ts)
 
 
-def _count(store: JournalStore, head: Head, first: Mark, to: Mark) -> Dropped:
+def _count(store: JournalStore, head: Head, first: HistoryMark, to: HistoryMark) -> Dropped:
     """Return the size of the history from one event to before another."""
     events = size_bytes = 0
     for event in store.events(head.branch_id, first.seq - 1, to.seq - 1):

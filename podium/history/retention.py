@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MOST_BETWEEN", "QUARTER", "Mark", "Retention", "RetentionPlan", "plan_folding"]
+__all__ = ["MOST_BETWEEN", "QUARTER", "HistoryMark", "Retention", "RetentionPlan", "plan_folding"]
 
 QUARTER: Final = 4
 """Marks per retention: more of them keep less excess history, and cost more copies of the state."""
@@ -49,7 +49,7 @@ class Retention:
         if days is not None and (type(days) not in (int, float) or not math.isfinite(days) or days <= 0):
             raise ValueError(f"Retention(days={days!r}): give a positive number")
 
-    def is_expired(self, mark: Mark, turn: int, now_ms: int, part: int = 1) -> bool:
+    def is_expired(self, mark: HistoryMark, turn: int, now_ms: int, part: int = 1) -> bool:
         """Return whether history before a mark may be dropped: enough history follows it.
 
         Args:
@@ -62,7 +62,7 @@ class Retention:
             return False
         return self.days is None or (now_ms - mark.ts) * part >= self.days * _DAY_MS
 
-    def expiry(self, mark: Mark) -> tuple[int | None, int | None]:
+    def expiry(self, mark: HistoryMark) -> tuple[int | None, int | None]:
         """Return the turn and the time (epoch ms) from which history before a mark may be dropped."""
         from_turn = mark.turn + self.turns if self.turns is not None else None
         from_ms = mark.ts + math.ceil(self.days * _DAY_MS) if self.days is not None else None
@@ -70,7 +70,7 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class HistoryMark:
     """An event of a branch with which its history begins or can begin."""
 
     seq: int
@@ -83,14 +83,14 @@ class Mark:
 class RetentionPlan:
     """What an agent's retention requires."""
 
-    fold_to: Mark | None
+    fold_to: HistoryMark | None
     """The mark before which all events are dropped; ``None`` to drop none."""
     mark: bool
     """Whether to append a mark at the head."""
 
 
 def plan_folding(
-    retention: Retention, head_seq: int, turn: int, now_ms: int, begin: Mark, marks: Iterable[Mark]
+    retention: Retention, head_seq: int, turn: int, now_ms: int, begin: HistoryMark, marks: Iterable[HistoryMark]
 ) -> RetentionPlan:
     """Return what to drop, and whether to append a mark.
 

@@ -129,7 +129,7 @@ def test_young_packs_are_left_alone(place: Place) -> None:
     assert place.collect().condemned == 1
 
 
-def test_a_commit_that_skipped_a_blob_before_the_mark_keeps_it(place: Place) -> None:
+def test_a_commit_that_skipped_a_blob_before_its_pack_was_condemned_keeps_it(place: Place) -> None:
     store = place.open()
     store.put(named(b"old", b"more old"))
     place.clock.advance(GRACE_S + 1)
@@ -142,7 +142,7 @@ def test_a_commit_that_skipped_a_blob_before_the_mark_keeps_it(place: Place) -> 
         assert present(reader, b"old", b"more old") == [b"old"]
 
 
-def test_a_put_that_sees_the_mark_puts_again(place: Place) -> None:
+def test_a_put_that_sees_the_condemned_packs_puts_again(place: Place) -> None:
     store, other = place.open(), place.open()
     store.put(named(b"old"))
     assert present(other, b"old")
@@ -154,7 +154,7 @@ def test_a_put_that_sees_the_mark_puts_again(place: Place) -> None:
     assert store.missing(named(b"old")) == set()
     store.put(named(b"old"))
     place.clock.advance(GRACE_S + 1)
-    report = place.collect()  # the commit has not reached the journal: a put under the mark needs no grace
+    report = place.collect()  # the commit has not reached the journal: a put that sees the list needs no grace
     assert (report.packs, report.dropped, report.copied) == (2, 1, 0)
     for reader in (store, other, place.open()):
         assert present(reader, b"old") == [b"old"]
@@ -299,12 +299,12 @@ def test_a_grace_that_remote_writers_cannot_keep_is_refused() -> None:
         collect(f"memory://{uuid4().hex}", dict, grace_s=30)
 
 
-def test_a_damaged_mark_stops_writers(tmp_path: Path) -> None:
+def test_a_damaged_list_of_condemned_packs_stops_writers(tmp_path: Path) -> None:
     place = Place(f"file://{tmp_path}/store")
     store = place.open()
     store.put(named(b"a"))
     (tmp_path / "store" / "condemned").write_text("?")
-    with pytest.raises(Corrupt, match="mark of gc"):
+    with pytest.raises(Corrupt, match="list of condemned packs"):
         store.put(named(b"b"))
     assert present(store, b"a")
 

@@ -121,7 +121,7 @@ def test_a_damaged_blob_stops_no_merge_and_keeps_its_pack(tmp_path: Path) -> Non
 def test_a_merge_that_stops_halfway_loses_nothing_and_is_gone_on_with(
     tmp_path: Path, failing: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Writing the copies, the index, the mark and then each deletion fails."""
+    """Writing the copies, the index, the list of condemned packs and then each deletion fails."""
     place = Place(f"file://{tmp_path}/store")
     store = place.open()
     versions = [lines_of(number) for number in range(20)]

@@ -137,7 +137,7 @@ def test_an_index_that_has_what_is_gone_is_not_believed_and_is_mended(store: Sto
 
 
 def test_a_far_writer_whose_look_at_the_packs_failed_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has seen the mark, and not yet what has gone: what it knows must not count until it has."""
+    """It has seen the list, and not yet what has gone: what it knows must not count until it has."""
     monkeypatch.setattr(RemoteObjects, "stamp", lambda _self, _name: uuid4().hex)
     url, clock = f"memory://{uuid4().hex}", ManualClock()
 

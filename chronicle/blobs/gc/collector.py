@@ -3,7 +3,7 @@
 A collection has two halves, at least a *grace* period apart. The first condemns packs with few or no reachable blobs:
 from then on writers store the blobs of these packs again instead of skipping them. The second, in a later call,
 recomputes the reachable blobs, copies them out of the condemned packs and drops the packs. A commit that skipped a blob
-before it saw the mark is in the journal when the grace period is over, so its blobs are reachable in the second half.
+before it saw the list is in the journal when the grace period is over, so its blobs are reachable in the second half.
 
 Each turn leaves a small pack. When there are many, the first half also *merges* them: their reachable blobs are written
 to new packs, similar blobs side by side in one frame, and the old packs are condemned with the rest. All copies on
@@ -27,7 +27,7 @@ from chronicle.blobs.gc.repack import Copier
 from chronicle.blobs.gc.survey import Survey
 from chronicle.blobs.media.objects import STAMP_S, LocalObjects, Objects
 from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, Catalog, pack_object, read_pack_index
-from chronicle.blobs.packs.condemned import Mark, read_mark, write_mark
+from chronicle.blobs.packs.condemned import CondemnedPacks, read_condemned, write_condemned
 from chronicle.blobs.packs.opening import open_medium
 from chronicle.clock import Clock, SystemClock
 from chronicle.errors import Corrupt, InvalidInput, NotFound
@@ -65,7 +65,7 @@ class GcReport:
     size_bytes: int = 0
     """The size of those packs."""
     condemned: int = 0
-    """Packs that this call marked; a later call drops them."""
+    """Packs that this call condemned; a later call drops them."""
     condemned_bytes: int = 0
     merged: int = 0
     """The condemned packs that were merged into new ones, with nearly all of their blobs."""
@@ -110,7 +110,7 @@ def collect(
         keep_from: packs with at least this reachable fraction of their stored bytes are kept; 1.0 drops every
             unreachable byte, as permanent deletion needs.
         merge_from: the number of small packs from which they are merged.
-        clock: dates marks and new packs.
+        clock: dates the list of condemned packs, and new packs.
         ids: names new packs.
         options: arguments of the fsspec file system.
 
@@ -128,16 +128,18 @@ def collect(
 
     objects, catalog, _ = open_medium(url, new_name, options)
     if not alone and not isinstance(objects, LocalObjects) and grace_s <= STAMP_S:
-        raise InvalidInput(f"a grace of {grace_s} s is too short for {url}: writers look for marks every {STAMP_S} s")
+        raise InvalidInput(
+            f"a grace of {grace_s} s is too short for {url}: writers look for condemned packs every {STAMP_S} s"
+        )
     with only_one(objects, dry_run=dry_run):
         collection = _Collection(objects, catalog, new_name, clock, merge_from=merge_from, dry_run=dry_run)
-        mark = read_mark(objects)
+        condemned = read_condemned(objects)
 
         def state(of: str, packs: Mapping[str, int]) -> str:
             return state_of(packs, of, keep_from=keep_from, merge_from=merge_from)
 
         named = roots() if alone and roots is not None else None
-        if named is not None and not mark.packs:
+        if named is not None and not condemned.packs:
             packs = collection.listed()
             if is_noted(objects, state(named, packs)):
                 if isinstance(objects, LocalObjects) and not dry_run:
@@ -148,18 +150,18 @@ def collect(
         if alone and not dry_run and isinstance(objects, LocalObjects) and is_full(objects):
             collection.make_room(kept)
         grace_ms = round(grace_s * 1000)
-        if mark.packs:
-            left_ms = mark.left_ms(grace_ms, clock)
+        if condemned.packs:
+            left_ms = condemned.left_ms(grace_ms, clock)
             if alone or left_ms <= 0:
-                mark = collection.sweep(mark, kept)
+                condemned = collection.sweep(condemned, kept)
             elif left_ms > grace_ms:  # the clock was set back: the grace period restarts, or it might last for years
-                mark = collection.mark(mark.generation, mark.packs)
-        if not mark.packs:
-            mark = collection.condemn(mark, kept, None if alone else grace_ms, keep_from)
-            if alone and mark.packs:
-                mark = collection.sweep(mark, kept)
-        if mark.packs:
-            collection.report.ripe_ms = clock.now_ms() + max(0, mark.left_ms(0 if alone else grace_ms, clock))
+                condemned = collection.announce(condemned.generation, condemned.packs)
+        if not condemned.packs:
+            condemned = collection.condemn(condemned, kept, None if alone else grace_ms, keep_from)
+            if alone and condemned.packs:
+                condemned = collection.sweep(condemned, kept)
+        if condemned.packs:
+            collection.report.ripe_ms = clock.now_ms() + max(0, condemned.left_ms(0 if alone else grace_ms, clock))
         elif named is not None and not dry_run and collection.is_done(kept, keep_from):
             note(objects, state(named, collection.listed()))
         if isinstance(objects, LocalObjects) and not dry_run:
@@ -223,18 +225,20 @@ class _Collection:
             self._objects.delete(pack_object(name))
             self._forget(name)
 
-    def mark(self, generation: int, names: Collection[str] = ()) -> Mark:
-        """Set the mark."""
-        mark = Mark.made(generation, self._clock, names)
+    def announce(self, generation: int, names: Collection[str] = ()) -> CondemnedPacks:
+        """Replace the list of condemned packs."""
+        condemned = CondemnedPacks.made(generation, self._clock, names)
         if not self._dry_run:
-            write_mark(self._objects, mark)
-        return mark
+            write_condemned(self._objects, condemned)
+        return condemned
 
-    def condemn(self, before: Mark, kept: set[bytes], grace_ms: int | None, keep_from: float) -> Mark:
+    def condemn(
+        self, before: CondemnedPacks, kept: set[bytes], grace_ms: int | None, keep_from: float
+    ) -> CondemnedPacks:
         """Condemn packs with few reachable blobs; if there are many small packs, merge and condemn them, too.
 
         Args:
-            before: the present mark.
+            before: the present list.
             kept: the reachable blobs.
             grace_ms: younger packs are spared; ``None``: none are, whatever their date.
             keep_from: as of `collect`.
@@ -249,7 +253,7 @@ class _Collection:
         self.report.condemned_bytes = sum(sizes[name] for name in chosen)
         if not chosen:
             return before
-        return self.mark(before.generation + 1, chosen)
+        return self.announce(before.generation + 1, chosen)
 
     def is_done(self, kept: set[bytes], keep_from: float) -> bool:
         """Whether another collection of the same store would find neither work nor damage."""
@@ -307,13 +311,13 @@ class _Collection:
         self._catalog.replace(self._index(), set())
         return names - stuck
 
-    def sweep(self, mark: Mark, kept: set[bytes]) -> Mark:
+    def sweep(self, condemned: CondemnedPacks, kept: set[bytes]) -> CondemnedPacks:
         """Copy the reachable blobs out of condemned packs and drop the packs.
 
         A copy in another pack counts only if it is undamaged: it is read before the last other one is dropped. Copies
         in far stores, which check their data and are slow to read, are trusted.
         """
-        doomed = mark.packs & self._survey.names()
+        doomed = condemned.packs & self._survey.names()
         needed = self._survey.places(doomed, kept)
         for name in self._survey.names() - doomed:
             entries = [entry for entry in self._survey.entries(name) if entry.raw_id in needed]
@@ -333,7 +337,7 @@ class _Collection:
                 self._drop(doomed - lacking)
                 going = doomed & lacking
             self._drop(going - self._copy(needed))
-        return self.mark(mark.generation + 1)
+        return self.announce(condemned.generation + 1)
 
     def _drop(self, names: Collection[str]) -> None:
         """Remove packs."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["ROOM_BYTES", "clear_tmp", "free_bytes", "is_full", "only_one"]
 
 ROOM_BYTES: Final = 4 * 1024 * 1024
-"""Enough for the marks and a small index."""
+"""Enough for the lists of condemned packs and a small index."""
 _STALE_TMP_S: Final = 24 * 3600
 """A temporary file of this age was left by a crash."""
 
@@ -55,7 +55,7 @@ def only_one(objects: Objects, *, dry_run: bool) -> Iterator[None]:
 
 
 def is_full(objects: LocalObjects) -> bool:
-    """Whether the disk may lack space for the marks and the index, which are written before packs are removed."""
+    """Whether the disk may lack space for the list of condemned packs and the index, written before a removal."""
     return objects.root.is_dir() and free_bytes(objects) < ROOM_BYTES
 
 

@@ -1,4 +1,4 @@
-"""The mark through which gc announces the condemned packs to writers.
+"""The list through which gc announces the condemned packs to writers.
 
 ``condemned`` is one object with the names of packs whose blobs count as missing for writers, so that they put them
 again. It is never removed: its generation shows a process that slept through a collection that it must list the packs
@@ -20,37 +20,37 @@ if TYPE_CHECKING:
     from chronicle.blobs.media.objects import Objects
     from chronicle.clock import Clock
 
-__all__ = ["Mark", "MarkWatch", "read_mark", "write_mark"]
+__all__ = ["CondemnedPacks", "CondemnedWatch", "read_condemned", "write_condemned"]
 
 _OBJECT: Final = "condemned"
 _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
-    """The condemned packs of a store."""
+class CondemnedPacks:
+    """The list of the condemned packs of a store."""
 
     generation: int = 0
-    """Incremented by each mark and each collection."""
+    """Incremented by each condemnation and each collection."""
     since_ms: int = 0
-    """When the mark was set, epoch milliseconds."""
+    """When the packs were condemned, epoch milliseconds."""
     packs: frozenset[str] = frozenset()
     """Names of packs."""
     boot: str = ""
     """The machine and the boot to which `since_s` refers."""
     since_s: float = 0.0
-    """When the mark was set, by a clock that cannot be set and only advances while the machine runs."""
+    """When the packs were condemned, by a clock that cannot be set and only advances while the machine runs."""
 
     @classmethod
-    def made(cls, generation: int, clock: Clock, packs: Iterable[str] = ()) -> Mark:
-        """Return a mark with the current time."""
+    def made(cls, generation: int, clock: Clock, packs: Iterable[str] = ()) -> CondemnedPacks:
+        """Return a list with the current time."""
         return cls(generation, clock.now_ms(), frozenset(packs), _boot(), clock.monotonic_s())
 
     def left_ms(self, grace_ms: int, clock: Clock) -> int:
         """Return the rest of the grace period, milliseconds; 0 or less if it is over.
 
-        On the machine that set the mark, a commit in flight was suspended whenever the machine was, and a clock that is
-        set forward gives it no time. So the machine's running time since then counts as well as the date.
+        On the machine that wrote the list, a commit in flight was suspended whenever the machine was, and a clock that
+        is set forward gives it no time. So the machine's running time since then counts as well as the date.
         """
         left = self.since_ms + grace_ms - clock.now_ms()
         ran_s = clock.monotonic_s() - self.since_s
@@ -59,23 +59,25 @@ class Mark:
         return left
 
 
-def read_mark(objects: Objects) -> Mark:
-    """Return the mark of a store; an empty one before the first collection.
+def read_condemned(objects: Objects) -> CondemnedPacks:
+    """Return the condemned packs of a store; an empty list before the first collection.
 
     Raises:
         UnsupportedFormat: written by a newer version.
-        Corrupt: the mark is damaged. Without it nothing may be put, because a present blob may be condemned.
+        Corrupt: the list is damaged. Without it nothing may be put, because a present blob may be condemned.
         Unavailable: the medium could not be reached.
     """
     try:
         data = objects.read(_OBJECT)
     except NotFound:
-        return Mark()
+        return CondemnedPacks()
     try:
         found = json.loads(data)
         if found["format"] != _FORMAT:
-            raise UnsupportedFormat(f"the mark of gc has format {found['format']}; this code reads {_FORMAT}")
-        return Mark(
+            raise UnsupportedFormat(
+                f"the list of condemned packs has format {found['format']}; this code reads {_FORMAT}"
+            )
+        return CondemnedPacks(
             int(found["generation"]),
             int(found["since_ms"]),
             frozenset(found["packs"]),
@@ -83,18 +85,18 @@ def read_mark(objects: Objects) -> Mark:
             float(found.get("since_s", 0)),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise Corrupt(f"the mark of gc, {_OBJECT!r}, is damaged: {error}") from error
+        raise Corrupt(f"the list of condemned packs, {_OBJECT!r}, is damaged: {error}") from error
 
 
-def write_mark(objects: Objects, mark: Mark) -> None:
-    """Write a mark, durable on return."""
+def write_condemned(objects: Objects, condemned: CondemnedPacks) -> None:
+    """Write the list, durable on return."""
     described = {
         "format": _FORMAT,
-        "generation": mark.generation,
-        "since_ms": mark.since_ms,
-        "packs": sorted(mark.packs),
-        "boot": mark.boot,
-        "since_s": mark.since_s,
+        "generation": condemned.generation,
+        "since_ms": condemned.since_ms,
+        "packs": sorted(condemned.packs),
+        "boot": condemned.boot,
+        "since_s": condemned.since_s,
     }
     objects.write(_OBJECT, [json.dumps(described).encode()])
 
@@ -106,32 +108,32 @@ def _boot() -> str:
         return ""
 
 
-class MarkWatch:
-    """Follows the mark of a store; each `look` is cheap.
+class CondemnedWatch:
+    """Follows the condemned packs of a store; each `look` is cheap.
 
     Args:
         objects: the medium.
 
     Raises:
-        UnsupportedFormat, Corrupt, Unavailable: the mark could not be read.
+        UnsupportedFormat, Corrupt, Unavailable: the list could not be read.
     """
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
         self._stamp = objects.stamp(_OBJECT)
-        self._mark = Mark() if self._stamp is None else read_mark(objects)
+        self._condemned = CondemnedPacks() if self._stamp is None else read_condemned(objects)
 
     @property
     def packs(self) -> frozenset[str]:
         """The condemned packs as of the last `look`."""
-        return self._mark.packs
+        return self._condemned.packs
 
     def look(self) -> bool:
-        """Read the mark if it may have changed; return whether packs may have been removed since the last look."""
+        """Read the list if it may have changed; return whether packs may have been removed since the last look."""
         stamp = self._objects.stamp(_OBJECT)
         if stamp == self._stamp:
             return False
-        before = self._mark.generation
-        self._mark = read_mark(self._objects)
+        before = self._condemned.generation
+        self._condemned = read_condemned(self._objects)
         self._stamp = stamp
-        return self._mark.generation != before
+        return self._condemned.generation != before

@@ -22,7 +22,7 @@ from chronicle.blobs import ident
 from chronicle.blobs.media.objects import shown_url
 from chronicle.blobs.packs import pack_format
 from chronicle.blobs.packs.catalog import check_pack, pack_object
-from chronicle.blobs.packs.condemned import MarkWatch
+from chronicle.blobs.packs.condemned import CondemnedWatch
 from chronicle.blobs.packs.opening import open_medium
 from chronicle.blobs.packs.pack_reader import CACHED_BLOB_BYTES, PackReader
 from chronicle.clock import Clock, SystemClock
@@ -78,7 +78,7 @@ class PackBlobStore:
         self._clock = clock if clock is not None else SystemClock()
         self._ids = ids if ids is not None else IdSource()
         self._objects, self._catalog, self._disk = open_medium(url, self._new_name, options, cache)
-        self._mark = MarkWatch(self._objects)
+        self._condemned = CondemnedWatch(self._objects)
         self._lock = threading.RLock()
         self._reader = PackReader(self._objects, self._catalog, self._lock, self._disk, self.shown, cache_bytes)
         self._is_behind = False
@@ -223,9 +223,9 @@ class PackBlobStore:
         self.drop_cached()
 
     def _look(self) -> None:
-        """Refresh the catalog and the mark of gc from other processes' changes; the caller holds the lock."""
-        if self._mark.look():
-            self._is_behind = True  # even if the scan fails: the mark has been read
+        """Refresh the catalog and the condemned packs from other processes' changes; the caller holds the lock."""
+        if self._condemned.look():
+            self._is_behind = True  # even if the scan fails: the condemned packs have been read
         if self._is_behind:
             self._trusted.clear()
             self._reader.translated(self._catalog.scan)
@@ -236,7 +236,7 @@ class PackBlobStore:
     def _safe(self, blob_id: BlobId) -> tuple[str, PackEntry] | None:
         """Return a place of a blob in a pack that is not condemned."""
         raw = ident.to_raw(blob_id)
-        while (place := self._catalog.find(raw, self._mark.packs)) is not None and not self._is_there(place[0]):
+        while (place := self._catalog.find(raw, self._condemned.packs)) is not None and not self._is_there(place[0]):
             self._catalog.forget(place[0])
         return place
 

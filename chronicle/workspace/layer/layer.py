@@ -109,7 +109,7 @@ class Layer:
         self._restorer = Restorer(applier, files, log, now, opened)
 
         # The hot methods of the parts, bound: a request costs no further call. Each binding writes to the page of its
-        # function, which a mount server shares with its prefork server until then; so the others are methods below.
+        # function, which a mount server shares with its prefork process until then; so the others are methods below.
         self.node = entries.node
         self.lookup = entries.lookup
         self.forget = entries.forget

@@ -20,7 +20,7 @@ import structlog
 from chronicle.errors import Conflict, StaleEpoch, Unavailable
 from chronicle.fuse.mountpoints import mountinfo
 from chronicle.system.locks import try_lock
-from coordinator.host.node.process_marks import Mark, end_marked
+from coordinator.host.node.process_marks import ProcessMark, end_marked
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,7 +107,7 @@ class PathLocks:
                 "fork one of them under another key"
             )
         if before.host_id != owner.host_id:
-            ended = end_marked(Mark(self._home, before.host_id))
+            ended = end_marked(ProcessMark(self._home, before.host_id))
             if ended:
                 _log.info("ended_processes", host_id=before.host_id, agent_id=before.agent, count=ended)
 

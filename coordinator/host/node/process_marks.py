@@ -32,7 +32,7 @@ from coordinator.environment import HOST_VARIABLE, environment_without_host_vari
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Mark", "end_marked", "environment_without_mark", "take_mark_off"]
+__all__ = ["ProcessMark", "end_marked", "environment_without_mark", "take_mark_off"]
 
 _LEAST: Final = 1 << 62
 _DIGEST_BYTES: Final = 7
@@ -45,7 +45,7 @@ _END_DEADLINE_S: Final = 20.0
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ProcessMark:
     """The mark of one host's processes.
 
     A copy of a home has the same home id and the ids of the hosts that ran at the time of the copy, and both may have
@@ -105,7 +105,7 @@ def environment_without_mark() -> dict[str, str]:
     return environment_without_host_variable()
 
 
-def end_marked(mark: Mark, deadline_s: float = _END_DEADLINE_S) -> int:
+def end_marked(mark: ProcessMark, deadline_s: float = _END_DEADLINE_S) -> int:
     """Kill every process with a mark, except this one, and return when all have exited.
 
     Returns:
@@ -152,7 +152,7 @@ def _can_be_limited() -> bool:
     return True
 
 
-def _kill_found(mark: Mark, until: float) -> set[int]:
+def _kill_found(mark: ProcessMark, until: float) -> set[int]:
     """Scan once: kill each process with a mark, and wait for the exit of the first `_MOST_WAITED_FOR` of them.
 
     Returns:

@@ -22,7 +22,7 @@ from coordinator.host.agent_host import AgentHost
 from coordinator.host.delivery import _packed
 from coordinator.host.host_config import HostConfig
 from coordinator.host.loop_watch import LoopWatch
-from coordinator.host.node.process_marks import Mark
+from coordinator.host.node.process_marks import ProcessMark
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
@@ -166,7 +166,7 @@ async def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenera
     def nothing(*_: Any) -> None:
         pass
 
-    monkeypatch.setattr(Mark, "put_on", nothing)
+    monkeypatch.setattr(ProcessMark, "put_on", nothing)
     monkeypatch.setattr(agent_host, "set_workspace_variable", nothing)
     monkeypatch.setattr(agent_host, "log_to", nothing)
     Thinker.owners.clear()

@@ -16,7 +16,7 @@ from podium.turn.ports import WorkspaceRequest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coordinator.host.node.process_marks import Mark
+    from coordinator.host.node.process_marks import ProcessMark
 
 ALICE = Address("gathering", "alice")
 
@@ -51,16 +51,16 @@ def mounting(directory: Path, host_id: str) -> Mounting:
 def test_the_host_that_an_agent_has_left_is_not_ended_by_its_next_host(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, evicted: bool
 ) -> None:
-    ended: list[Mark] = []
+    ended: list[ProcessMark] = []
 
-    def end_marked(mark: Mark) -> int:
+    def end_marked(mark: ProcessMark) -> int:
         ended.append(mark)
         return 1
 
     monkeypatch.setattr(path_locks, "end_marked", end_marked)
     first, second = mounting(tmp_path, "host_1"), mounting(tmp_path, "host_2")
     path = first.claim(WorkspaceRequest(ALICE, None, 1, 1))
-    first.mark_used(path)
+    first.record_use(path)
     assert first.has(ALICE)
     first.leave(ALICE, evicted=evicted)
     assert not first.has(ALICE)

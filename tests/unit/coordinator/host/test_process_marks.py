@@ -14,7 +14,7 @@ import pytest
 
 from chronicle.errors import Unavailable
 from coordinator.home import Home
-from coordinator.host.node.process_marks import Mark, end_marked, take_mark_off
+from coordinator.host.node.process_marks import ProcessMark, end_marked, take_mark_off
 from coordinator.service import connecting
 from tests.waiting import wait_until
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 DEADLINE_S = 60
 HOME = f"home-{os.getpid()}"
 """Another one in each run: runs at the same time end each other's processes otherwise."""
-MARK = Mark(HOME, "host_a")
+MARK = ProcessMark(HOME, "host_a")
 
 WAYS = {
     "a child": "subprocess.Popen(SLEEP)",
@@ -59,7 +59,7 @@ def started(
 ) -> tuple[int, int]:
     """Start a process that marks itself and starts another one; return the ids of both."""
     out = tmp_path / f"pid-{len(list(tmp_path.iterdir()))}"
-    put_on = f"from coordinator.host.node.process_marks import Mark; Mark({HOME!r}, {host!r}).put_on()"
+    put_on = f"from coordinator.host.node.process_marks import ProcessMark; ProcessMark({HOME!r}, {host!r}).put_on()"
     if hard is not None:
         put_on = f"import resource; resource.setrlimit(resource.RLIMIT_RTTIME, ({hard}, {hard})); {put_on}"
     script = STARTER.format(out=str(out), put_on=put_on, way=way, stay=stay)
@@ -77,7 +77,7 @@ def ended() -> Iterator[None]:
     """Nothing that a test started goes on after it."""
     yield
     for host in ("host_a", "host_b"):
-        end_marked(Mark(HOME, host))
+        end_marked(ProcessMark(HOME, host))
     while STARTED:
         process = STARTED.pop()
         process.kill()
@@ -143,7 +143,7 @@ def test_a_process_of_another_user_is_named(tmp_path: Path) -> None:
 
 def test_a_mark_of_another_home_is_another_mark(tmp_path: Path) -> None:
     pids = started(tmp_path, WAYS["a child"])
-    assert end_marked(Mark(f"copy-of-{HOME}", "host_a")) == 0
+    assert end_marked(ProcessMark(f"copy-of-{HOME}", "host_a")) == 0
     assert all(lives(pid) for pid in pids)
 
 
@@ -158,9 +158,9 @@ os.fork() or report()
     pids = started(tmp_path, many)
     few = """
 import resource, sys
-from coordinator.host.node.process_marks import Mark, end_marked
+from coordinator.host.node.process_marks import ProcessMark, end_marked
 resource.setrlimit(resource.RLIMIT_NOFILE, (32, 32))
-print(end_marked(Mark(*sys.argv[1:])))
+print(end_marked(ProcessMark(*sys.argv[1:])))
 """
     ran = subprocess.run(
         [sys.executable, "-c", few, HOME, "host_a"],

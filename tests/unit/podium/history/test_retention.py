@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.history.retention import MOST_BETWEEN, QUARTER, Mark, Retention, RetentionPlan, plan_folding
+from podium.history.retention import MOST_BETWEEN, QUARTER, HistoryMark, Retention, RetentionPlan, plan_folding
 
 DAY_MS = 86_400_000
-BEGIN = Mark(1, 0, 0)
+BEGIN = HistoryMark(1, 0, 0)
 
 retentions = st.builds(Retention, st.integers(1, 40), st.none()) | st.builds(
     Retention, st.none() | st.integers(1, 40), st.floats(0.5, 40)
@@ -40,7 +40,7 @@ class History:
         self.turn = 0
         self.now_ms = 0
         self.begin = BEGIN
-        self.marks: list[Mark] = []
+        self.marks: list[HistoryMark] = []
         self.ends = {0: 0}
         """When each turn ended."""
 
@@ -61,7 +61,7 @@ class History:
             self.marks = [mark for mark in self.marks if mark.seq > self.begin.seq]
         if todo.mark:
             self.seq += 1
-            self.marks.append(Mark(self.seq, self.turn, self.now_ms))
+            self.marks.append(HistoryMark(self.seq, self.turn, self.now_ms))
         return todo
 
     def old(self, turn: int, part: float = 1) -> bool:
@@ -118,14 +118,14 @@ def test_marks_are_as_far_apart_as_they_may_be(retention: Retention, spans: list
 
 def test_with_both_limits_only_what_both_let_go_is_dropped() -> None:
     both = Retention(turns=100, days=10)
-    mark = Mark(50, 20, 5 * DAY_MS)
+    mark = HistoryMark(50, 20, 5 * DAY_MS)
     assert plan_folding(both, 900, 119, 20 * DAY_MS, BEGIN, [mark]).fold_to is None
     assert plan_folding(both, 900, 120, 14 * DAY_MS, BEGIN, [mark]).fold_to is None
     assert plan_folding(both, 900, 120, 15 * DAY_MS, BEGIN, [mark]).fold_to == mark
 
 
 def test_a_clock_that_went_back_drops_nothing() -> None:
-    assert plan_folding(Retention(days=1), 900, 120, -DAY_MS, BEGIN, [Mark(50, 20, 0)]) == RetentionPlan(
+    assert plan_folding(Retention(days=1), 900, 120, -DAY_MS, BEGIN, [HistoryMark(50, 20, 0)]) == RetentionPlan(
         None, mark=False
     )
 
