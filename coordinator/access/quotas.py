@@ -39,7 +39,7 @@ _AWAKE_S: Final = 1.0
 """Seconds for which a count of awake agents is used again; those that were let in meanwhile are added."""
 _BYTES_S: Final = 60.0
 """Seconds for which a sum of bytes is used again: it reads a record of each agent."""
-_SETTLING_S: Final = 10.0
+_AWAKE_WITHIN_S: Final = 10.0
 """Seconds within which an agent that was let in has a session, and is awake."""
 
 
@@ -79,9 +79,9 @@ class _Tenant:
     bytes: int = 0
     bytes_s: float = -math.inf
 
-    def forget_settled(self, now_s: float) -> None:
-        """Forget when messages were let in for agents that have a session, and are awake, by now."""
-        self.let_in = {agent: at for agent, at in self.let_in.items() if now_s - at < _SETTLING_S}
+    def drop_expired(self, now_s: float) -> None:
+        """Drop the entries of agents that have a session, and are awake, by now."""
+        self.let_in = {agent: at for agent, at in self.let_in.items() if now_s - at < _AWAKE_WITHIN_S}
 
 
 class Quotas:
@@ -120,7 +120,7 @@ class Quotas:
             return
         with self._guard:
             used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
-            used.forget_settled(now_s)
+            used.drop_expired(now_s)
             self._check_messages(address.tenant, quota, used, now_s)
             self._check_agents(address, quota, used)
             self._check_awake(address, quota, used, now_s)
@@ -139,7 +139,7 @@ class Quotas:
             return
         with self._guard:
             used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
-            used.forget_settled(now_s)
+            used.drop_expired(now_s)
             self._check_agents(address, quota, used)
             self._check_awake(address, quota, used, now_s)
             used.let_in[address] = now_s

@@ -89,7 +89,7 @@ class Withdrawals:
         """Apply the policy of an admitted message to the running turn, if its agent is busy; idempotent."""
         stopped = await self._hosts.preempt(address, message_id, policy)
         if stopped is not None:
-            await self.forget_settled(address)
+            await self.prune_settled(address)
             self._preempted.setdefault(address, {})[stopped] = message_id
 
     async def withdrawn(self, address: Address) -> list[MessageId]:
@@ -112,7 +112,7 @@ class Withdrawals:
             self._preempted[address] = kept
         return sorted((cancelled | preempted.keys() & kept.keys()) & waiting.keys(), key=waiting.__getitem__)
 
-    async def forget_settled(self, address: Address) -> None:
+    async def prune_settled(self, address: Address) -> None:
         """Remove the settled messages of an agent from the record, such as when it falls asleep."""
         if address in self._preempted:
             with suppress(ChronicleError):  # the store cannot be read now; they are removed later

@@ -218,7 +218,7 @@ class Reconciler:
         for address in pending if not self._stopping else ():
             await self._request(address)
         for address in addresses:
-            await self._withdrawals.forget_settled(address)
+            await self._withdrawals.prune_settled(address)
 
     async def settle(self, lost: AgentsLost) -> None:
         """Note what is known of the end of a shared host, before another host may take its agents.

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, TypeAlias
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from chronicle.errors import InvalidInput
-from coordinator.responses.items import IMAGE_URL, opened_block
+from coordinator.responses.items import IMAGE_URL, decode_block
 from podium.models.quality import MAX_PRIORITY, DegradePolicy, QosClass, QualityOfService
 
 __all__ = ["MOST_CHARACTERS", "InputItem", "QosBody", "ResponseBody"]
@@ -157,7 +157,7 @@ def _block(text: str | None) -> str | None:
     """Check that a provider's block can be read."""
     if text is not None:
         try:
-            opened_block(text)
+            decode_block(text)
         except InvalidInput as error:
             raise ValueError(str(error)) from error
     return text

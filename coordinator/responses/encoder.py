@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from coordinator.responses.items import canonical_text, opened_block, sealed_block
+from coordinator.responses.items import canonical_text, decode_block, encode_block
 from podium.models.port import (
     Finished,
     ProviderBlock,
@@ -205,7 +205,7 @@ class ResponseEncoder:
     def _block(self, chunk: ProviderBlock) -> list[StreamEvent]:
         """Return the events of a provider's block: it is a part of the reasoning before it, or an item of its own."""
         if self._open is not None and self._open["type"] == "reasoning":
-            self._open["encrypted_content"] = sealed_block(chunk)
+            self._open["encrypted_content"] = encode_block(chunk)
             return self._close_text()
         events = self._close_text()
         item: dict[str, Any] = {
@@ -214,7 +214,7 @@ class ResponseEncoder:
             "status": "completed",
             "summary": [],
             "content": [],
-            "encrypted_content": sealed_block(chunk),
+            "encrypted_content": encode_block(chunk),
         }
         return [*events, self._added(item), self._done(item)]
 
@@ -295,7 +295,7 @@ def _chunks_of(index: int, item: dict[str, Any]) -> list[LLMStreamChunk]:
         case "reasoning":
             block = item.get("encrypted_content")
             told: list[LLMStreamChunk] = [ReasoningDelta(part["text"]) for part in item["content"]]
-            return told if block is None else [*told, opened_block(block)]
+            return told if block is None else [*told, decode_block(block)]
         case _:
             started = ToolCallDelta(index, item["arguments"], item["call_id"], item["name"])
             return [started, ToolCallDone(ToolCall(item["call_id"], item["name"], {}))]

@@ -26,13 +26,13 @@ __all__ = [
     "NO_RESULT",
     "canonical_text",
     "content_of_parts",
+    "decode_block",
     "dumped",
+    "encode_block",
     "instructions_of",
     "is_image_url",
     "messages_of",
-    "opened_block",
     "paired",
-    "sealed_block",
     "text_of",
     "user_item",
 ]
@@ -70,7 +70,7 @@ def messages_of(items: Iterable[Mapping[str, Any]]) -> list[LLMMessage]:
             case "function_call", _:
                 said.add_call(item["call_id"], item["name"], item["arguments"])
             case "reasoning", _ if item.get("encrypted_content"):
-                said.add_block(opened_block(item["encrypted_content"]))
+                said.add_block(decode_block(item["encrypted_content"]))
             case "message", "user":
                 said.end(messages)
                 messages.append(LLMMessage("user", content_of_parts(item["content"])))
@@ -93,7 +93,7 @@ def instructions_of(items: Iterable[Mapping[str, Any]]) -> list[LLMMessage]:
     ]
 
 
-def sealed_block(block: ProviderBlock) -> str:
+def encode_block(block: ProviderBlock) -> str:
     """Return the ``encrypted_content`` of a reasoning item that holds a provider's block.
 
     Open Responses has this field for what a client sends back as it is, so that all clients do.
@@ -101,8 +101,8 @@ def sealed_block(block: ProviderBlock) -> str:
     return base64.urlsafe_b64encode(encode({"provider": block.provider, "block": block.block})).decode()
 
 
-def opened_block(text: str) -> ProviderBlock:
-    """Return the block that `sealed_block` encoded.
+def decode_block(text: str) -> ProviderBlock:
+    """Return the block that `encode_block` encoded.
 
     Raises:
         InvalidInput: it is none.

@@ -1,6 +1,6 @@
 """The parking of one session's requests, for both transports: a request's form and its execution are the session's.
 
-Three things follow the queue (`Parking.settle`): the policy parks further requests while there is room, the poll
+Three things follow the queue (`Parking.update`): the policy parks further requests while there is room, the poll
 watches the queue from the first parked request on, and a timer checks it while it is not empty.
 """
 
@@ -70,7 +70,7 @@ class Parking(Generic[R]):
         """Park a request of ``size`` bytes until the read that it waits for has ended, or its deadline has expired."""
         self.watched()
         self._queue.add(request, fetched, size)
-        self.settle()
+        self.update()
 
     def resume(self) -> None:
         """Execute the requests that are due."""
@@ -78,9 +78,9 @@ class Parking(Generic[R]):
             for request, fetched in self._queue.take_due():
                 self._poll.begin_request()
                 self._execute(request, fetched)
-        self.settle()
+        self.update()
 
-    def settle(self) -> None:
+    def update(self) -> None:
         """Adapt policy and timer after requests were added to the queue or removed."""
         self._policy.enabled = not self._queue.is_full
         if self._is_timed != bool(self._queue):

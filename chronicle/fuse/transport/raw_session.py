@@ -233,7 +233,7 @@ class RawSession:
         for number in self._parked.take_terminated():
             self._fail(number, errno.EINTR)
         if self._parking is not None:
-            self._parking.settle()
+            self._parking.update()
 
     def _handle_interrupt(self) -> None:
         """Execute INTERRUPT: the caller of a request has a signal pending."""

@@ -102,7 +102,7 @@ class Record:
     mode: int | None = None
     """Permission bits; ``None`` for a deletion, and in records of format 1."""
 
-    def settled(self, number: int, content: Content | None) -> Record:
+    def finalised(self, number: int, content: Content | None) -> Record:
         """Return the record with its final number and content, without ``held``.
 
         `dataclasses.replace` takes four times as long.

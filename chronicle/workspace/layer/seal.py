@@ -259,9 +259,9 @@ class _Seal:
         layer = self._layer
         # Where a floor is stored, what is derived is stored before it, or it would be numbered after it from then on.
         for path in dict.fromkeys([*layer.records, *layer.floors]):
-            settled = [
-                record.settled(number, record.content if record.held is None else self._store(record.held))
+            finalised = [
+                record.finalised(number, record.content if record.held is None else self._store(record.held))
                 for number, record in layer.view.numbered(path)
             ]
             own = {record.seq for record in layer.records.get(path, ())}
-            builder.add_versions(path, settled, floor=layer.floors.get(path, 0), logged=own)
+            builder.add_versions(path, finalised, floor=layer.floors.get(path, 0), logged=own)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Lull", "WakeRequest", "WakeRequests"]
 
-_SETTLED_S: Final = 0.2
+_QUIET_AFTER_S: Final = 0.2
 """Time from the end of a wake until the fleet counts as quiet: the first turn follows the wake."""
 _LONGEST_S: Final = 2.0
 """Wakes that follow each other for longer hold up nothing: without warm hosts each of them would take a second."""
@@ -137,22 +137,22 @@ class Lull:
         self._waking = 0
         self._since_s = 0.0
         """When the wakes began that follow each other until now."""
-        self._settled_s = 0.0
+        self._quiet_from_s = 0.0
 
     def wake_began(self) -> None:
         """Note that a host begins to activate an agent."""
         now_s = self._clock.monotonic_s()
-        if not self._waking and now_s >= self._settled_s:
+        if not self._waking and now_s >= self._quiet_from_s:
             self._since_s = now_s
         self._waking += 1
 
     def wake_ended(self) -> float:
         """Note the end of an activation, good or bad; return the seconds after which there may be a lull."""
         self._waking -= 1
-        self._settled_s = self._clock.monotonic_s() + _SETTLED_S
-        return _SETTLED_S
+        self._quiet_from_s = self._clock.monotonic_s() + _QUIET_AFTER_S
+        return _QUIET_AFTER_S
 
     def is_now(self) -> bool:
         """Whether there is a lull, or the wakes have gone on for so long that they are waited for no longer."""
         now_s = self._clock.monotonic_s()
-        return (not self._waking and now_s >= self._settled_s) or now_s >= self._since_s + _LONGEST_S
+        return (not self._waking and now_s >= self._quiet_from_s) or now_s >= self._since_s + _LONGEST_S

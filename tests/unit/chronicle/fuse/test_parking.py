@@ -69,7 +69,7 @@ def test_requests_of_callers_that_are_gone_leave_room(session: Session) -> None:
     session.park(1)
     session.park(2)
     assert session.queue.take_if(lambda _: True) == [1, 2]
-    session.parking.settle()
+    session.parking.update()
     assert (session.policy.enabled, session.is_timed) == (True, False)
 
 

@@ -110,7 +110,7 @@ async def test_a_stopped_message_is_withdrawn_while_the_one_that_stopped_it_wait
     drop_message(agent.store, agent.session, first, agent.ids, agent.clock.now_ms())
     assert await agent.withdrawals.withdrawn(ALICE) == [second], "the first one is settled"
     drop_message(agent.store, agent.session, fourth, agent.ids, agent.clock.now_ms())
-    await agent.withdrawals.forget_settled(ALICE)
+    await agent.withdrawals.prune_settled(ALICE)
     assert agent.withdrawals._preempted == {}, "an agent that sleeps leaves nothing behind"
     assert await agent.withdrawals.withdrawn(ALICE) == [], "what stopped the second one is settled"
 

@@ -8,7 +8,7 @@ import pytest
 from pydantic import ValidationError
 
 from coordinator.responses.body import ResponseBody
-from coordinator.responses.items import dumped, instructions_of, messages_of, sealed_block
+from coordinator.responses.items import dumped, encode_block, instructions_of, messages_of
 from podium.models.port import ImageBlock, LLMMessage, ProviderBlock, TextBlock, ToolCall
 from podium.models.quality import QualityOfService
 
@@ -65,7 +65,7 @@ def test_images_are_data_or_urls() -> None:
 def test_a_loop_of_tools() -> None:
     assert messages(
         {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
-        {"type": "reasoning", "summary": [], "encrypted_content": sealed_block(BLOCK)},
+        {"type": "reasoning", "summary": [], "encrypted_content": encode_block(BLOCK)},
         {"type": "function_call", "call_id": "c1", "name": "find", "arguments": '{"a":1}', "status": "completed"},
         {"type": "function_call", "call_id": "c2", "name": "find", "arguments": "half"},
         {"type": "function_call_output", "call_id": "c1", "output": "found"},

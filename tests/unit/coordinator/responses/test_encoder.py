@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.responses.encoder import ResponseEncoder, replayed
-from coordinator.responses.items import messages_of, opened_block
+from coordinator.responses.items import decode_block, messages_of
 from podium.models.collecting import Collector
 from podium.models.port import (
     Finished,
@@ -103,7 +103,7 @@ def test_reasoning_tools_and_blocks_have_items_of_their_own() -> None:
         "function_call",
         "function_call",
     ]
-    assert (output[0]["content"][0]["text"], opened_block(output[0]["encrypted_content"])) == ("hm", block)
+    assert (output[0]["content"][0]["text"], decode_block(output[0]["encrypted_content"])) == ("hm", block)
     assert [item["arguments"] for item in output[2:]] == ['{"a":1}', '{"b":2}']
     assert {item["status"] for item in output} == {"completed"}
     assert [event["output_index"] for event in events if event["type"] == "response.output_item.added"] == [0, 1, 2, 3]
