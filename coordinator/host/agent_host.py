@@ -38,8 +38,8 @@ from coordinator.host.hosted_agent import HostedAgent
 from coordinator.host.lease_releases import LeaseReleases
 from coordinator.host.loop_watch import RUNNING_AGENT, LoopWatch
 from coordinator.host.node.process_marks import ProcessMark
-from coordinator.host.rehearsal import rehearse
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
+from coordinator.host.warmup import warm_up
 from coordinator.logs import log_to
 from podium.agent.loader import load_agent_class
 from podium.blocking import in_threads
@@ -160,10 +160,10 @@ class AgentHost:
         return self.loaded
 
     async def prepare(self) -> None:
-        """Do what the first activation would have to do otherwise: open the journal, and rehearse."""
+        """Do what the first activation would have to do otherwise: open the journal, and warm up."""
         with suppress(ChronicleError):
             self._store.sessions("/")  # there is none of that name
-        await rehearse()
+        await warm_up()
 
     async def activate(
         self,

@@ -40,7 +40,7 @@ __all__ = ["code_run_by", "fill_allocator", "pack_code", "warm_up"]
 
 log = logging.getLogger(__name__)
 
-_PREFIX: Final = ".rehearsal-"
+_PREFIX: Final = ".warm-up-"
 _VISITOR_DEADLINE_S: Final = 10
 _MESSAGE_BYTES: Final = 64 * 1024
 # CPython's allocator of small objects has pools of 16 KiB for each size (Objects/obmalloc.c).
@@ -66,7 +66,7 @@ def warm_up(
     with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=mounts_dir) as name:
         for number in range(times):
             directory = Path(name, str(number))
-            spec = LayerSpec(workspace_id="rehearsal", layers=directory / "layers", base=None, epoch=1, turn=1)
+            spec = LayerSpec(workspace_id="warm-up", layers=directory / "layers", base=None, epoch=1, turn=1)
             request = MountRequest(spec, f"file://{directory}/blobs", directory / "mount")
             request.mountpoint.mkdir(parents=True)
             if transport == "raw":

@@ -111,13 +111,13 @@ def test_a_spare_that_a_dead_template_did_not_get_to_is_forked_by_the_next(node:
     assert spare_of(node) != spare
 
 
-def test_a_kill_during_the_rehearsal_leaves_nothing_behind(tmp_path: Path, transport: Transport) -> None:
+def test_a_kill_during_the_warm_up_leaves_nothing_behind(tmp_path: Path, transport: Transport) -> None:
     directory = tmp_path / "m"
     directory.mkdir()
     command = [sys.executable, "-m", "chronicle.fuse.zygote.main", "--socket", str(tmp_path / "z.sock")]
     command += ["--mounts", str(directory), "--transport", transport]
 
-    def rehearses() -> bool:
+    def warms_up() -> bool:
         return bool(mountinfo.fuse_mounts_under(directory) if transport == "raw" else list(directory.iterdir()))
 
     seen = False
@@ -126,7 +126,7 @@ def test_a_kill_during_the_rehearsal_leaves_nothing_behind(tmp_path: Path, trans
         with subprocess.Popen(command, start_new_session=True) as process:
             while not (seen or (tmp_path / "z.sock").exists()):
                 assert process.poll() is None
-                seen = rehearses()
+                seen = warms_up()
             process.kill()
     launcher.start(tmp_path / "z.sock", directory, tmp_path / "log", os.getpid(), transport=transport)
     try:

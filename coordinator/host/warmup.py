@@ -1,4 +1,4 @@
-"""A rehearsal of a life of an agent in a new process.
+"""The warm-up of a host: it activates an agent of its own before it gets one.
 
 The first activation of a process costs five times the CPU time of the next ones: statements are compiled, modules and
 threads are made at their first use, the interpreter specialises the code that runs. A warm host has done that when it
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Opened
     from podium.turn.ports import WorkspaceRequest
 
-__all__ = ["rehearse"]
+__all__ = ["warm_up"]
 
-_ACTOR: Final = Address("understudy", "default")
+_ACTOR: Final = Address("warm-up", "default")
 _LIVES: Final = 2
 """The second one begins with a stored state."""
 _LEASE_MS: Final = 60_000
@@ -43,7 +43,7 @@ _LEASE_MS: Final = 60_000
 _log = structlog.stdlib.get_logger("coordinator.host")
 
 
-class _Understudy(BaseAgent):
+class _WarmUpAgent(BaseAgent):
     """Does a little of what agents do."""
 
     class State(DeltaState):
@@ -54,19 +54,19 @@ class _Understudy(BaseAgent):
         await ctx.send_message(message["text"])
 
 
-async def rehearse() -> None:
+async def warm_up() -> None:
     """Activate an agent in a journal of its own, which is removed, and have it handle a message.
 
     A failure is logged: the first activation is slower then.
     """
     try:
-        with tempfile.TemporaryDirectory(prefix="podium-rehearsal-") as directory:
-            await _rehearse_in(Path(directory))
+        with tempfile.TemporaryDirectory(prefix="podium-warm-up-") as directory:
+            await _warm_up_in(Path(directory))
     except Exception:  # noqa: BLE001  an agent may be activated without it
-        _log.exception("not_rehearsed")
+        _log.exception("not_warmed_up")
 
 
-async def _rehearse_in(directory: Path) -> None:
+async def _warm_up_in(directory: Path) -> None:
     clock, ids = SystemClock(), IdSource()
     with (
         closing(SqliteJournalStore(directory / "journal.db")) as store,
@@ -83,8 +83,8 @@ async def _rehearse_in(directory: Path) -> None:
             now_ms = clock.now_ms()
             session = store.ensure_session(_ACTOR.name, ids.session(now_ms), ids.branch(now_ms), now_ms)
             store.admit(session.session_id, NewMessage(ids.message(now_ms), b'{"text":"hello"}', now_ms))
-            lease = store.acquire_lease(session.session_id, "rehearsal", now_ms, _LEASE_MS)
-            activation = Activation(_Understudy, _ACTOR, lease, environment)
+            lease = store.acquire_lease(session.session_id, "warm-up", now_ms, _LEASE_MS)
+            activation = Activation(_WarmUpAgent, _ACTOR, lease, environment)
             await activation.start()
             await activation.handle_next()
             await activation.stop()
