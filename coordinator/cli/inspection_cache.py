@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chronicle.system.atomic_files import replacing
 from podium.agent.inspect import AgentInfo, inspect_agent
 from podium.agent.spec import parse_spec
 
@@ -42,9 +42,8 @@ def inspect_once(home: Home, spec: str) -> AgentInfo:
     info = inspect_agent(spec)
     with suppress(OSError):  # No service runs, or it has just ended.
         kept.parent.mkdir(mode=0o700, exist_ok=True)
-        new = kept.with_name(f"{kept.name}.{os.getpid()}")
-        new.write_text(json.dumps(asdict(info)), encoding="utf-8")
-        new.replace(kept)
+        with replacing(kept) as new:
+            new.write_text(json.dumps(asdict(info)), encoding="utf-8")
     return info
 
 

@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from chronicle.system.atomic_files import replacing
 from coordinator.registry.registry import RegisteredAgent, Registry
 from podium.errors import UnknownAgentType
 
@@ -74,11 +75,10 @@ def keep_known_agents(path: Path, known: KnownAgents) -> None:
     """Write the known agents to a file, for a coordinator that is started again."""
     registry = known.registry.to_wire() if known.registry is not None else None
     named = [agent.to_wire() for agent in known.named.values()]
-    new = path.with_name(f"{path.name}.new")
-    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-        json.dump({"registry": registry, "named": named}, file)
-    new.replace(path)
+    with replacing(path) as new:
+        descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump({"registry": registry, "named": named}, file)
 
 
 def kept_known_agents(path: Path) -> KnownAgents:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coordinator.registry.project import Project
     from coordinator.registry.registry import Registry
 
-__all__ = ["Registrar", "Reloaded", "register_project", "reload_project"]
+__all__ = ["Registrar", "Reloaded", "reload_project"]
 
 
 class Registrar(Protocol):
@@ -51,20 +51,6 @@ class Reloaded:
             "reloaded": list(self.agents),
             "restart_for": list(self.restart_for),
         }
-
-
-async def register_project(service: Registrar, file: Path, *, follow_edits: bool = False) -> Registry:
-    """Register the agent classes of a project file with a service that was connected just now.
-
-    Args:
-        follow_edits: have each message to an awake agent handled by the current code and configuration.
-
-    Raises:
-        NotFound, InvalidInput, AgentLoadError: as `load_project` and `resolve`; nothing was registered.
-    """
-    _, registry = await asyncio.to_thread(_read, file)
-    await service.register(registry, follow_edits=follow_edits)
-    return registry
 
 
 async def reload_project(service: Registrar, file: Path, home: Path | None = None) -> Reloaded:

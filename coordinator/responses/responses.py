@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast
 
 from chronicle.canonical import encode
 from chronicle.errors import ChronicleError, IdempotencyConflict
-from coordinator.models.calls import CallRecord, ModelRequest
+from coordinator.models.calls import CallRecord, ModelCalls, ModelRequest
 from coordinator.operations.errors import ResponseFailed
 from coordinator.responses.body import QosBody
 from coordinator.responses.context import ContextBuilder, context_messages
@@ -66,13 +66,8 @@ class Stores(Protocol):
         ...
 
 
-class Models(Protocol):
+class Models(ModelCalls, Protocol):
     """The model gateway."""
-
-    @property
-    def stream(self) -> Callable[[ModelRequest], Any]:
-        """Make a call; see `coordinator.models.calls.ModelCalls.stream`."""
-        ...
 
     async def profiles(self) -> JsonObject:
         """Return the profiles by name."""

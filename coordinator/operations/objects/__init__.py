@@ -53,7 +53,6 @@ from coordinator.operations.objects.messages import (
     Receipt,
     ReminderObject,
     ReminderPage,
-    Retried,
     StepObject,
 )
 from coordinator.operations.objects.retention import (
@@ -111,7 +110,6 @@ __all__ = [
     "Receipt",
     "ReminderObject",
     "ReminderPage",
-    "Retried",
     "Rewound",
     "StateObject",
     "StepObject",

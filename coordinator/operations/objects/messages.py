@@ -21,7 +21,6 @@ __all__ = [
     "Receipt",
     "ReminderObject",
     "ReminderPage",
-    "Retried",
     "StepObject",
 ]
 
@@ -151,15 +150,6 @@ class InboxPage(TypedDict):
 
     items: list[InboxMessageObject]
     next_cursor: str | None
-
-
-@documented
-class Retried(TypedDict):
-    """A message that is pending again."""
-
-    message_id: str
-    agent: str
-    status: Literal["pending"]
 
 
 @documented

@@ -11,7 +11,8 @@ from chronicle.errors import InvalidInput
 from coordinator.cli.exits import ExitCode
 from coordinator.home import Home
 from coordinator.registry.project import load_project
-from coordinator.registry.reloading import register_project, reload_project
+from coordinator.registry.reloading import reload_project
+from coordinator.registry.resolve import resolve
 from coordinator.service.client import ServiceRefused
 from coordinator.service.connecting import attach
 from podium.address import Address
@@ -110,7 +111,9 @@ def test_a_project_on_a_service(podium: Podium, project: Path) -> None:
     async def scenario() -> None:
         async with attach(home) as client:
             assert client is not None
-            assert (await register_project(client, project)).types == ("boss", "worker")
+            registry = await asyncio.to_thread(lambda: resolve(load_project(project)))
+            assert registry.types == ("boss", "worker")
+            await client.register(registry, follow_edits=False)
 
             # A tell wakes an agent whose class no client has named; an unknown type is refused.
             first = await answer(client, "boss/a", {"tell": "worker/w"})
