@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
-    from podium.agent.reminder import Reminder, ScheduledReminder
     from podium.agent.reply import Reply
     from podium.agent.retry import Retry
     from podium.errors import (
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         UnknownMoment,
     )
     from podium.history.retention import Retention
+    from podium.reminders.reminder import Reminder, ScheduledReminder
     from podium.state.errors import (
         InvalidState,
         InvalidValue,
@@ -102,13 +102,13 @@ _MODULES: Final = {
     "OutsideTurn": "podium.state.errors",
     "PatchError": "podium.state.errors",
     "PodiumError": "podium.errors",
-    "Reminder": "podium.agent.reminder",
+    "Reminder": "podium.reminders.reminder",
     "Reply": "podium.agent.reply",
     "Permanent": "podium.errors",
     "ProgramChanged": "podium.errors",
     "Retention": "podium.history.retention",
     "Retry": "podium.agent.retry",
-    "ScheduledReminder": "podium.agent.reminder",
+    "ScheduledReminder": "podium.reminders.reminder",
     "StateError": "podium.state.errors",
     "StateLoadError": "podium.state.errors",
     "UnknownAgent": "podium.errors",

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState, migration
-    from podium.agent.reminder import Reminder, ScheduledReminder
     from podium.agent.retry import Retry
     from podium.errors import AskFailed, AskRefused, AskTimeout, Permanent
     from podium.history.retention import Retention
+    from podium.reminders.reminder import Reminder, ScheduledReminder
 
 __all__ = [
     "AgentContext",
@@ -45,10 +45,10 @@ _MODULES: Final = {
     "BaseAgent": "podium.agent.base",
     "DeltaState": "podium.agent.models.delta_state",
     "Permanent": "podium.errors",
-    "Reminder": "podium.agent.reminder",
+    "Reminder": "podium.reminders.reminder",
     "Retention": "podium.history.retention",
     "Retry": "podium.agent.retry",
-    "ScheduledReminder": "podium.agent.reminder",
+    "ScheduledReminder": "podium.reminders.reminder",
     "migration": "podium.agent.models.delta_state",
 }
 

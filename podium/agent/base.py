@@ -14,8 +14,8 @@ from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
     from podium.agent.context import AgentContext
-    from podium.agent.reminder import Reminder
     from podium.history.retention import Retention
+    from podium.reminders.reminder import Reminder
 
 __all__ = ["BaseAgent", "Isolation", "agent_type_of", "workspace_quota_of"]
 

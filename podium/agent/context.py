@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration, Workspace
     from podium.agent.llm import AgentModel
-    from podium.agent.reminder import ScheduledReminder
     from podium.agent.retry import Retry
     from podium.models.quality import QualityOfService
+    from podium.reminders.reminder import ScheduledReminder
     from podium.turn.scope.turn_scope import TurnScope
 
 __all__ = ["AgentContext", "Reply"]

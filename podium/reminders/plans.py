@@ -10,8 +10,8 @@ from chronicle.canonical import decode, encode
 from chronicle.errors import InvalidInput
 from chronicle.ids import MessageId
 from podium.address import Address
-from podium.agent.reminder import ScheduledReminder
 from podium.errors import InvalidAddress
+from podium.reminders.reminder import ScheduledReminder
 from podium.reminders.schedule import Cron, Every, rule_from_json
 from podium.reminders.times import from_ms
 

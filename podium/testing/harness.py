@@ -57,9 +57,9 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Receipt
     from podium.agent.base import BaseAgent
-    from podium.agent.reminder import ScheduledReminder
     from podium.artifacts.artifacts import Artifact
     from podium.models.port import LLMProvider
+    from podium.reminders.reminder import ScheduledReminder
     from podium.turn.stream import Frame, Subscription
     from podium.turn.telemetry import Meter, Tracer
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from podium.agent.reminder import Reminder
 from podium.messages.headers import Headers
+from podium.reminders.reminder import Reminder
 from podium.reminders.times import from_ms
 from podium.turn.journal.commit import body_of
 
