@@ -1,1 +1,1 @@
-"""Contract suites for the ports of Chronicle, to be subclassed by whoever implements one."""
+"""Contract suites for the ports of Chronicle, to be subclassed for each implementation."""

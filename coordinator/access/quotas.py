@@ -36,11 +36,11 @@ __all__ = ["MessageQuotaExceeded", "Quota", "QuotaExceeded", "Quotas", "too_many
 _log: Final = structlog.stdlib.get_logger("coordinator.access.quotas")
 _MINUTE_S: Final = 60.0
 _AWAKE_S: Final = 1.0
-"""Seconds for which a count of awake agents is used again; those that were let in meanwhile are added."""
+"""Seconds for which a count of awake agents is used again; those that were admitted meanwhile are added."""
 _BYTES_S: Final = 60.0
 """Seconds for which a sum of bytes is used again: it reads a record of each agent."""
 _AWAKE_WITHIN_S: Final = 10.0
-"""Seconds within which an agent that was let in has a session, and is awake."""
+"""Seconds within which an agent that was admitted has a session, and is awake."""
 
 
 class QuotaExceeded(PodiumError):
@@ -72,8 +72,8 @@ class _Tenant:
 
     messages: deque[float] = field(default_factory=deque)
     """Times of the admissions of the last minute."""
-    let_in: dict[Address, float] = field(default_factory=dict)
-    """When a message for the agent was let in, for agents whose session or lease may not be there yet."""
+    admitted: dict[Address, float] = field(default_factory=dict)
+    """When a message for the agent was admitted, for agents whose session or lease may not be there yet."""
     awake: frozenset[Address] = frozenset()
     awake_s: float = -math.inf
     bytes: int = 0
@@ -81,7 +81,7 @@ class _Tenant:
 
     def drop_expired(self, now_s: float) -> None:
         """Drop the entries of agents that have a session, and are awake, by now."""
-        self.let_in = {agent: at for agent, at in self.let_in.items() if now_s - at < _AWAKE_WITHIN_S}
+        self.admitted = {agent: at for agent, at in self.admitted.items() if now_s - at < _AWAKE_WITHIN_S}
 
 
 class Quotas:
@@ -109,7 +109,7 @@ class Quotas:
         return address.tenant in self._limits()
 
     def check(self, address: Address) -> None:
-        """Let a message for an agent in, and count it.
+        """Admit a message for an agent, and count it.
 
         Raises:
             MessageQuotaExceeded: its tenant has sent too many in the last minute.
@@ -126,7 +126,7 @@ class Quotas:
             self._check_awake(address, quota, used, now_s)
             self._check_bytes(address.tenant, quota, used, now_s)
             used.messages.append(now_s)
-            used.let_in[address] = now_s
+            used.admitted[address] = now_s
 
     def check_ask(self, address: Address) -> None:
         """Let an agent ask another one.
@@ -142,7 +142,7 @@ class Quotas:
             used.drop_expired(now_s)
             self._check_agents(address, quota, used)
             self._check_awake(address, quota, used, now_s)
-            used.let_in[address] = now_s
+            used.admitted[address] = now_s
 
     def check_fork(self, address: Address) -> None:
         """Let a fork be made.
@@ -200,7 +200,7 @@ class Quotas:
     def _check_agents(self, address: Address, quota: Quota, used: _Tenant) -> None:
         if quota.agents is None or self._exists(address):
             return
-        there = {Address.of(session) for session in list_agents(self._store, address.tenant)} | used.let_in.keys()
+        there = {Address.of(session) for session in list_agents(self._store, address.tenant)} | used.admitted.keys()
         if len(there - {address}) >= quota.agents:
             raise QuotaExceeded(f"{too_many_agents(address.tenant, quota.agents)}; delete one first")
 
@@ -216,7 +216,7 @@ class Quotas:
             return
         if now_s - used.awake_s >= _AWAKE_S:
             used.awake, used.awake_s = self._awake(address.tenant), now_s
-        awake = used.awake | used.let_in.keys()
+        awake = used.awake | used.admitted.keys()
         if address not in awake and len(awake) >= quota.awake_agents:
             raise QuotaExceeded(
                 f"{too_many_awake(address.tenant, quota.awake_agents)}; try again when one sleeps, or passivate one"

@@ -10,7 +10,7 @@ from podium import errors as podium
 
 __all__ = ["HINTS", "hint"]
 
-_BEGIN_ANEW: Final = "`podium retry AGENT MESSAGE_ID --drop-steps` does that"
+_DROP_STEPS: Final = "`podium retry AGENT MESSAGE_ID --drop-steps` drops them"
 
 HINTS: Final = HintTable(
     {
@@ -25,8 +25,8 @@ HINTS: Final = HintTable(
         podium.AskRefused: None,
         podium.AskTimeout: None,
         podium.EventNotFound: "`podium log {agent} --json` lists its events",
-        podium.ProgramChanged: _BEGIN_ANEW,
-        podium.StepsOutdated: _BEGIN_ANEW,
+        podium.ProgramChanged: _DROP_STEPS,
+        podium.StepsOutdated: _DROP_STEPS,
         podium.UnknownArtifact: "`podium artifacts AGENT` lists an agent's artifacts",
     }
 )

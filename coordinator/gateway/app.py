@@ -1,4 +1,4 @@
-"""The application: `create_app` puts routes, errors and limits together. Whoever runs it owns what it is given."""
+"""The application: `create_app` puts routes, errors and limits together. The caller owns what it passes."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ from podium import AgentContext, BaseAgent, DeltaState
 
 
 class $class_name(BaseAgent):
-    """Greets whoever writes, and remembers what was said."""
+    """Greets the sender of each message, and remembers what was said."""
 
     agent_type = "$agent_type"
 

@@ -1,8 +1,9 @@
 """What sends reminders: a task that looks for those that are due, and has their agents woken.
 
 A reminder fires in one transaction of the journal, which admits its message and moves the reminder to its next time.
-So it fires once for each time, whoever sends it and whatever dies meanwhile, and the message is handled as any other.
-Times that passed while nothing ran, or while the message of an earlier time was pending, come as one message.
+So it fires once for each time, whichever process sends it and whatever dies meanwhile, and the message is handled as
+any other. Times that passed while nothing ran, or while the message of an earlier time was pending, come as one
+message.
 
 If many are due at once, after an outage or on the hour, each gets a random moment in a span that grows with their
 number, so that neither the journal nor the wakes are flooded.

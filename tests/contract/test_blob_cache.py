@@ -331,7 +331,7 @@ def test_concurrent_readers_fetch_a_blob_once(s3: S3Server, proxy: FaultyProxy, 
     assert len(proxy.reads()) - before == 1
 
 
-def test_whoever_reads_all_reads_stretches(s3: S3Server, proxy: FaultyProxy) -> None:
+def test_a_reader_of_everything_reads_stretches(s3: S3Server, proxy: FaultyProxy) -> None:
     url = f"s3://{BUCKET}/{uuid4().hex}"
     packs = [[noise(1_000 * pack + number, 20_000) for number in range(60)] for pack in range(3)]
     writer = PackBlobStore(url, options=s3.options(), cache=None)
@@ -359,7 +359,7 @@ def test_whoever_reads_all_reads_stretches(s3: S3Server, proxy: FaultyProxy) -> 
         again.get(blob_id(damaged))
 
 
-def test_whoever_dies_while_fetching_holds_up_nobody(tmp_path: Path) -> None:
+def test_a_process_that_dies_while_fetching_blocks_no_other(tmp_path: Path) -> None:
     script = (
         "import sys, time; from pathlib import Path; from chronicle.blobs.cache import BlobCache\n"
         "with BlobCache(Path(sys.argv[1]), 10**6).claim([b'k' * 32]):\n"

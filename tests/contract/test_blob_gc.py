@@ -95,7 +95,7 @@ def test_a_collection_with_nothing_to_do_does_not_ask_what_is_reachable_again(pl
     assert collected("two").dropped == 1
     assert asked == 4
     wanted.remove(b"7")
-    assert collected("two").dropped == 0  # whoever names the roots says that they reach what they did
+    assert collected("two").dropped == 0  # the caller, which names the roots, says that they reach what they did
     assert asked == 4
     assert collected("three").dropped == 1
     assert asked == 5

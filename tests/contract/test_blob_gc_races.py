@@ -60,7 +60,7 @@ def store(tmp_path: Path) -> Store:
 def test_who_looks_while_packs_go_does_not_make_others_skip_what_was_in_them(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is condemned is in no index any more, and is there: whoever looks for something takes it in again."""
+    """What is condemned is in no index any more, and is there: a process that looks for it takes it in again."""
     store.open().put(named(b"garbage"))
     store.open().put(named(b"kept"))
     store.clock.advance(GRACE_S + 1)

@@ -9,7 +9,7 @@
 * ``collect`` collects with a grace of so many seconds, again and again, and kills itself in the middle of it at times.
 
 All go on until there is a file ``stop``, and say what they have done (`tell`). What a commit must hold is written down
-before it is made (`Records`); whoever reads a commit compares. Nobody minds that a mount is away for the moment.
+before it is made (`Records`); a reader of the commit compares. Nobody minds that a mount is away for the moment.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every `chronicle.workspace.port.Workspace` promises, as tests. For whoever writes a presentation::
+"""What every `chronicle.workspace.port.Workspace` promises, as tests. Subclass it for a presentation::
 
     class TestMine(WorkspaceContract):
         @pytest.fixture

@@ -91,7 +91,7 @@ class CommitCycle:
         base = header.base
         self._base_commit = read_root(state.reader, base.oplog_id) if base is not None else first_root(0)
         self.unreported = header.recovered
-        """What older layers held beyond the base, until a turn is begun: then whoever opened the layer knows of it."""
+        """What older layers held beyond the base; ``None`` once a turn has begun, as the opener knows of it then."""
         state.names.next_ino = max(state.names.next_ino, header.next_ino)
         self._history.next_seq = max(self._history.next_seq, header.next_seq)
         self._sealed_at = log.end

@@ -260,7 +260,7 @@ class Layer:
 
     @property
     def unreported(self) -> TreeRef | None:
-        """What older layers held beyond the base, until a turn is begun: then whoever opened the layer knows of it."""
+        """What older layers held beyond the base; ``None`` once a turn has begun, as the opener knows of it then."""
         return self.commits.unreported
 
     @property
@@ -303,7 +303,7 @@ class Layer:
         figures = os.statvfs(self.directory)
         return limited(figures, self.quota, self.usage) if self.quota is not None else figures
 
-    # -- what it is told --------------------------------------------------------------------------------------------
+    # -- limits and options -----------------------------------------------------------------------------------------
 
     @property
     def quota(self) -> Quota | None:

@@ -37,7 +37,7 @@ class HttpBackend:
     Args:
         url: the gateway's, such as ``http://127.0.0.1:8700``.
         find_key: returns the API key, empty for none; see `Connection`.
-        reconnect_s: time after the loss of a connection at which to give up.
+        reconnect_s: time after the loss of a connection at which retries end.
 
     Raises:
         InvalidRequest: ``url`` is none.

@@ -51,7 +51,7 @@ class LocalBackend:
 
     Args:
         home: its directory.
-        reconnect_s: time after the loss of the service at which to give up.
+        reconnect_s: time after the loss of the service at which retries end.
         link: the connection to the service, which its owner closes; a new one by default.
     """
 
@@ -327,7 +327,7 @@ class LocalBackend:
                     yield streamed.position or "", streamed.frame
             if not reader.is_complete:
                 raise Unreachable(
-                    f"the service of {self._home.path} was lost for {self._reconnect_s:g} s, gave up",
+                    f"the service of {self._home.path} was lost; retries ended after {self._reconnect_s:g} s",
                     message_id=message_id,
                 )
 

@@ -44,7 +44,7 @@ class Backoff:
     """The waits between attempts to connect, since the last success.
 
     Args:
-        limit_s: time after a loss at which to give up.
+        limit_s: time after a loss at which retries end.
     """
 
     def __init__(self, limit_s: float, random: Random | None = None) -> None:
@@ -74,7 +74,7 @@ class Backoff:
         left_s = self._lost_at + self._limit_s - now
         if left_s <= 0:
             raise Unreachable(
-                f"no connection for {self._limit_s:g} s, gave up; the last attempt: {error.message}",
+                f"no connection: retries ended after {self._limit_s:g} s; the last attempt: {error.message}",
                 status=error.status,
                 message_id=error.message_id,
             ) from error
@@ -90,7 +90,7 @@ async def persistently(attempt: Callable[[], Awaitable[_T]], limit_s: float) -> 
 
     Args:
         attempt: a request that can be repeated without harm.
-        limit_s: time after the first loss at which to give up.
+        limit_s: time after the first loss at which retries end.
 
     Raises:
         ClientError: what the attempt raised; `Unreachable` if the limit has passed.
@@ -115,7 +115,7 @@ async def reconnecting(source: EventSource, *, after: str, limit_s: float) -> As
     Args:
         source: opens each connection.
         after: the id of the event after which to begin; empty for the beginning.
-        limit_s: time without a connection that gives something new at which to give up.
+        limit_s: time without a connection that gives something new after which retries end.
 
     Raises:
         Unreachable: the limit has passed, or the first connection could not be made.

@@ -114,7 +114,7 @@ class Admission:
             raise
 
     def _admit(self) -> None:
-        """Let in whoever may begin now, and look again when time alone will let in more."""
+        """Admit calls up to the limits; set a timer for the rate limit."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -188,7 +188,7 @@ class Ledger:
         return self._ahead[0]
 
     def offer(self, offer: Offer) -> None:
-        """Take the next message from whoever has just admitted it, which spares a read of the inbox.
+        """Take the next message from the process that has just admitted it, which spares a read of the inbox.
 
         It is taken if this lease was in force before it was admitted, so that nobody else can have attempted or settled
         it, if the last read returned all that was in the inbox, and if nothing is between. Else it is read as usual.
@@ -217,7 +217,7 @@ class Ledger:
     def is_open(self, message_id: MessageId, position: int | None) -> bool:
         """Whether a message is known not to be settled: it was read ahead, or admitted after all that were read.
 
-        Its end is then told to whoever subscribed to its stream before.
+        Subscribers that its stream had before are then told of its end.
 
         Args:
             position: in the inbox; ``None`` if it is not known.

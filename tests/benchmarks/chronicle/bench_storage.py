@@ -159,7 +159,7 @@ def end_turn(workspace: ApiWorkspace, repository: Path, turn: int) -> None:
 
 
 def git(directory: Path, *arguments: str) -> None:
-    """Run git, told nothing by whoever runs this."""
+    """Run git without the configuration of the user and of the system."""
     environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
     who = ["-c", "user.name=bench", "-c", "user.email=bench@example.org", "-c", "gc.auto=0"]
     subprocess.run(["git", *who, *arguments], cwd=directory, env=environment, check=True)

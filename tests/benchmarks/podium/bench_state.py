@@ -78,7 +78,7 @@ def run() -> list[Row]:
     """Measure in turns, so that what else the machine does hits both sides alike."""
     large = state_of(100_000)
     gc.collect()
-    gc.freeze()  # a full collection walks 100,000 dicts, whoever's they are; it is not what is measured here
+    gc.freeze()  # a full collection walks all 100,000 dicts of the process; it is not what is measured here
     kinds = {"append": appending, "change the last item": changing_last, "append, pop(0), change": sliding}
     rows: list[Row] = []
     appended: list[float] = []

@@ -2,7 +2,7 @@
 
     python -m tests.crash.blobs.gc_work write|fork|read STORE NAME SECONDS
 
-What is in a file says what must be in it. A process says how long its slowest commit took; whoever collects must have
+What is in a file says what must be in it. A process says how long its slowest commit took; a collector must have
 allowed for that.
 """
 

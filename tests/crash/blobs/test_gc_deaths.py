@@ -48,7 +48,7 @@ def check(root: Path) -> None:
     reader = opened(root)
     for data in VERSIONS:
         assert reader.get(blob_id(data)) == data
-    for data in GARBAGE:  # whoever has it again, before any collection has gone on
+    for data in GARBAGE:  # put again before any collection has gone on
         opened(root).put(named(data))
         assert opened(root).get(blob_id(data)) == data
     for _ in range(2):

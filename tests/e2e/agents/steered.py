@@ -35,7 +35,7 @@ class Steered(BaseAgent):
             gate = Path(text.removeprefix("block after "))
             while not gate.exists():
                 await asyncio.sleep(0.02)
-            gate.unlink()  # whoever made it knows by this that it blocks
+            gate.unlink()  # this tells the test, which made it, that the agent blocks
             time.sleep(600)  # noqa: ASYNC251  as told
         if text.startswith("go on"):
             await self._steered.wait()

@@ -1,4 +1,4 @@
-"""Where agents' workspaces are: one path for each agent, whoever else once wrote there."""
+"""Where agents' workspaces are: one path for each agent, whichever process wrote there before."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def test_the_mount_is_found_however_its_path_is_written(
     assert not mountinfo.is_mounted(root)
 
 
-def test_ctrl_c_of_a_foreground_mount_ends_it_whoever_uses_it(chronicle: Command) -> None:
+def test_ctrl_c_of_a_foreground_mount_ends_it_while_it_is_used(chronicle: Command) -> None:
     code = "import sys; from chronicle.cli import main; sys.exit(main())"
     command = [sys.executable, "-c", code, "mount", str(chronicle.store), str(chronicle.mountpoint), "--foreground"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:

@@ -231,7 +231,7 @@ def unused_service(run: Path, unused_s: float) -> Iterator[subprocess.Popen[byte
 
 
 def test_a_service_to_which_no_mount_ever_came_ends(repository: Repository) -> None:
-    """Whoever started it was killed before its order."""
+    """The process that started it was killed before its order."""
     with repository.used("main"):
         pass
     with unused_service(repository.socket.parent, 0.2) as service:

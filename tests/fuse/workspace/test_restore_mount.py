@@ -1,4 +1,4 @@
-"""Going back under a mount that is in use: the kernel forgets what it knew, and whoever has files open goes on."""
+"""Going back under a mount that is in use: the kernel forgets what it knew, and open files still work."""
 
 from __future__ import annotations
 
@@ -141,7 +141,7 @@ def test_one_path_and_what_is_refused(workspace: FuseWorkspace) -> None:
 
 
 def test_readers_and_writers_at_work_hold_nothing_up(workspace: FuseWorkspace) -> None:
-    """Names and pages that are being asked for are waited for by whoever drops them, not by the server."""
+    """Dropping names and pages waits for the requests that use them; the server does not."""
     root = workspace.root
     for number in range(50):
         (root / f"f{number}").write_bytes(b"1" * 50_000)

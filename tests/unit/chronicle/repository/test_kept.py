@@ -69,7 +69,7 @@ def test_it_goes_on_from_the_commit_that_it_was_written_on(repository: Repositor
     commit(repository, kept, "gone on")
     with repository.opened(kept) as opened:
         assert [item.turn for item in opened.history("a")] == [1, 2, 3]
-    keep(repository, "main", held)  # whoever kept it was killed before anybody heard of it
+    keep(repository, "main", held)  # the process that kept it was killed before it could report that
     assert logs(repository, "main") == [["base", HELD, "gone on"]]
 
 

@@ -212,7 +212,7 @@ def test_everything_is_restored_and_can_be_undone(
     stored = len(list(blobs.blob_ids()))
     open_now = workspace.open("d/e/f", "r+b")
     workspace.restore(first)
-    assert open_now.read() == b"1" * 100_000  # whoever has it open sees it, too
+    assert open_now.read() == b"1" * 100_000  # a process that has it open sees it, too
     open_now.close()
     third = workspace.seal()
     assert third.tree_id == first.tree_id

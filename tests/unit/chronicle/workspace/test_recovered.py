@@ -1,4 +1,4 @@
-"""What opening a workspace had to give up is told again until whoever opened it goes on: it may die meanwhile."""
+"""What opening a workspace had to discard is reported again until its opener begins a turn: it may die meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever looks at a layer while it is sealed sees what it holds, and the seal is what it would be without them."""
+"""Readers of a layer that is being sealed see what it holds, and the seal is what it would be without them."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def versions(layer: Layer) -> dict[bytes, list[object]]:
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 @pytest.mark.parametrize("seed", range(4))
-def test_whoever_looks_meanwhile_changes_nothing(tmp_path: Path, seed: int, kind: str) -> None:
+def test_readers_meanwhile_change_nothing(tmp_path: Path, seed: int, kind: str) -> None:
     watched = World(tmp_path / "watched", store(kind, tmp_path / "one"), seed)
     alone = World(tmp_path / "alone", store(kind, tmp_path / "two"), seed)
     looks = 0

@@ -1,4 +1,4 @@
-"""Log files: bounded, whoever writes to them."""
+"""Log files: bounded, whichever process writes to them."""
 
 from __future__ import annotations
 

@@ -356,7 +356,7 @@ async def test_an_agent_goes_to_sleep_although_nothing_can_be_dropped(capsys: py
         assert problems(store, agent.blobs) == []
 
 
-async def test_whoever_lost_the_lease_makes_no_mark(store: JournalStore) -> None:
+async def test_a_process_that_lost_the_lease_makes_no_mark(store: JournalStore) -> None:
     async with AgentHarness(Notes, "a", store=store) as agent:
         await told(agent, "one")
         session = find_session(store, agent.address)
