@@ -1,6 +1,13 @@
 """Environment variables outside of `coordinator.settings`: Ray's, and those set for agents' processes.
 
-No other module of the package accesses the environment. Clients import this one, so its imports are light.
+No other module of the package accesses the environment, except two:
+
+* `coordinator.ray.embedded.worker_launcher` copies it for the worker that it has forked. It imports no module of ours,
+  as it is part of each start of a host.
+* `coordinator.cli.options` names variables that typer reads (``envvar=``): the help of a command shows them, and
+  `coordinator.settings` is slow to import.
+
+Clients and the command line's options import this module, so its imports are light.
 """
 
 from __future__ import annotations
@@ -13,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
 __all__ = [
+    "DEFAULT_HOME",
     "HOST_VARIABLE",
     "add_variables",
     "disable_ray_usage_statistics",
@@ -26,13 +34,15 @@ __all__ = [
     "withhold",
 ]
 
+DEFAULT_HOME: Final = Path(".podium")
+"""The home directory if none is given, relative to the current directory or to that of the project."""
 HOST_VARIABLE: Final = "PODIUM_HOST"
 """Marks the processes that a host starts; see `coordinator.host.node.process_marks`."""
 
 
 def home_directory() -> Path:
     """Return the home directory that ``PODIUM_HOME`` names, by default ``.podium``."""
-    return Path(os.environ.get("PODIUM_HOME") or ".podium")
+    return Path(os.environ.get("PODIUM_HOME") or DEFAULT_HOME)
 
 
 def add_variables(variables: Mapping[str, str]) -> None:

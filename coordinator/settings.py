@@ -13,6 +13,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from chronicle.errors import InvalidInput
+from coordinator.environment import DEFAULT_HOME
 
 __all__ = ["Settings", "read_settings"]
 
@@ -22,7 +23,7 @@ class Settings(BaseSettings):
 
     model_config = SettingsConfigDict(env_prefix="PODIUM_", frozen=True, extra="ignore")
 
-    home: Path = Path(".podium")
+    home: Path = DEFAULT_HOME
     """The home directory, which holds all persistent data; ``--home`` takes precedence."""
     blobs_url: str = ""
     """Where a new home stores its blobs, such as ``s3://bucket/prefix``; empty: in the home. The home records the URL,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from chronicle.cli_kit.options import DebugOption
 from coordinator.cli.completion import agent_addresses
+from coordinator.environment import DEFAULT_HOME
 
 if TYPE_CHECKING:
     from coordinator.registry.project import Project
@@ -26,8 +27,6 @@ __all__ = [
     "UrlOption",
     "home_of",
 ]
-
-DEFAULT_HOME: Final = Path(".podium")
 
 
 def _home(context: typer.Context, value: Path) -> Path:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.errors import InvalidInput, NotFound
+from coordinator.environment import DEFAULT_HOME
 from coordinator.models.profiles import ModelsConfig, check_models
 from coordinator.registry.env_file import read_env_file
 from coordinator.registry.tenants import check_tenants
@@ -44,7 +45,6 @@ __all__ = ["PROJECT_FILE", "Project", "find_project", "home_of_project", "load_p
 PROJECT_FILE: Final = "podium.toml"
 _PYPROJECT: Final = "pyproject.toml"
 _KEYS: Final = ("agents", "config", "env_file", "models", "settings", "tenants")
-_DEFAULT_HOME: Final = ".podium"
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class Project:
     quotas: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """What tenants may have, by tenant: some of the keys of `coordinator.registry.tenants.QUOTAS`."""
     models: ModelsConfig = field(default_factory=ModelsConfig)
-    home: Path = Path(_DEFAULT_HOME)
+    home: Path = DEFAULT_HOME
     """Absolute; ``--home`` and ``PODIUM_HOME`` take precedence."""
 
     @property
@@ -134,8 +134,8 @@ def home_of_project() -> Path | None:
     content = _read_toml(file)
     table = content.get("tool", {}).get("podium", {}) if file.name == _PYPROJECT else content
     settings = table.get("settings", {})
-    name = settings.get("home", _DEFAULT_HOME) if isinstance(settings, dict) else _DEFAULT_HOME
-    home = Path(name if isinstance(name, str) else _DEFAULT_HOME).expanduser()
+    name = settings.get("home", DEFAULT_HOME) if isinstance(settings, dict) else DEFAULT_HOME
+    home = Path(name if isinstance(name, str) else DEFAULT_HOME).expanduser()
     return home if file.parent == Path.cwd() else file.parent / home
 
 
@@ -158,7 +158,7 @@ class _Reader:
             raise InvalidInput(
                 f'{env_file} sets PODIUM_HOME; write home = "DIR" into [settings] of {self._path} instead'
             )
-        home = Path(settings.pop("PODIUM_HOME", _DEFAULT_HOME)).expanduser()
+        home = Path(settings.pop("PODIUM_HOME", DEFAULT_HOME)).expanduser()
         return Project(
             self._path,
             self._agents(table),
