@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["CHRONICLE_HINTS", "HintTable", "with_hint"]
 
 CHRONICLE_HINTS: Final[Mapping[type[BaseException], str | None]] = {
-    errors.UnsupportedFormat: "upgrade podium",  # the distribution that both commands come with
+    errors.UnsupportedFormat: "upgrade podium",  # the distribution that has this package and its commands
     errors.UnusableFormat: None,
 }
 """The rows that the tables of all commands have in common."""

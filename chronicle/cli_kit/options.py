@@ -31,6 +31,7 @@ def _show_version(ctx: typer.Context, value: bool) -> None:
     if value:
         from importlib.metadata import version  # noqa: PLC0415 - slow, and rarely needed
 
+        # The distribution that has this package.
         write_line(f"{ctx.command_path} {version('podium')}")
         raise typer.Exit
 

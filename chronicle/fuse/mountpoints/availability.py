@@ -30,7 +30,7 @@ def available(transport: Transport = DEFAULT_TRANSPORT) -> str | None:
     if not sys.platform.startswith("linux"):
         return "FUSE workspaces need Linux."
     if transport == "pyfuse3" and importlib.util.find_spec("pyfuse3") is None:
-        return "pyfuse3 is not there: pip install 'podium[fuse]' (needs libfuse3-dev, pkg-config, gcc)."
+        return "pyfuse3 is not there: install the extra `fuse` (needs libfuse3-dev, pkg-config, gcc)."
     try:
         device = os.open(_DEVICE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
