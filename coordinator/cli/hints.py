@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle import errors as chronicle
-from chronicle.cli_kit.hints import CHRONICLE_HINTS, HintTable
+from chronicle.cli_kit.hints import CHRONICLE_HINTS, HintTable, with_hint
 from podium import errors as podium
 
-__all__ = ["HINTS", "hint"]
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["HINTS", "hint", "recorded_error"]
 
 _DROP_STEPS: Final = "`podium retry AGENT MESSAGE_ID --drop-steps` drops them"
 
@@ -36,3 +39,8 @@ def hint(error: BaseException) -> str | None:
     """Return the hint for an error; for a refusal by the service, that for the error which the service names."""
     refused = getattr(error, "kind", None)
     return HINTS.hint_by_name(refused) if isinstance(refused, str) else HINTS.hint(error)
+
+
+def recorded_error(error: Mapping[str, Any]) -> str:
+    """Return the type and the message of an error that an agent's record names, and its hint."""
+    return with_hint(f"{error['type']}: {error['message']}", HINTS.hint_by_name(error["type"]))

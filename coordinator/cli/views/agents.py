@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.cli_kit.terminal import one_line, say, write_line
 from chronicle.cli_kit.times import ago, iso
+from coordinator.cli.hints import recorded_error
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
     if error := why["last_error"]:
         of = f" of {error['message_id']}" if error["message_id"] else ""
         when = ago(now_ms - error["at"])
-        facts.append(("last error", f"{error['type']}: {error['message']} (attempt {error['attempt']}{of}, {when})"))
+        facts.append(("last error", f"{recorded_error(error)} (attempt {error['attempt']}{of}, {when})"))
     for name, fact in facts:
         if fact is not None:
             write_line(one_line(f"  {name:<13} {fact}"))

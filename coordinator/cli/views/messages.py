@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.cli_kit.terminal import json_text, say
 from chronicle.cli_kit.times import ago, iso
+from coordinator.cli.hints import recorded_error
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -59,5 +60,5 @@ def _message_row(message: Mapping[str, Any], now_ms: int) -> tuple[str, ...]:
         ago(now_ms - message["admitted"]),
         message["sender"] or "-",
         text_of(message["message"]),
-        f"{error['type']}: {error['message']}" if error else "-",
+        recorded_error(error) if error else "-",
     )

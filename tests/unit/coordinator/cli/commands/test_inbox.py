@@ -13,6 +13,7 @@ from chronicle.ids import BlobId, MessageId
 from chronicle.journal.records import NewMessage, StoredStep
 from chronicle.workspace.port import TreeRef
 from coordinator.cli.exits import ExitCode
+from coordinator.cli.views.messages import show_inbox
 from podium.history.step_record import StepRecord, write_record
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
 
@@ -178,3 +179,11 @@ def test_steps_of_a_message_that_may_run_are_not_dropped(made: HomeMaker, podium
     session = made.store.session("counter/a")
     made.store.acquire_lease(session.session_id, "host_3", SystemClock().now_ms(), ttl_ms=600_000)
     podium("retry", "counter/a", waits, "--drop-steps", code=ExitCode.CONFLICT)
+
+
+def test_the_error_of_a_parked_message_has_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
+    error = {"type": "StepsOutdated", "message": "retry the message and drop its recorded steps"}
+    message = {"position": 1, "message_id": "msg_1", "status": "parked", "attempts": 1, "admitted": 0, "sender": None}
+    show_inbox([{**message, "message": {"text": "hi"}, "error": error}], now_ms=1_000)
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "StepsOutdated: retry the message and drop its recorded steps; `podium retry AGENT MESSAGE_ID" in shown
