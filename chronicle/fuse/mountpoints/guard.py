@@ -28,7 +28,7 @@ from chronicle.fuse.mountpoints import syscalls
 from chronicle.fuse.mountpoints.mountinfo import KIND, is_mounted
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 __all__ = ["guard_mountpoint", "opened", "reopen", "shut"]
@@ -82,21 +82,56 @@ def reopen(mountpoint: Path) -> None:
 
 
 @contextmanager
-def opened(mountpoint: Path) -> Iterator[str]:
-    """Open a shut directory for a mount, and shut it again at the end; yield a path to the directory below."""
+def opened(mountpoint: Path, clear: Callable[[str], None]) -> Iterator[None]:
+    """Open a shut directory for a mount; at the end have it cleared, and shut it again.
+
+    Args:
+        clear: moves everything out of the directory that it gets the path of, the one below the mount. What it leaves
+            stays there.
+    """
     fd = os.open(mountpoint, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     directory = f"/proc/self/fd/{fd}"  # the directory itself, whatever is mounted on it by then
     try:
         if not _is_shut(directory):  # it belongs to another user
-            yield directory
+            yield
+            clear(directory)
             return
-        _set_owner_bits(directory, _OWNER)
+        with _owner_bits(directory):
+            yield
+            clear(directory)
+            listing = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            yield directory
+            _clear_again(directory, listing, clear)
         finally:
-            _set_owner_bits(directory, 0)
+            os.close(listing)
     finally:
         os.close(fd)
+
+
+def _clear_again(directory: str, listing: int, clear: Callable[[str], None]) -> None:
+    """Clear a directory of what was created between its clearing and its shutting.
+
+    A path that was looked up before the mount leads below it, however late the call creates something there. The kernel
+    checks the permissions of a directory with the lock under which it changes them and creates entries, so none comes
+    while the directory is shut.
+
+    Args:
+        listing: a descriptor of the directory from when it was open.
+    """
+    before: set[str] = set()
+    while (left := set(os.listdir(listing))) and left != before:
+        before = left
+        with _owner_bits(directory):
+            clear(directory)
+
+
+@contextmanager
+def _owner_bits(directory: str) -> Iterator[None]:
+    _set_owner_bits(directory, _OWNER)
+    try:
+        yield
+    finally:
+        _set_owner_bits(directory, 0)
 
 
 def _is_shut(directory: str) -> bool:

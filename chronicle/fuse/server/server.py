@@ -25,6 +25,7 @@ import logging
 import os
 import time
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from socket import MSG_DONTWAIT, MSG_PEEK
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
@@ -96,9 +97,9 @@ def serve(
         if os.geteuid() == 0:
             session.mount()
         else:
-            with guard.opened(request.mountpoint) as directory:
+            adopt = partial(stray_files.adopt_stray_files, filesystem=served.filesystem)
+            with guard.opened(request.mountpoint, adopt):
                 session.mount()
-                stray_files.adopt_stray_files(directory, served.filesystem)
     except Exception as error:  # the host that waits gets any error
         if not isinstance(error, ChronicleError):
             log.exception("opening failed: %s", request.mountpoint)

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -210,7 +211,7 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     guard.shut(mountpoint)
     assert mountpoint.stat().st_mode & 0o777 == 0o050
     monkeypatch.setattr(stray_files, "_WRITER_DEADLINE_S", DEADLINE_S)  # who writes may be slow
-    with guard.opened(mountpoint) as directory:
+    with guard.opened(mountpoint, partial(stray_files.adopt_stray_files, filesystem=served.filesystem)):
         (mountpoint / "taken").write_text("second")
         (mountpoint / "deep" / "er").mkdir(parents=True)
         (mountpoint / "deep" / "er" / "file").write_bytes(b"x" * 3_000_000)
@@ -218,8 +219,7 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
         writer = subprocess.Popen(["sh", "-c", 'exec >"$0"; sleep 0.2; echo late', str(mountpoint / "late")])
         while not (mountpoint / "late").exists():
             pass
-        stray_files.adopt_stray_files(directory, served.filesystem)
-        assert writer.wait(DEADLINE_S) == 0
+    assert writer.wait(DEADLINE_S) == 0
     guard.reopen(mountpoint)
     assert mountpoint.stat().st_mode & 0o777 == 0o750
     assert list(mountpoint.iterdir()) == []
@@ -233,6 +233,31 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     assert "6 names" in caplog.text
     caplog.clear()
     served.engine.close()
+
+
+def test_what_comes_between_the_clearing_and_the_shutting_is_cleared_too(tmp_path: Path) -> None:
+    mountpoint = tmp_path / "m"
+    mountpoint.mkdir(0o750)
+    guard.shut(mountpoint)
+    late, cleared = iter(["first", "second"]), []
+
+    def clear(directory: str) -> None:
+        assert Path(directory).stat().st_mode & 0o700 == 0o700
+        for entry in Path(directory).iterdir():
+            if entry.name != "kept":
+                entry.rmdir()
+                cleared.append(entry.name)
+        for name in late:  # by a call that had looked the path up before the mount
+            Path(directory, name).mkdir()
+            break
+
+    with guard.opened(mountpoint, clear):
+        (mountpoint / "stray").mkdir()
+        (mountpoint / "kept").mkdir()  # it cannot be moved
+    assert cleared == ["stray", "first", "second"]
+    assert mountpoint.stat().st_mode & 0o777 == 0o050
+    guard.reopen(mountpoint)
+    assert [path.name for path in mountpoint.iterdir()] == ["kept"]
 
 
 def test_what_cannot_be_carried_stays_whole_below(
