@@ -1,6 +1,8 @@
-"""Settings of chronicle: the one module of the package that reads environment variables.
+"""Settings of chronicle: the one module of the package that reads environment variables, besides typer.
 
-They are read where a store or a layer is opened, and passed down from there. ``docs/settings.md`` lists them for users.
+They are read where a store or a layer is opened, and passed down from there. `chronicle.cli.options` and
+`chronicle.cli.mounts` name variables (``envvar=``) that the help of a command shows. ``docs/settings.md`` lists all of
+them for users.
 """
 
 from __future__ import annotations

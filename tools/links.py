@@ -1,6 +1,8 @@
 """Check every relative link of the project's Markdown: its file exists, and its heading too. Exits with 1 if not.
 
-Headings have the anchors that GitHub gives them. Links to other sites are not followed.
+Headings have the anchors that GitHub gives them. Links to other sites are not followed. A code span that is a path from
+the top of the repository, like ``chronicle/blobs/packs/``, must name what is there; in decisions and in the changelog
+it may be what was there.
 """
 
 from __future__ import annotations
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[1]
 _PARSER: Final = MarkdownIt("commonmark").enable("table")
+_PATH: Final = re.compile(r"(?:chronicle|coordinator|docs|examples|k8s|podium|tests|tools)/[\w./{},-]*")
+_OF_THEN: Final = ("docs/adr/", "CHANGELOG.md")
+"""Pages about the past: a file of theirs may have been moved."""
 
 
 def main() -> None:
@@ -50,6 +55,10 @@ def faults(page: Path) -> Iterator[tuple[int, str, str]]:
             yield line, link, "no such file"
         elif anchor and target.suffix == ".md" and anchor not in _anchors(target.resolve()):
             yield line, link, "no such heading"
+    if not page.is_relative_to(ROOT) or not str(page.relative_to(ROOT)).startswith(_OF_THEN):
+        for line, span in _code_spans(page):
+            if _PATH.fullmatch(span) and not all((ROOT / path).exists() for path in _expanded(span)):
+                yield line, span, "no such path"
 
 
 def _links(page: Path) -> Iterator[tuple[int, str]]:
@@ -58,6 +67,22 @@ def _links(page: Path) -> Iterator[tuple[int, str]]:
             link = child.attrs.get("href") or (child.attrs.get("src") if child.type == "image" else None)
             if link:
                 yield (token.map or [0])[0] + 1, str(link)
+
+
+def _code_spans(page: Path) -> Iterator[tuple[int, str]]:
+    for token in _PARSER.parse(page.read_text(encoding="utf-8")):
+        for child in token.children or ():
+            if child.type == "code_inline":
+                yield (token.map or [0])[0] + 1, child.content
+
+
+def _expanded(span: str) -> list[str]:
+    """Return the paths of a span with alternatives, like ``a/{b,c}.py``."""
+    if (group := re.search(r"\{([^{}]*)\}", span)) is None:
+        return [span]
+    return [
+        path for each in group[1].split(",") for path in _expanded(span[: group.start()] + each + span[group.end() :])
+    ]
 
 
 @cache

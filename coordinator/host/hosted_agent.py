@@ -53,7 +53,7 @@ class HostedAgent:
         return self.activation.address
 
     async def run(self) -> Ending:
-        """Run the activation to its end, and release its lease; see `MessageLoop.run`."""
+        """Run the activation to its end; see `MessageLoop.run`. The caller releases the lease."""
         return await self._loop.run()
 
     # -- calls on the agents' event loop ---------------------------------------------------------------------------

@@ -223,7 +223,7 @@ def _checked(body: bytes) -> JsonObject:
     except InvalidInput:
         found = None
     if not isinstance(found, dict) or found.get("format") != _FORMAT:
-        raise UnsupportedFormat("the record of a step has a format that this version does not read; upgrade podium")
+        raise UnsupportedFormat("the record of a step has a format that this version does not read")
     return found
 
 

@@ -1,4 +1,4 @@
-"""The tools that keep the docs: broken links are found, and generated pages say what the code says."""
+"""The tools that keep the docs: broken links and paths are found, and generated pages say what the code says."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PAGE = """# Title
 |---|
 | [c](other.md#nothing) |
 
-`[code](not-a-link.md)`
+`[code](not-a-link.md)`, `tools/links.py`, `podium/turn/{activation,runner}.py`, `tests/`, `tests/{unit,gone}/`
 """
 
 
@@ -42,6 +42,7 @@ def test_broken_links_are_found_with_their_lines(tmp_path: Path) -> None:
         ("gone.md", "no such file"),
         ("#nowhere", "no such heading"),
         ("other.md#nothing", "no such heading"),
+        ("tests/{unit,gone}/", "no such path"),
     ]
 
 
