@@ -18,6 +18,7 @@ record, and `reopen` works after a kill of everything.
 
 from __future__ import annotations
 
+import logging
 import os
 import stat
 from contextlib import contextmanager, suppress
@@ -33,8 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["guard_mountpoint", "opened", "reopen", "shut"]
 
+log = logging.getLogger(__name__)
+
 _DEVICE: Final = "/dev/fuse"
 _OWNER: Final = stat.S_IRWXU
+_MOST_CLEARINGS: Final = 10
+"""Of one opening. Only a process that creates names below the mount without end needs more."""
 
 
 def guard_mountpoint(mountpoint: Path, source: str) -> None:
@@ -82,12 +87,12 @@ def reopen(mountpoint: Path) -> None:
 
 
 @contextmanager
-def opened(mountpoint: Path, clear: Callable[[str], None]) -> Iterator[None]:
+def opened(mountpoint: Path, clear: Callable[[str], int]) -> Iterator[None]:
     """Open a shut directory for a mount; at the end have it cleared, and shut it again.
 
     Args:
-        clear: moves everything out of the directory that it gets the path of, the one below the mount. What it leaves
-            stays there.
+        clear: moves everything out of the directory that it gets the path of, the one below the mount, and returns how
+            many names it moved. What it leaves stays there.
     """
     fd = os.open(mountpoint, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     directory = f"/proc/self/fd/{fd}"  # the directory itself, whatever is mounted on it by then
@@ -101,28 +106,40 @@ def opened(mountpoint: Path, clear: Callable[[str], None]) -> Iterator[None]:
             clear(directory)
             listing = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            _clear_again(directory, listing, clear)
+            _clear_again(mountpoint, directory, listing, clear)
         finally:
             os.close(listing)
     finally:
         os.close(fd)
 
 
-def _clear_again(directory: str, listing: int, clear: Callable[[str], None]) -> None:
-    """Clear a directory of what was created between its clearing and its shutting.
+def _clear_again(mountpoint: Path, directory: str, listing: int, clear: Callable[[str], int]) -> None:
+    """Clear a directory of what its owner created between its clearing and its shutting.
 
     A path that was looked up before the mount leads below it, however late the call creates something there. The kernel
-    checks the permissions of a directory with the lock under which it changes them and creates entries, so none comes
-    while the directory is shut.
+    checks the permissions of a directory with the lock under which it changes them and creates entries, so none of the
+    owner's comes while the directory is shut.
 
     Args:
         listing: a descriptor of the directory from when it was open.
     """
     before: set[str] = set()
-    while (left := set(os.listdir(listing))) and left != before:
-        before = left
+    for _ in range(_MOST_CLEARINGS):
+        left = _names(listing)
+        if not left:
+            return
         with _owner_bits(directory):
-            clear(directory)
+            moved = clear(directory)
+        if not moved and left == before:
+            break
+        before = left
+    if left := _names(listing):
+        log.error("left below the mount at %s: %s", mountpoint, sorted(left))
+
+
+def _names(listing: int) -> set[str]:
+    os.lseek(listing, 0, os.SEEK_SET)  # else btrfs lists only what was there when it was opened
+    return set(os.listdir(listing))
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from chronicle.errors import ChronicleError
 if TYPE_CHECKING:
     from chronicle.fuse.served.filesystem import Attributes, FileSystem
 
-__all__ = ["adopt_stray_files"]
+__all__ = ["move_stray_files"]
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +30,19 @@ _WRITER_DEADLINE_S: Final = 1.0
 _WRITER_POLL_S: Final = 0.002
 
 
-def adopt_stray_files(directory: str, filesystem: FileSystem) -> None:
+def move_stray_files(directory: str, filesystem: FileSystem) -> int:
     """Move everything in a directory below a mount to the root of the mount, which has had no request yet.
 
     A name that the workspace has already becomes ``<name>.below``. A file that cannot be moved stays where it is, and
     the log says so.
+
+    Returns:
+        how many names were moved.
     """
     moved = _move_entries(directory, filesystem, _ROOT)
     if moved:
         log.warning("%d names written during the mount were moved into it", moved)
+    return moved
 
 
 def _move_entries(directory: str, filesystem: FileSystem, parent: int) -> int:

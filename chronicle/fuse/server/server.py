@@ -97,8 +97,8 @@ def serve(
         if os.geteuid() == 0:
             session.mount()
         else:
-            adopt = partial(stray_files.adopt_stray_files, filesystem=served.filesystem)
-            with guard.opened(request.mountpoint, adopt):
+            move = partial(stray_files.move_stray_files, filesystem=served.filesystem)
+            with guard.opened(request.mountpoint, move):
                 session.mount()
     except Exception as error:  # the host that waits gets any error
         if not isinstance(error, ChronicleError):

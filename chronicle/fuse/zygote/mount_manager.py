@@ -275,17 +275,22 @@ class MountManager:
             self._give_up(mount)
 
     def _mount_again(self, mount: MountRecord) -> None:
+        self._guard_again(mount)
+        self._serve(mount)
+
+    def _guard_again(self, mount: MountRecord) -> None:
+        """Guard after the end of a server, which may have been killed while the directory was open for it."""
         try:
-            self._guard(mount)  # users other than root guard again for each server
+            self._guard(mount)
         except (ChronicleError, OSError):
             log.exception("guarding failed: %s", mount.request.mountpoint)
-        self._serve(mount)
 
     def _give_up(self, mount: MountRecord) -> None:
         """Let a mount fail for good. One that never was up is unmounted, as its client gets the error."""
         if mount.base is None:
             self._forget(mount)
             return
+        self._guard_again(mount)
         mount.state, mount.process = State.FAILED, None
         mount.close_socket()
         self._fail_awaiting(mount)

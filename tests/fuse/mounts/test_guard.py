@@ -211,7 +211,7 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     guard.shut(mountpoint)
     assert mountpoint.stat().st_mode & 0o777 == 0o050
     monkeypatch.setattr(stray_files, "_WRITER_DEADLINE_S", DEADLINE_S)  # who writes may be slow
-    with guard.opened(mountpoint, partial(stray_files.adopt_stray_files, filesystem=served.filesystem)):
+    with guard.opened(mountpoint, partial(stray_files.move_stray_files, filesystem=served.filesystem)):
         (mountpoint / "taken").write_text("second")
         (mountpoint / "deep" / "er").mkdir(parents=True)
         (mountpoint / "deep" / "er" / "file").write_bytes(b"x" * 3_000_000)
@@ -235,29 +235,74 @@ def test_what_was_written_while_it_was_being_mounted_is_carried_in(
     served.engine.close()
 
 
-def test_what_comes_between_the_clearing_and_the_shutting_is_cleared_too(tmp_path: Path) -> None:
+def test_what_comes_between_the_clearing_and_the_shutting_is_cleared_too(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     mountpoint = tmp_path / "m"
     mountpoint.mkdir(0o750)
     guard.shut(mountpoint)
-    late, cleared = iter(["first", "second"]), []
+    late, cleared = iter(["first", "first", "second"]), []
 
-    def clear(directory: str) -> None:
+    def clear(directory: str) -> int:
         assert Path(directory).stat().st_mode & 0o700 == 0o700
-        for entry in Path(directory).iterdir():
-            if entry.name != "kept":
-                entry.rmdir()
-                cleared.append(entry.name)
+        there = [entry for entry in Path(directory).iterdir() if entry.name != "kept"]
+        for entry in there:
+            entry.rmdir()
+            cleared.append(entry.name)
         for name in late:  # by a call that had looked the path up before the mount
             Path(directory, name).mkdir()
             break
+        return len(there)
 
     with guard.opened(mountpoint, clear):
         (mountpoint / "stray").mkdir()
         (mountpoint / "kept").mkdir()  # it cannot be moved
-    assert cleared == ["stray", "first", "second"]
+    assert cleared == ["stray", "first", "first", "second"]
     assert mountpoint.stat().st_mode & 0o777 == 0o050
     guard.reopen(mountpoint)
     assert [path.name for path in mountpoint.iterdir()] == ["kept"]
+    assert f"left below the mount at {mountpoint}: ['kept']" in caplog.text
+    caplog.clear()
+
+
+def test_clearing_ends_though_names_come_without_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    mountpoint = tmp_path / "m"
+    mountpoint.mkdir(0o750)
+    guard.shut(mountpoint)
+
+    def clear(directory: str) -> int:
+        there = list(Path(directory).iterdir())
+        for entry in there:
+            entry.rmdir()
+        Path(directory, "now").mkdir()
+        return len(there)
+
+    with guard.opened(mountpoint, clear):
+        pass
+    assert mountpoint.stat().st_mode & 0o777 == 0o050
+    assert f"left below the mount at {mountpoint}: ['now']" in caplog.text
+    caplog.clear()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_mount_that_was_given_up_is_shut_again(transport: Transport) -> None:
+    """Its last server may have been killed while the directory was open for it."""
+    with tempfile.TemporaryDirectory(prefix="chronicle-test-") as name:
+        directory = Path(name)
+        directory.chmod(0o755)
+        with running_mirror(directory, transport, user=NOBODY) as node:
+            workspace = node.workspace()
+            for _ in range(5):
+                kill_server(node, workspace)
+                workspace.begin_turn(2)
+            assert workspace.root.stat().st_mode & 0o700 == 0
+            workspace.root.chmod(0o755)  # this process has its own view of the mounts: it is the directory below
+            kill_server(node, workspace)
+            with pytest.raises(Unavailable):
+                workspace.begin_turn(2)
+            assert workspace.root.stat().st_mode & 0o777 == 0o055
+            workspace.close()
+            assert workspace.root.stat().st_mode & 0o777 == 0o755
 
 
 def test_what_cannot_be_carried_stays_whole_below(
@@ -283,11 +328,11 @@ def test_what_cannot_be_carried_stays_whole_below(
             return really(handle, offset, data, kill_privileges=kill_privileges)
 
         patch.setattr(served.filesystem, "write", write)
-        stray_files.adopt_stray_files(str(mountpoint), served.filesystem)
+        stray_files.move_stray_files(str(mountpoint), served.filesystem)
         assert served.filesystem.lookup(1, b"large") is None
         assert (mountpoint / "large").stat().st_size == 3_000_000
         patch.setattr(served.filesystem, "write", really)
-        stray_files.adopt_stray_files(str(mountpoint), served.filesystem)
+        stray_files.move_stray_files(str(mountpoint), served.filesystem)
     assert content(served.filesystem, b"large") == b"x" * 3_000_000
     assert list(mountpoint.iterdir()) == []
     assert "left below the mount" in caplog.text
