@@ -112,7 +112,7 @@ class SessionRecords(Protocol):
         """
         ...
 
-    def adopt_session(
+    def import_session(
         self,
         name: str,
         session_id: SessionId,

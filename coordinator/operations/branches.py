@@ -175,7 +175,7 @@ def verification_object(check: SessionCheck) -> Verification:
 
 
 def _remove_layers(home: Home, address: Address) -> None:
-    """Remove an agent's layers and logs from all nodes: a new agent with the address would adopt them."""
+    """Remove an agent's layers and logs from all nodes: a new agent with the address would take them over."""
     for layer in home.path.glob(f"nodes/*/layers/{address.workspace_id}"):
         shutil.rmtree(layer)
     for log in home.logs.glob(f"{address.workspace_id}.log*"):

@@ -81,8 +81,8 @@ class Transcript:
 
     def __init__(self) -> None:
         self.events: Sequence[BranchEvent] = ()
-        self._claims: dict[int, str] = {}
-        """By the index of the event, in order."""
+        self._response_ids: dict[int, str] = {}
+        """The response that stands for an event, by the index of the event, in order."""
         self._taken: frozenset[str] = frozenset()
         self._own: dict[int, list[LLMMessage]] = {}
         """What events with payloads say, by index."""
@@ -104,20 +104,20 @@ class Transcript:
         taken = self._taken | frozenset(named.values())
         answers = _Answers(responses.values(), taken)
         places = {event.event_id: index for index, event in enumerate(new.events)}
-        claims = dict(named)
+        response_ids = dict(named)
         for index, event in enumerate(more, start):
             if without_payload(event, ASSISTANT):
                 before = new.events[index - 1].event_id if index else None
                 if (found := answers.take(event, before, places, index)) is not None:
-                    claims[index] = found
-        new._claims = {**self._claims, **dict(sorted(claims.items()))}
-        new._taken = taken | frozenset(claims.values())
+                    response_ids[index] = found
+        new._response_ids = {**self._response_ids, **dict(sorted(response_ids.items()))}
+        new._taken = taken | frozenset(response_ids.values())
         new._own = {
             **self._own,
             **{
                 index: _messages_of_event(event.event_type, event.payload)
                 for index, event in enumerate(more, start)
-                if event.payload is not None and index not in claims
+                if event.payload is not None and index not in response_ids
             },
         }
         return new
@@ -128,27 +128,27 @@ class Transcript:
         Args:
             responses: all of the session that are left, by id, in the order of ids.
         """
-        claims = {index: claimed for index, claimed in self._claims.items() if claimed in responses}
-        openings = self._openings(responses, claims)
+        response_ids = {index: each for index, each in self._response_ids.items() if each in responses}
+        openings = self._openings(responses, response_ids)
         told = set(openings.values())
         messages: list[LLMMessage] = []
         for index in range(len(self.events) if count is None else count):
             if (standing := openings.get(index)) is not None:
                 messages += responses[standing].asked
-            elif (claimed := claims.get(index)) is not None:
-                if claimed not in told:
-                    messages += responses[claimed].asked
-                messages += responses[claimed].said
+            elif (response_id := response_ids.get(index)) is not None:
+                if response_id not in told:
+                    messages += responses[response_id].asked
+                messages += responses[response_id].said
             elif (own := self._own.get(index)) is not None:
                 messages += own
         return messages
 
-    def _openings(self, responses: Mapping[str, GivenResponse], claims: Mapping[int, str]) -> dict[int, str]:
+    def _openings(self, responses: Mapping[str, GivenResponse], response_ids: Mapping[int, str]) -> dict[int, str]:
         """Return the response whose input stands for each `user_message` without a payload, by its index."""
         branches = {event.branch_id for event in self.events}
         of_head = {each.head_event_id: each.response_id for each in responses.values() if each.branch_id in branches}
         # Of several on one head the first that an event has precedes, else it is the latest.
-        of_head |= {responses[claimed].head_event_id: claimed for claimed in reversed(list(claims.values()))}
+        of_head |= {responses[each].head_event_id: each for each in reversed(list(response_ids.values()))}
         return {
             index: of_head[event.event_id]
             for index, event in enumerate(self.events)

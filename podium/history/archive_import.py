@@ -147,7 +147,7 @@ def _session(
         if parent is not None:
             return store.fork_session(parent.branch_id, wanted.after_seq, name, session_id, wanted.branch_id, now_ms)
         if base is not None:
-            return store.adopt_session(name, session_id, wanted.branch_id, base, now_ms, namespace)
+            return store.import_session(name, session_id, wanted.branch_id, base, now_ms, namespace)
         return store.ensure_session(name, session_id, wanted.branch_id, now_ms, namespace)
     except Conflict:
         return store.session(name, namespace)

@@ -127,7 +127,7 @@ class Sessions(Tables):
             made = Session(session_id, name, branch_id, now_ms, namespace)
             return self._make_session(made, parent_branch_id, head)
 
-    def adopt_session(
+    def import_session(
         self,
         name: str,
         session_id: SessionId,

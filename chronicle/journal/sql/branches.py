@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "EVENT_QUERY",
-    "adopt_session",
     "base_hash",
     "base_seq",
     "delete_branch",
@@ -41,6 +40,7 @@ __all__ = [
     "find_session",
     "fold",
     "fork_head",
+    "import_session",
     "insert_branch",
     "insert_session",
     "lineage",
@@ -119,7 +119,7 @@ def insert_branch(
     _enter(db, session.session_id, BranchChange.CREATED, branch_id, parent, head.seq, head.hash, now_ms)
 
 
-def adopt_session(db: Connection, session: Session, base: Head) -> bool:
+def import_session(db: Connection, session: Session, base: Head) -> bool:
     """Create a session whose main branch starts after an event folded in another store; see `insert_session`."""
     branch_id = session.main_branch_id
     made = insert_session(db, session, None, empty_head(branch_id))

@@ -130,7 +130,7 @@ class SqlSessions(SqlObjects):
                 raise Conflict(f"there is a session named {name!r} already")
             return session
 
-    def adopt_session(
+    def import_session(
         self,
         name: str,
         session_id: SessionId,
@@ -143,7 +143,7 @@ class SqlSessions(SqlObjects):
         check_base(base)
         session = Session(session_id, name, branch_id, now_ms, namespace)
         with self._db.writing() as db:
-            if not branches.adopt_session(db, session, base):
+            if not branches.import_session(db, session, base):
                 raise Conflict(f"there is a session named {name!r} already")
         return session
 

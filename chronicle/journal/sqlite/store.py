@@ -31,7 +31,7 @@ _WRITES: Final = (
     "ensure_session",
     "fork_branch",
     "fork_session",
-    "adopt_session",
+    "import_session",
     "delete_branch",
     "fold",
     "delete_session",

@@ -87,13 +87,13 @@ class DroppingContract(Contract):
         elsewhere, branch_id = BranchId("br_elsewhere"), writer.head.branch_id
         base = Head(branch_id, 4, events[3].event_id, events[3].hash, events[3].turn)
         with pytest.raises(Conflict):
-            store.adopt_session("hello/bob", IDS.session(1), branch_id, base, NOW_MS)
+            store.import_session("hello/bob", IDS.session(1), branch_id, base, NOW_MS)
         with pytest.raises(Conflict):
-            store.adopt_session("hello/alice", IDS.session(1), elsewhere, base, NOW_MS)
+            store.import_session("hello/alice", IDS.session(1), elsewhere, base, NOW_MS)
         for odd in (replace(base, seq=0), replace(base, hash="v1:00"), replace(base, turn=-1)):
             with pytest.raises(InvalidInput):
-                store.adopt_session("hello/bob", IDS.session(1), elsewhere, odd, NOW_MS)
-        twin = store.adopt_session("hello/bob", IDS.session(1), elsewhere, base, NOW_MS)
+                store.import_session("hello/bob", IDS.session(1), elsewhere, odd, NOW_MS)
+        twin = store.import_session("hello/bob", IDS.session(1), elsewhere, base, NOW_MS)
         assert store.session("hello/bob") == twin
         assert verify_session(store, twin).ok
         branch = store.branch(elsewhere)

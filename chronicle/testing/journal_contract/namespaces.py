@@ -76,12 +76,12 @@ class NamespaceContract(Contract):
         source = Writer.on(store)
         source.turns(1)
         Writer.on(store, "hello/bob")
-        adopted = store.adopt_session(
+        adopted = store.import_session(
             "hello/bob", IDS.session(NOW_MS), IDS.branch(NOW_MS), source.head, NOW_MS, namespace="acme"
         )
         assert store.session("hello/bob", "acme") == adopted
         with pytest.raises(Conflict):
-            store.adopt_session("hello/bob", IDS.session(1), IDS.branch(1), source.head, 1, namespace="acme")
+            store.import_session("hello/bob", IDS.session(1), IDS.branch(1), source.head, 1, namespace="acme")
 
     def test_messages_and_leases_belong_to_one_namespace(self, store: JournalStore) -> None:
         ours, theirs = Writer.on(store), Writer.on(store, namespace="acme")

@@ -86,14 +86,14 @@ def _open(
     where = os.fsencode(root.absolute())
     ownership = Ownership.load(home)
     manifest = _load_manifest(home, ownership is not None)
-    adopted = False
+    lacks_index = False
     if manifest is None:
         if ownership is None:
             _check_empty(root)
             manifest = Manifest(where, spec.epoch, spec.base, spec.base, complete=spec.base is None)
         else:
             manifest = Manifest(ownership.root, ownership.epoch, spec.base, spec.base, ownership.complete)
-            adopted = ownership.complete
+            lacks_index = ownership.complete
     if manifest.epoch > spec.epoch:
         raise StaleEpoch(spec.epoch, manifest.epoch)
     if manifest.root != where:
@@ -105,10 +105,10 @@ def _open(
             os.rename(manifest.root, where)
         manifest.root = where
     if not os.path.isdir(where):  # not a removal of all files: the directory was lost
-        manifest.complete = adopted = False
+        manifest.complete = lacks_index = False
     root.mkdir(parents=True, exist_ok=True)
     workspace = DirWorkspace(root, blobs, manifest, home, lock, spec.turn, clock)
-    recovered = workspace.resume(spec, adopted=adopted)
+    recovered = workspace.resume(spec, lacks_index=lacks_index)
     workspace.quota = spec.quota
     workspace.shown_at = shown_at
     return Opened(workspace, recovered)
@@ -170,17 +170,18 @@ class DirWorkspace:
     def _now_ns(self) -> int:
         return time.time_ns() if isinstance(self._clock, SystemClock) else self._clock.now_ms() * 1_000_000
 
-    def resume(self, spec: LayerSpec, *, adopted: bool) -> TreeRef | None:
+    def resume(self, spec: LayerSpec, *, lacks_index: bool) -> TreeRef | None:
         """Continue under an epoch, from a base; return the uncommitted content, durable, if it has to be replaced.
 
         Every opening returns it again until a turn is begun.
 
         Args:
             spec: which epoch and base.
-            adopted: whether the manifest was lost; then all differences from the base count as changes since.
+            lacks_index: the directory is complete, but its manifest was lost; all differences from the base count as
+                changes since.
         """
         manifest = self._manifest
-        if adopted:
+        if lacks_index:
             manifest.index = committed_index(self._reader, self._commit)
         if manifest.complete:
             if manifest.sealed == spec.base:

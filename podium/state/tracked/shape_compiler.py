@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TRACKS_INSTANCES", "shape_of"]
 
-TRACKS_INSTANCES: Final = "podium_adopts"
+TRACKS_INSTANCES: Final = "podium_tracks_instances"
 """Metadata key of the function in a state class's schema that makes new instances tracked; it validates nothing."""
 
 _Schema: TypeAlias = Mapping[str, Any]

@@ -339,10 +339,10 @@ class Dying(MemoryJournalStore):
         self._count()
         return super().ensure_session(*args)
 
-    def adopt_session(self, *args: Any) -> Any:
+    def import_session(self, *args: Any) -> Any:
         """Make a session that was folded, or die."""
         self._count()
-        return super().adopt_session(*args)
+        return super().import_session(*args)
 
     def fork_session(self, *args: Any) -> Any:
         """Fork a session, or die."""
