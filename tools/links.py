@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 ROOT: Final = Path(__file__).parents[1]
 _PARSER: Final = MarkdownIt("commonmark").enable("table")
-_PATH: Final = re.compile(r"(?:chronicle|coordinator|docs|examples|k8s|podium|tests|tools)/[\w./{},-]*")
+_PATH: Final = re.compile(r"(?:chronicle|coordinator|docs|examples|podium|tests|tools)/[\w./{},-]*")
 _OF_THEN: Final = ("docs/adr/", "CHANGELOG.md")
 """Pages about the past: a file of theirs may have been moved."""
 

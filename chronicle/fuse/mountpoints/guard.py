@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 _DEVICE: Final = "/dev/fuse"
 _OWNER: Final = stat.S_IRWXU
 _MOST_CLEARINGS: Final = 10
-"""Of one opening. Only a process that creates names below the mount without end needs more."""
+"""After the first of an opening. Only a process that creates names below the mount without end needs more."""
 
 
 def guard_mountpoint(mountpoint: Path, source: str) -> None:
@@ -123,18 +123,16 @@ def _clear_again(mountpoint: Path, directory: str, listing: int, clear: Callable
     Args:
         listing: a descriptor of the directory from when it was open.
     """
-    before: set[str] = set()
+    left = _names(listing)
     for _ in range(_MOST_CLEARINGS):
-        left = _names(listing)
         if not left:
             return
         with _owner_bits(directory):
             moved = clear(directory)
+        before, left = left, _names(listing)
         if not moved and left == before:
             break
-        before = left
-    if left := _names(listing):
-        log.error("left below the mount at %s: %s", mountpoint, sorted(left))
+    log.error("left below the mount at %s: %s", mountpoint, sorted(left))
 
 
 def _names(listing: int) -> set[str]:

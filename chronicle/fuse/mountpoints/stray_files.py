@@ -68,7 +68,13 @@ def _move(path: str, filesystem: FileSystem, parent: int, name: bytes) -> int:
             there = filesystem.make(parent, name, found.st_mode, found.st_uid, found.st_gid)
             filesystem.forget([(there.ino, 1)])
         inside = _move_entries(path, filesystem, there.ino)
-        os.rmdir(path)
+        try:
+            os.rmdir(path)
+        except OSError as error:  # something could not be moved, or has just been created
+            log.error(  # noqa: TRY400 - the cause is logged with the entry
+                "written during the mount and left below the mount: %s (%s)", path, error.strerror
+            )
+            return inside
         return 1 + inside
     name = _free_name(filesystem, parent, name)
     if stat.S_ISREG(found.st_mode):

@@ -72,14 +72,14 @@ class NamespaceContract(Contract):
         with pytest.raises(Conflict):
             store.fork_session(writer.head.branch_id, 2, "hello/bob", IDS.session(1), IDS.branch(1), 1)
 
-    def test_a_session_is_adopted_into_a_namespace(self, store: JournalStore) -> None:
+    def test_a_session_is_imported_into_a_namespace(self, store: JournalStore) -> None:
         source = Writer.on(store)
         source.turns(1)
         Writer.on(store, "hello/bob")
-        adopted = store.import_session(
+        imported = store.import_session(
             "hello/bob", IDS.session(NOW_MS), IDS.branch(NOW_MS), source.head, NOW_MS, namespace="acme"
         )
-        assert store.session("hello/bob", "acme") == adopted
+        assert store.session("hello/bob", "acme") == imported
         with pytest.raises(Conflict):
             store.import_session("hello/bob", IDS.session(1), IDS.branch(1), source.head, 1, namespace="acme")
 

@@ -131,7 +131,7 @@ def _inos(state: DirState, found: Index, renamed: Mapping[bytes, bytes]) -> tupl
         ino = by_link.get(link) if link is not None else None
         if ino is None:
             ino = state.inos.get(renamed.get(path, path))
-            # Two files may claim one number: the replacement of a renamed file, a former link of it.
+            # Two files may come by one number: the replacement of a renamed file, a former link of it.
             if ino is None or ino in used or (ino in moved and path not in renamed):
                 ino = next_ino
                 next_ino += 1
