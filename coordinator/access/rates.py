@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Final
+
+from cachetools import LRUCache
 
 if TYPE_CHECKING:
     from chronicle.clock import Clock
@@ -28,13 +29,13 @@ class Rates:
         self._per_s = per_s
         self._burst = float(burst)
         self._clock = clock
-        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(_MOST_NAMES)
         """By name: tokens, and the time at which there were that many."""
 
     def take(self, name: str) -> int:
         """Take a token; return 0, or, if there is none, the seconds until there is one, rounded up."""
         now_s = self._clock.monotonic_s()
-        tokens, then_s = self._buckets.pop(name, (self._burst, now_s))
+        tokens, then_s = self._buckets.get(name, (self._burst, now_s))
         tokens = min(self._burst, tokens + (now_s - then_s) * self._per_s)
         wait_s = 0
         if tokens >= 1.0:
@@ -42,6 +43,4 @@ class Rates:
         else:
             wait_s = max(1, math.ceil((1.0 - tokens) / self._per_s))
         self._buckets[name] = (tokens, now_s)
-        if len(self._buckets) > _MOST_NAMES:
-            self._buckets.popitem(last=False)
         return wait_s

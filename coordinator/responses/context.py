@@ -7,9 +7,12 @@ it serves the next response. What was read is kept in memory, so that a long ses
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from operator import attrgetter
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
+
+from cachetools import LRUCache
 
 from coordinator.operations.errors import EmptyContext, UnknownSessionEvent
 from coordinator.responses.items import instructions_of, messages_of, paired
@@ -17,11 +20,14 @@ from coordinator.responses.transcript import USER, BranchEvent, Transcript, with
 from podium.models.port import LLMMessage
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from coordinator.responses.transcript import GivenResponse
 
 __all__ = ["BranchContext", "BranchHead", "BranchReader", "ContextBuilder", "SessionFacts", "context_messages"]
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 
 _MOST_CHARACTERS: Final = 64 * 1024 * 1024
 """Limit of the texts that are kept of branches, and of bundles."""
@@ -106,9 +112,11 @@ class ContextBuilder:
 
     def __init__(self, most_characters: int = _MOST_CHARACTERS) -> None:
         self._guard = threading.Lock()
-        self._lines: _Kept[_Line] = _Kept(most_characters)
-        self._bundles: _Kept[LLMMessage] = _Kept(most_characters)
-        self._responses: _Kept[Mapping[str, GivenResponse]] = _Kept(most_characters)
+        self._lines: LRUCache[tuple[str, str, str], _Line] = LRUCache(most_characters, attrgetter("size"))
+        self._bundles: LRUCache[str, str] = LRUCache(most_characters, len)
+        self._responses: LRUCache[tuple[str, str], Mapping[str, GivenResponse]] = LRUCache(
+            most_characters, lambda given: sum(100 + each.characters for each in given.values())
+        )
 
     def build(
         self,
@@ -140,8 +148,7 @@ class ContextBuilder:
             size = line.size + sum(map(_size, more))
             artifacts = line.artifacts.union(each.artifact_id for each in more if each.artifact_id is not None)
             line = _Line(line.transcript.extended(more, responses), head.version, size, artifacts)
-            with self._guard:
-                self._lines.put(key, line, size)
+            self._keep(self._lines, key, line)
         events = line.transcript.events
         if head_event_id is not None and head_event_id != head.event_id:
             events = _up_to(events, head_event_id)
@@ -158,20 +165,20 @@ class ContextBuilder:
             known = self._responses.get(key) or {}
         found = reader.responses(tenant, session_id, known)
         if found.keys() != known.keys():
-            size = sum(100 + each.characters for each in found.values())
-            with self._guard:
-                self._responses.put(key, found, size)
+            self._keep(self._responses, key, found)
         return found
 
     def _bundle(self, reader: BranchReader, content: str) -> LLMMessage:
         with self._guard:
-            kept = self._bundles.get(content)
-        if kept is None:
+            text = self._bundles.get(content)
+        if text is None:
             text = reader.bundle(content)
-            kept = LLMMessage("system", text)
-            with self._guard:
-                self._bundles.put(content, kept, len(text))
-        return kept
+            self._keep(self._bundles, content, text)
+        return LLMMessage("system", text)
+
+    def _keep(self, cache: LRUCache[_K, _V], key: _K, value: _V) -> None:
+        with self._guard, suppress(ValueError):  # larger than the cache: it is read anew each time
+            cache[key] = value
 
 
 def context_messages(
@@ -219,33 +226,3 @@ class _Line:
 
 
 _NOTHING_READ: Final = _Line(Transcript(), 0, 0)
-
-
-_T = TypeVar("_T")
-
-
-class _Kept(Generic[_T]):
-    """The values that were used last, within a limit of their sizes. The caller excludes others meanwhile."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._sum = 0
-        self._values: OrderedDict[Hashable, tuple[_T, int]] = OrderedDict()
-
-    def get(self, key: Hashable) -> _T | None:
-        found = self._values.get(key)
-        if found is None:
-            return None
-        self._values.move_to_end(key)
-        return found[0]
-
-    def put(self, key: Hashable, value: _T, size: int) -> None:
-        self.drop(key)
-        self._values[key] = (value, size)
-        self._sum += size
-        while self._sum > self._most and len(self._values) > 1:
-            self.drop(next(iter(self._values)))
-
-    def drop(self, key: Hashable) -> None:
-        if (found := self._values.pop(key, None)) is not None:
-            self._sum -= found[1]

@@ -5,9 +5,10 @@ Reads and writes run in threads. A call whose caller is cancelled may have happe
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakValueDictionary
+
+from cachetools import LRUCache
 
 from chronicle.errors import BranchVersionConflict
 from chronicle.ids import BranchId, EventId, IdSource
@@ -45,7 +46,7 @@ class HomeSessions:
         self._ids = IdSource()
         self._lines: WeakValueDictionary[str, AppendLine] = WeakValueDictionary()
         """By branch."""
-        self._heads: OrderedDict[tuple[str, str, str], tuple[int, EventId]] = OrderedDict()
+        self._heads: LRUCache[tuple[str, str, str], tuple[int, EventId]] = LRUCache(_KNOWN_HEADS)
         """By tenant, session and branch: version and head after the latest append seen here. Versions only grow."""
 
     def _now_ms(self) -> int:
@@ -177,9 +178,6 @@ class HomeSessions:
         if known is not None and version <= known[0]:
             return False
         self._heads[place] = version, head
-        self._heads.move_to_end(place)
-        if len(self._heads) > _KNOWN_HEADS:
-            self._heads.popitem(last=False)
         return True
 
     async def events(
