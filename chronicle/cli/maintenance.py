@@ -45,8 +45,8 @@ def gc(
 ) -> None:
     """Free blobs that no commit needs. Every version of every committed file is needed.
 
-    Safe while workspaces are in use: one call marks what is not needed; another one, an hour or more later, frees what
-    is still not needed.
+    Safe while workspaces are in use: one call condemns what is not needed; another one, an hour or more later, frees
+    what is still not needed.
     """
     from chronicle.repository import maintenance  # noqa: PLC0415 - the help needs none of it
 
@@ -58,7 +58,7 @@ def gc(
         return
     write(gc_summary(report))
     if report.ripe_ms is not None and not now:
-        say(f"what is marked can be freed from {iso(report.ripe_ms)} on: chronicle gc")
+        say(f"what is condemned can be freed from {iso(report.ripe_ms)} on: chronicle gc")
     if dry_run:
         say("nothing was changed (--dry-run)")
 

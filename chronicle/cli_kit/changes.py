@@ -29,6 +29,7 @@ def path_of(change: Change) -> str:
 def gc_summary(report: GcReport) -> str:
     """Return the counts of a collection of garbage in a line."""
     return (
-        f"{report.packs} packs, {report.size_bytes} bytes: {report.condemned} marked ({report.merged} of them merged), "
+        f"{report.packs} packs, {report.size_bytes} bytes: "
+        f"{report.condemned} condemned ({report.merged} of them merged), "
         f"{report.dropped} freed ({report.dropped_bytes - report.copied_bytes} bytes)"
     )

@@ -121,7 +121,7 @@ def verify_session(store: JournalStore, session: Session, against: Sequence[Anch
         damage = found.damage
     except Corrupt as error:
         damage = Damage(check.at[0], check.at[1], str(error))
-    return Report(session, len(check.marks), check.events, damage)
+    return Report(session, len(check.hashes), check.events, damage)
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ class _Check:
     against: Sequence[Anchor]
     events: int = 0
     at: tuple[BranchId | None, int | None] = (None, None)
-    marks: dict[BranchId, dict[int, str]] = field(default_factory=dict)
+    hashes: dict[BranchId, dict[int, str]] = field(default_factory=dict)
     """By checked branch: the hashes at the seqs that forks or anchors refer to."""
 
     def session(self, audit: SessionAudit) -> None:
@@ -184,12 +184,12 @@ class _Check:
             self.at = (each.branch_id, None)
             stored = audit.base_hash(each.branch_id)
             if owner is not None:
-                base = self.marks[owner.branch_id][each.parent_seq]
+                base = self.hashes[owner.branch_id][each.parent_seq]
             else:
                 base = stored if each.folded_seq else genesis_hash(each.branch_id)
             if stored != base:
                 raise _Damaged(each.branch_id, None, "its record has another hash before its first event")
-            if each.branch_id not in self.marks:
+            if each.branch_id not in self.hashes:
                 foreign = each.session_id != audit.session.session_id
                 self._events(audit, each, base, wanted.get(each.branch_id, set()), foreign=foreign)
         return base
@@ -197,7 +197,7 @@ class _Check:
     def _events(self, audit: SessionAudit, branch: Branch, base: str, wanted: set[int], *, foreign: bool) -> None:
         """Check a branch's own events; those of another session's branch as far as forks read it."""
         branch_id, head = branch.branch_id, branch.head
-        marks = self.marks[branch_id] = {}
+        hashes = self.hashes[branch_id] = {}
         last_seq = max(wanted) if foreign else None
         seq = at = first = _base_seq(branch)
         prev = base
@@ -222,7 +222,7 @@ class _Check:
                 if digest.hex() != hex_digest:
                     raise _Damaged(branch_id, seq, "changed, moved here, or not the one that followed the event before")
                 if seq in wanted:
-                    marks[seq] = prev
+                    hashes[seq] = prev
                 if seq == last_seq:
                     break
         except (AttributeError, TypeError, ValueError) as error:
@@ -230,7 +230,7 @@ class _Check:
         finally:
             self.at = (branch_id, seq + 1)  # the place of the damage if reading a row failed
             self.events += seq - first
-        for missing in wanted - marks.keys():
+        for missing in wanted - hashes.keys():
             raise _Damaged(branch_id, missing, "missing, and a fork or a kept head stands on it")
         if foreign:
             return
@@ -255,7 +255,7 @@ class _Check:
                 if anchor.seq < _base_seq(owner):
                     raise _Damaged(anchor.branch_id, anchor.seq, "a head was kept of it, and it was folded")
                 at_base = anchor.seq == _base_seq(owner)
-                found = audit.base_hash(owner.branch_id) if at_base else self.marks[owner.branch_id][anchor.seq]
+                found = audit.base_hash(owner.branch_id) if at_base else self.hashes[owner.branch_id][anchor.seq]
             if found != anchor.hash:
                 raise _Damaged(anchor.branch_id, anchor.seq, "it is not the event of the head that was kept")
 

@@ -149,8 +149,8 @@ def _keep(store: StoreDirectory, workspace: str, recovered: TreeRef) -> None:
     It continues from that commit like a fork. A recovered tree that is itself a commit, of a process that died before
     it told the workspace, is not kept.
     """
-    mark = f".kept-{recovered.oplog_id[:_KEPT_DIGITS]}"
-    kept = workspace[: MAX_WORKSPACE_ID - len(mark)] + mark
+    suffix = f".kept-{recovered.oplog_id[:_KEPT_DIGITS]}"
+    kept = workspace[: MAX_WORKSPACE_ID - len(suffix)] + suffix
     with store.journal(kept, new=True) as journal:
         if any(commit.ref == recovered for commit in commits(journal, workspace)):
             return

@@ -62,7 +62,7 @@ class HostPool:
         changed: called when a host is removed.
         lost: awaited after the removal of a host that ended or died, with what is known of it, and after an agent has
             left a shared host.
-        settle: awaited when the process of a shared host with agents has ended, before the host is removed, and so
+        note_end: awaited when the process of a shared host with agents has ended, before the host is removed, and so
             before another host may take its agents.
     """
 
@@ -75,7 +75,7 @@ class HostPool:
         tasks: BackgroundTasks,
         changed: Callable[[], None],
         lost: Callable[[AgentsLost], Coroutine[Any, Any, None]],
-        settle: Callable[[AgentsLost], Coroutine[Any, Any, None]],
+        note_end: Callable[[AgentsLost], Coroutine[Any, Any, None]],
     ) -> None:
         self._table = table
         self._node_manager = node_manager
@@ -84,7 +84,7 @@ class HostPool:
         self._tasks = tasks
         self._changed = changed
         self._lost = lost
-        self._settle = settle
+        self._note_end = note_end
         self._watches: dict[str, asyncio.Task[None]] = {}
         """The tasks that end with the removal of a host."""
         self._leaving: dict[Address, asyncio.Event] = {}
@@ -210,9 +210,9 @@ class HostPool:
         if host is not None and host.isolation == "shared" and host.loaded is not None and agents:
             culprit = await self._culprit(host_id)
             try:
-                await self._settle(AgentsLost(agents, self._ends.get(host_id), host.loaded, culprit))
+                await self._note_end(AgentsLost(agents, self._ends.get(host_id), host.loaded, culprit))
             except Exception as error:  # noqa: BLE001  likewise
-                _log.warning("end_not_settled", host_id=host_id, error=str(error))
+                _log.warning("end_not_noted", host_id=host_id, error=str(error))
 
     def take_end(self, host_id: str) -> str | None:
         """Remove and return the description of how a host ended by itself; ``None`` if it did not, or if not known."""

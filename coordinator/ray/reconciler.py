@@ -220,7 +220,7 @@ class Reconciler:
         for address in addresses:
             await self._withdrawals.prune_settled(address)
 
-    async def settle(self, lost: AgentsLost) -> None:
+    async def note_end(self, lost: AgentsLost) -> None:
         """Note what is known of the end of a shared host, before another host may take its agents.
 
         That is how it ended, who blocked it, and who has attempted nothing.

@@ -37,7 +37,7 @@ def gc(
     """Free blobs that nothing needs.
 
     These are blobs of deleted agents, of turns that were never committed, and of artifacts that have expired. Safe
-    while agents run: one call marks what is not needed; another one, an hour or more later, frees what is still not
+    while agents run: one call condemns what is not needed; another one, an hour or more later, frees what is still not
     needed. Everything that a turn, a fork or a version of a file reaches is needed.
     """
     from chronicle.blobs.gc.collector import collect  # noqa: PLC0415  slow to import, and --help needs none
@@ -70,7 +70,7 @@ def gc(
         return
     write_line(gc_summary(report))
     if report.ripe_ms is not None and not now:
-        say(f"what is marked can be freed from {iso(report.ripe_ms)} on: podium gc")
+        say(f"what is condemned can be freed from {iso(report.ripe_ms)} on: podium gc")
     if dry_run:
         say("nothing was changed (--dry-run)")
 

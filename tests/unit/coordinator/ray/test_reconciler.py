@@ -231,7 +231,7 @@ async def test_who_blocked_a_shared_host_is_told_to_nobody_else(fleet: Fleet) ->
     epochs = {address: fleet.lease(address, "host_1").epoch for address in (ALICE, BOB)}
     placements = [Placement("host_1", address, epoch=epoch) for address, epoch in epochs.items()]
     how = f"podium ended it, because {ALICE} blocked the event loop of a shared host for 10 s"
-    await fleet.loop.settle(AgentsLost(placements, how, fleet.loaded, ALICE))
+    await fleet.loop.note_end(AgentsLost(placements, how, fleet.loaded, ALICE))
     await fleet.loop.agents_lost(AgentsLost(placements, how, fleet.loaded))
     assert fleet.state.hosts.death_of(ALICE) == fleet.state.quarantine.reason(ALICE) == how
     assert "alice" not in str(fleet.state.hosts.death_of(BOB))
@@ -244,7 +244,7 @@ async def test_who_attempted_nothing_is_spared_if_a_shared_host_dies_and_nobody_
     fleet.store.ensure_session(BOB.name, fleet.ids.session(0), fleet.ids.branch(0), 0, BOB.tenant)
     leases = {address: fleet.lease(address, "host_1") for address in (ALICE, BOB)}
     placements = [Placement("host_1", address, epoch=lease.epoch) for address, lease in leases.items()]
-    await fleet.loop.settle(AgentsLost(placements, "killed by SIGSEGV (signal 11)", fleet.loaded))
+    await fleet.loop.note_end(AgentsLost(placements, "killed by SIGSEGV (signal 11)", fleet.loaded))
     assert fleet.store.lease(leases[ALICE].session_id) == leases[ALICE]
     assert fleet.store.lease(leases[BOB].session_id) is None
     assert fleet.state.hosts.death_of(ALICE) == fleet.state.hosts.death_of(BOB) == "killed by SIGSEGV (signal 11)"
@@ -264,7 +264,7 @@ async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempt
     async def withdraw(host_id: str, address: Address, *, died: bool) -> None:
         assert (address, died) == (ALICE, True)
         placements = list(fleet.state.hosts.agents_of(host_id))
-        await fleet.loop.settle(AgentsLost(placements, "it blocked", fleet.loaded, blames))
+        await fleet.loop.note_end(AgentsLost(placements, "it blocked", fleet.loaded, blames))
         fleet.state.hosts.remove(host_id)
         wanted_meanwhile.extend(fleet.state.observe().wanted)
 
