@@ -53,7 +53,8 @@ class OtlpTracer:
 
     def __init__(self, instance: str) -> None:
         self._provider = TracerProvider(resource=_resource(instance), shutdown_on_exit=False)
-        self._provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+        self._exporter = OTLPSpanExporter()
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
         self._tracer = self._provider.get_tracer("podium", version("podium"))
 
     @contextmanager

@@ -231,8 +231,10 @@ async def test_a_question_is_refused_unless_it_was_sent_before(quota: dict[str, 
             waiting.add(asyncio.current_task())
         return answer
 
+    waking: set[Any] = set()  # tasks: one that admits and wakes for each question, then the asker's own
+
     async def wake(_: Address) -> None:
-        pass
+        waking.add(asyncio.current_task())
 
     asker = StoreAsker(home.store, home.blobs, IDS, run_store, wake, check=home.checks.check_ask)
     expert = Address("writing", "expert", "acme")
@@ -243,10 +245,12 @@ async def test_a_question_is_refused_unless_it_was_sent_before(quota: dict[str, 
     home.quotas = {}
     going = asyncio.create_task(asker.ask(ASKER, expert, question, _not_noticed))
     await until(lambda: going in waiting)
+    assert len(waking - {going}) == 1
     home.quotas = {"acme": Quota(**quota)}
     home.clock.advance(20.0)
     again = asyncio.create_task(asker.ask(ASKER, expert, replace(question, message_id=IDS.message(0)), _not_noticed))
     await until(lambda: again in waiting)
+    assert len(waking - {going, again}) == 2
     assert home.count() == 2
     session = home.store.session("writing/expert", "acme")
     drop_message(home.store, session, question.message_id, IDS, 0)
