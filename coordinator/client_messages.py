@@ -44,8 +44,6 @@ class Admitted:
     when_busy: BusyPolicy
     before: int
     """Messages ahead of it in the inbox when this was read, the one being handled included."""
-    attempts: int
-    """Failed attempts when this was read."""
     _store: JournalStore
     _blobs: BlobReader
     _session: Session
@@ -249,8 +247,7 @@ class Admission:
         before = receipt.before
         if before is None:
             before = self._store.waiting_before(receipt.message_id)
-        attempts = self._store.message(receipt.message_id).attempts if receipt.repeated else 0
-        return Admitted(receipt, when_busy, before, attempts, self._store, self._blobs, session, offer)
+        return Admitted(receipt, when_busy, before, self._store, self._blobs, session, offer)
 
     def _first(self, address: Address, message: NewMessage) -> tuple[Session, Receipt] | None:
         """Return the receipt of the message that a message repeats, with its session; ``None`` if it is a new one."""
@@ -273,7 +270,7 @@ class Admission:
         message = message_of(self._store, session, message_id)
         receipt = Receipt(session.session_id, message_id, message.position, repeated=True)
         before = self._store.waiting_before(message_id)
-        return Admitted(receipt, BusyPolicy.ENQUEUE, before, message.attempts, self._store, self._blobs, session)
+        return Admitted(receipt, BusyPolicy.ENQUEUE, before, self._store, self._blobs, session)
 
 
 def _offer(arrival: Arrival, receipt: Receipt, message: NewMessage) -> Offer | None:

@@ -102,7 +102,9 @@ class TextReply:
                 edited = shown(code.get("file", code["source"]))  # a server tells no path
                 self._say(f"{self._name} runs edited code: {edited} as it is now ({code['stamp']})")
             case "turn_start":
-                self._artifacts.clear()
+                if self._written:  # it ended with its activation, and is not counted
+                    self._say("The attempt was begun anew; its output so far does not count.")
+                self._begin_attempt()
             case "message_update":
                 self._write(frame["reply_id"], frame["delta"])
             case "message_end":
@@ -116,7 +118,7 @@ class TextReply:
             case "turn_retry":
                 lost = " Its output does not count." if self._written else ""
                 self._say(f"attempt {frame['attempt']} failed: {_reason(frame)}.{lost} Trying again.")
-                self._written.clear()
+                self._begin_attempt()
             case "error":
                 self._say(_failure(frame, self._log))
             case "turn_end":
@@ -144,6 +146,10 @@ class TextReply:
         if self._in_line:
             write("\n")
             self._in_line = False
+
+    def _begin_attempt(self) -> None:
+        self._written.clear()
+        self._artifacts.clear()
 
     def _wait(self, before: int) -> None:
         """Show the number of messages before this one."""

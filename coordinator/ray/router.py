@@ -258,7 +258,7 @@ class Router:
                 frames = [] if fresh else await message.settled()
                 if not frames:
                     route = await self._wake(address, code, lost, may_be_early=message.when_busy in _WAITING)
-            if lost is not None or message.attempts:  # the journal has also the attempts that ended with their host
+            if lost is not None or message.receipt.repeated:  # the waking recorded the attempt that ended with its host
                 for frame in await message.failed_tries():
                     if frame["attempt"] > told:
                         told = frame["attempt"]

@@ -38,6 +38,8 @@ OUTCOMES: Final = ("committed", "failed", "parked", "cancelled")
 """How a message's stream can end."""
 _MARK_DIGITS: Final = 8
 """Digits of an attempt's event id in a position: 40 random bits."""
+_UNTOLD: Final = {"error": {"type": "HostLost", "message": "nothing has told how it ended"}, "hook": None}
+"""Of the ``turn_retry`` of an attempt whose end no source tells."""
 _TEXT: Final = re.compile(
     r"(?P<message_id>msg_[0-9A-Za-z]{1,64})/(?:(?P<start>0)|(?P<retried>[0-9]{1,9})\.retry|(?P<stage>[a-z]+)"
     r"|(?P<attempt>[0-9]{1,9})-(?P<mark>[0-9A-Za-z]{1,32})"
@@ -167,6 +169,8 @@ class Reading:
     def feed(self, frame: Frame) -> list[tuple[Frame, str | None]]:
         """Take the next frame of the stream, and return what of it is new.
 
+        An attempt that the reader knows of, and that a later one follows without a ``turn_retry``, gets one.
+
         Returns:
             frames, each with the text of the position after it; ``None`` if it does not change the position.
         """
@@ -251,10 +255,15 @@ class Reading:
     def _begin_attempt(self, frame: Frame) -> list[tuple[Frame, str | None]]:
         mark = frame["event_id"][-_MARK_DIGITS:]
         self._ordinals, self._told, self._told_artifacts = {}, {}, 0
-        if frame["attempt"] == self._attempt and mark == self._mark:
+        attempt = frame["attempt"]
+        if attempt == self._attempt and mark == self._mark:
             return self._had()
-        self._enter(frame["attempt"], mark)
-        return self._new(frame)
+        new = []
+        for ended in range(self._attempt + (not self._mark), attempt) if self._attempt else ():
+            self._enter(ended, "")
+            new += self._new({"message_id": self._message_id, "type": "turn_retry", "attempt": ended, **_UNTOLD})
+        self._enter(attempt, mark)
+        return [*new, *self._new(frame)]
 
     def _enter(self, attempt: int, mark: str) -> None:
         self._attempt, self._mark = attempt, mark

@@ -85,6 +85,19 @@ def test_a_retry_says_that_what_came_before_does_not_count(capsys: pytest.Captur
     )
 
 
+def test_an_attempt_that_was_begun_anew_says_that_what_came_before_does_not_count(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    again = {"type": "turn_start", "turn": 1, "attempt": 1}
+    frames = [again, start(), update("one"), again, start(), update("one"), end("one")]
+    assert show(capsys, frames) == (
+        "one\none\n",
+        "The attempt was begun anew; its output so far does not count.\n",
+    )
+    artifact = {"type": "artifact", "artifact_id": "art_1", "name": "n", "media_type": "text/plain", "size": 1}
+    assert show(capsys, [again, artifact, again, {"type": "turn_end"}]) == ("", "")
+
+
 def test_a_failure_says_what_was_kept_and_what_became_of_the_message(capsys: pytest.CaptureFixture[str]) -> None:
     _, err = show(capsys, [{"type": "error", "error": {"type": "KeyError", "message": "'x'"}, "parked": True}])
     assert err == (

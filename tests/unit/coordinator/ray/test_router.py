@@ -50,18 +50,21 @@ class Host:
 RETRY: Frame = {"type": "turn_retry", "attempt": 1, "error": {"type": "HostLost", "message": "its process ended"}}
 
 
-def _message(name: str) -> Admitted:
+def _message(name: str, *, repeated: bool = False) -> Admitted:
     async def failed_tries() -> list[Frame]:
         return [RETRY]
+
+    async def settled() -> list[Frame]:
+        return []
 
     message = SimpleNamespace(
         message_id=MessageId(name),
         when_busy=BusyPolicy.ENQUEUE,
-        receipt=SimpleNamespace(position=1, repeated=False),
+        receipt=SimpleNamespace(position=1, repeated=repeated),
         offer=None,
         before=0,
-        attempts=0,
         failed_tries=failed_tries,
+        settled=settled,
     )
     return cast("Admitted", message)
 
@@ -99,6 +102,27 @@ async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agen
             _ = router._routes.channel(ALICE, NEW)
             assert await anext(frames) == [RETRY]
         assert (await anext(frames))[0]["type"] == "turn_start"
+
+
+async def test_the_attempt_that_ended_with_its_service_is_reported_by_the_next_service(
+    hosts: tuple[Router, dict[str, Host]],
+) -> None:
+    """The waking records it, after the message was found in its inbox."""
+    router, made = hosts
+
+    class Coordinator:
+        wake = remote = property(lambda self: self)
+
+        async def __call__(self, *_: object) -> Route:
+            return NEW
+
+    router._coordinator = Coordinator()
+    code = Code("greeter.py", "Greeter", "greeter")
+    message = _message("sent to the service that was killed", repeated=True)
+    async with asyncio.timeout(DEADLINE_S), aclosing(router.deliver(ALICE, code, message)) as frames:
+        told = [(await anext(frames))[0]["type"] for _ in range(3)]
+    assert told == ["turn_retry", "agent_start", "turn_start"]
+    assert not made["host_new"].go_on.is_set()
 
 
 async def test_epochs_that_begin_anew_are_no_stale_ones(hosts: tuple[Router, dict[str, Host]]) -> None:

@@ -89,12 +89,17 @@ class Reader:
         self.once: list[tuple[Any, ...]] = []
         """The frames that must come once."""
         self._current = ""
+        self._attempt = 0
         self._ended: set[str] = set()
 
     def take(self, frame: Frame) -> None:
         match frame["type"]:
             case "turn_start":
                 assert frame["event_id"] not in self.attempts, "an attempt began twice"
+                if self._attempt:
+                    missed = [("turn_retry", number) for number in range(self._attempt, frame["attempt"])]
+                    assert set(missed) <= set(self.once), "an attempt that the reader saw was replaced without a word"
+                self._attempt = frame["attempt"]
                 self._current = frame["event_id"]
                 self.attempts[self._current] = {}
                 self._ended = set()

@@ -192,6 +192,33 @@ def test_a_waking_that_the_reader_knows_of_is_not_told_again() -> None:
     assert list(Position.start(MESSAGE).rest([woken])) == [woken]
 
 
+@pytest.mark.parametrize(
+    ("had", "attempt", "retries"),
+    [
+        ("1-AAAAAAAA.1.0.0:1-7", 2, [1]),
+        ("1-AAAAAAAA.1.0.0:1-7", 3, [1, 2]),
+        ("1.retry", 2, []),
+        ("1.retry", 3, [2]),
+        ("0", 2, []),
+    ],
+)
+def test_a_later_attempt_is_told_after_the_failures_of_those_before_though_no_source_tells_them(
+    had: str, attempt: int, retries: list[int]
+) -> None:
+    later: Frame = {"type": "turn_start", "attempt": attempt, "event_id": "evt_BBBBBBBB"}
+    reading = Reading(Position.parse(f"{MESSAGE}/{had}", MESSAGE))
+    told = reading.feed(later)
+    assert [(frame["type"], frame["attempt"]) for frame, _ in told] == [
+        *(("turn_retry", number) for number in retries),
+        ("turn_start", attempt),
+    ]
+    assert [position for _, position in told] == [
+        *(f"{MESSAGE}/{number}.retry" for number in retries),
+        f"{MESSAGE}/{attempt}-BBBBBBBB.0.0.0",
+    ]
+    assert all(frame["error"]["type"] == "HostLost" for frame, _ in told[:-1])
+
+
 def test_a_message_that_was_put_back_begins_anew_for_a_reader_of_its_earlier_attempts() -> None:
     old = Position.parse(f"{MESSAGE}/3-AAAAAAAA.1.0.0:1-7", MESSAGE)
     anew: list[Frame] = [
