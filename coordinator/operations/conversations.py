@@ -121,7 +121,11 @@ class Conversations:
         return found[-limit:], len(found) > limit
 
     async def running(self, address: Address, chat: str) -> Receipt | None:
-        """Return the first message of a chat that waits or is being handled; ``None`` if there is none."""
+        """Return the message whose answer a chat waits for; ``None`` if the agent has no message to handle.
+
+        It is the chat's first one that waits or is being handled. If the chat has none, it is the one that the agent
+        handles now, whoever sent it: a chat shows the messages of all.
+        """
         return await self._agents.stores.read(lambda store, _: _running(store, address, chat))
 
     async def before(self, address: Address, message_id: str, turn: int) -> Mapping[str, Any]:
@@ -311,17 +315,24 @@ def _body_of(message: InboxMessage) -> dict[str, Any]:
 
 def _running(store: JournalStore, address: Address, chat: str) -> Receipt | None:
     with suppress(UnknownAgent):
-        for message in store.pending(find_session(store, address).session_id):
-            match _body_of(message):
-                case {"ui": {"chat": str(found)}} if found == chat:
-                    before = store.waiting_before(message.message_id)
-                    return {
-                        "message_id": message.message_id,
-                        "agent": address.name,
-                        "position": message.position,
-                        "before": before,
-                    }
+        pending = store.pending(find_session(store, address).session_id)
+        own = (message for message in pending if _chat_of(_body_of(message)) == chat)
+        if (message := next(own, pending[0] if pending else None)) is not None:
+            return {
+                "message_id": message.message_id,
+                "agent": address.name,
+                "position": message.position,
+                "before": store.waiting_before(message.message_id),
+            }
     return None
+
+
+def _chat_of(body: Mapping[str, Any]) -> str | None:
+    match body:
+        case {"ui": {"chat": str(chat)}}:
+            return chat
+        case _:
+            return None
 
 
 def _all_exchanges(store: JournalStore, blobs: BlobReader, address: Address) -> list[Exchange]:

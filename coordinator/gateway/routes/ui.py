@@ -41,7 +41,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
         "content": EVENTS,
     }
 }
-_NOTHING: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "Nothing of the chat runs."}}
+_NOTHING: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "The agent has no message to handle."}}
 _SENDS: Final = statuses(404, 409, 413, 507)
 _MOST_MESSAGES: Final = 10_000
 
@@ -75,7 +75,7 @@ async def get_chat(chats: Chats, address: Reading, limit: Exchanges = 1000) -> C
 
 @chat.get("/stream", responses={**_STREAM, **_NOTHING, **statuses(404)}, response_class=Response)
 async def resume_chat(agents: Agents, streams: Streams, chats: Chats, address: Reading) -> Response:
-    """Stream the answer that a chat waits for from its beginning; 204 if it waits for none. Its id is the key."""
+    """Stream the answer that a chat waits for, or else that runs, from its beginning; its id is the key. 204: none."""
     return await _resume(agents, streams, chats, address, address.key)
 
 
@@ -105,7 +105,7 @@ async def get_agent_chat(chats: Chats, address: Reading, limit: Exchanges = 1000
 async def resume_chat_of_agent(
     agents: Agents, streams: Streams, chats: Chats, address: Reading, chat_id: ChatId
 ) -> Response:
-    """Stream the answer that a chat of an agent waits for from its beginning; 204 if it waits for none."""
+    """Stream the answer that a chat of an agent waits for, or else that runs, from its beginning. 204: none."""
     return await _resume(agents, streams, chats, address, chat_id)
 
 

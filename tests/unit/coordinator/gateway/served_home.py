@@ -81,6 +81,8 @@ class HarnessFleet:
         self.inbox_limit = 1000
         self.losses = 0
         """How often the connection breaks while a message is followed."""
+        self.followed: list[str] = []
+        """The messages that somebody began to follow."""
         self._handling: set[asyncio.Task[int]] = set()
         self.traces: list[str | None] = []
         """With which messages came."""
@@ -145,6 +147,7 @@ class HarnessFleet:
             self.losses -= 1
             raise ServiceError("the connection broke")
         with refusals(), activation.streams.subscribe(message_id) as subscription:
+            self.followed.append(message_id)
             settled = await activation.settled(MessageId(message_id))
             message = self.store.message(MessageId(message_id))
             head = self.store.head(find_session(self.store, Address.parse(agent)).main_branch_id)

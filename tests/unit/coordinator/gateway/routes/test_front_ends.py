@@ -1,13 +1,16 @@
-"""What front ends of others send wrongly: each its status and code, and no agent is sent anything."""
+"""Front ends of others: what they send wrongly, and which answer a chat that is loaded again gets."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.unit.coordinator.gateway.agent_classes import Notes
+from coordinator.frontends.wire import DONE
+from tests.unit.coordinator.gateway.agent_classes import Notes, Slow
 from tests.unit.coordinator.gateway.served_home import served_home
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,8 +21,10 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 async def home(tmp_path: Path) -> AsyncIterator[ServedHome]:
-    async with served_home(tmp_path / "home", Notes) as served:
+    Slow.begun, Slow.go_on = asyncio.Event(), asyncio.Event()
+    async with served_home(tmp_path / "home", Notes, Slow) as served:
         yield served
+        Slow.go_on.set()
 
 
 SAID: dict[str, Any] = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}]}
@@ -121,3 +126,47 @@ async def test_what_is_not_there_is_not_found(home: ServedHome) -> None:
         answer = await home.http.post("/v1/ui/notes", json={**CHAT, "id": key})
         assert answer.status_code == 400, "no key of an agent"
     assert (await home.get("/agents"))["items"] == []
+
+
+STREAMS = ("/v1/ui/slow/alice/stream", "/v1/agents/slow/alice/ui/alice/stream")
+
+
+async def submitted(home: ServedHome, text: str, chat: str | None = None) -> str:
+    """Have the agent ``slow/alice`` sent a message, by a chat or past all front ends; return its id."""
+    if chat is None:
+        sent, headers = {"message": {"text": text}}, {"Prefer": "respond-async"}
+        receipt = await home.http.post("/v1/agents/slow/alice/messages", json=sent, headers=headers)
+        return str(receipt.json()["message_id"])
+    message = {"text": text, "ui": {"id": text, "chat": chat}}
+    return (await home.fleet.admit("slow/alice", message)).message_id
+
+
+@pytest.mark.parametrize("path", STREAMS)
+@pytest.mark.parametrize("sender", [None, "another chat"])
+async def test_a_chat_that_is_loaded_again_gets_the_answer_to_whatever_runs(
+    home: ServedHome, path: str, sender: str | None
+) -> None:
+    running = await submitted(home, "slow", sender)
+    await Slow.begun.wait()
+    listed = (await home.get("/ui/slow/alice"))["messages"]
+    assert [message["role"] for message in listed] == ["user"], "it waits for its answer"
+    resuming = asyncio.create_task(home.http.get(path))
+    await until(lambda: home.fleet.followed)
+    Slow.go_on.set()
+    answer = await resuming
+    assert answer.status_code == 200
+    assert f'"messageId":"{running}"' in answer.text
+    assert '"delta":"begun"' in answer.text
+    assert answer.text.endswith(DONE.decode())
+    assert (await home.http.get(path)).status_code == 204, "nothing runs any more"
+
+
+@pytest.mark.parametrize("path", STREAMS)
+async def test_a_chat_that_waits_behind_others_gets_its_own_answer(home: ServedHome, path: str) -> None:
+    await submitted(home, "before")
+    await Slow.begun.wait()
+    own, _ = await submitted(home, "own", "alice"), await submitted(home, "after", "alice")
+    resuming = asyncio.create_task(home.http.get(path))
+    await until(lambda: home.fleet.followed)
+    Slow.go_on.set()
+    assert f'"messageId":"{own}"' in (await resuming).text
