@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_NAMESPACE",
+    "NO_FILTER",
     "Backlog",
     "Branch",
     "BranchChange",
@@ -35,6 +36,7 @@ __all__ = [
     "Receipt",
     "Reminder",
     "Session",
+    "SessionFilter",
     "SessionSummary",
     "SetReminder",
     "Settlement",
@@ -432,3 +434,17 @@ class SessionSummary:
     """Pending messages."""
     parked: int
     """Parked messages."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFilter:
+    """What the sessions of a list have in common besides the beginning of their names."""
+
+    containing: str = ""
+    """A part of their names."""
+    leased_at_ms: int | None = None
+    """A time at which a lease on each is in force; ``None`` for leased and released ones."""
+
+
+NO_FILTER: Final = SessionFilter()
+"""All sessions."""

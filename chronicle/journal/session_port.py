@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from chronicle.journal.records import DEFAULT_NAMESPACE
+from chronicle.journal.records import DEFAULT_NAMESPACE, NO_FILTER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,7 +12,15 @@ if TYPE_CHECKING:
 
     from chronicle.ids import BranchId, SessionId
     from chronicle.journal.audit import SessionAudit
-    from chronicle.journal.records import Branch, CatalogueEntry, Head, Session, SessionSummary, Tombstone
+    from chronicle.journal.records import (
+        Branch,
+        CatalogueEntry,
+        Head,
+        Session,
+        SessionFilter,
+        SessionSummary,
+        Tombstone,
+    )
 
 __all__ = ["SessionRecords"]
 
@@ -63,9 +71,34 @@ class SessionRecords(Protocol):
         ...
 
     def summaries(
-        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+        self,
+        prefix: str = "",
+        namespace: str | None = None,
+        *,
+        after: str = "",
+        after_namespace: str | None = None,
+        limit: int | None = None,
+        only: SessionFilter = NO_FILTER,
     ) -> Sequence[SessionSummary]:
-        """Return the sessions that `sessions` returns, in its order, each with what a list shows: one query for all."""
+        """Return the sessions that `sessions` returns, in its order, each with what a list shows: one query for all.
+
+        Args:
+            after_namespace: also the sessions named ``after`` in later namespaces than this one, for a page of all
+                namespaces that ends among sessions of one name.
+            only: what else the sessions have in common.
+        """
+        ...
+
+    def count_sessions(
+        self,
+        prefix: str = "",
+        namespace: str | None = None,
+        *,
+        after: str = "",
+        after_namespace: str | None = None,
+        only: SessionFilter = NO_FILTER,
+    ) -> int:
+        """Return the number of sessions that `summaries` returns without a limit; reads none of them."""
         ...
 
     def branch(self, branch_id: BranchId) -> Branch:

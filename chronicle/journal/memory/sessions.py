@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from chronicle.errors import Conflict, InvalidInput, LeaseHeld, NotFound
@@ -13,12 +14,14 @@ from chronicle.journal.memory.audit import MemoryAudit
 from chronicle.journal.memory.tables import Tables
 from chronicle.journal.records import (
     DEFAULT_NAMESPACE,
+    NO_FILTER,
     Branch,
     BranchChange,
     CatalogueEntry,
     Head,
     MessageStatus,
     Session,
+    SessionFilter,
     SessionSummary,
     Tombstone,
 )
@@ -72,11 +75,41 @@ class Sessions(Tables):
         return [session for session in named if namespace in (None, session.namespace)][:limit]
 
     def summaries(
-        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+        self,
+        prefix: str = "",
+        namespace: str | None = None,
+        *,
+        after: str = "",
+        after_namespace: str | None = None,
+        limit: int | None = None,
+        only: SessionFilter = NO_FILTER,
     ) -> Sequence[SessionSummary]:
         """Return the sessions that `sessions` returns, each with what a list shows."""
         with self._open():
-            return [self._summary(session) for session in self.sessions(prefix, namespace, after=after, limit=limit)]
+            place = after if after_namespace is None else ""
+            found = (
+                session
+                for session in self.sessions(prefix, namespace, after=place)
+                if (session.name, session.namespace) > (after, after_namespace or "") and self._passes(session, only)
+            )
+            return [self._summary(session) for session in islice(found, limit)]
+
+    def count_sessions(
+        self,
+        prefix: str = "",
+        namespace: str | None = None,
+        *,
+        after: str = "",
+        after_namespace: str | None = None,
+        only: SessionFilter = NO_FILTER,
+    ) -> int:
+        """Return the number of sessions that `summaries` returns without a limit."""
+        return len(self.summaries(prefix, namespace, after=after, after_namespace=after_namespace, only=only))
+
+    def _passes(self, session: Session, only: SessionFilter) -> bool:
+        lease = self._sessions[session.session_id].lease
+        leased = only.leased_at_ms is None or (lease is not None and lease.expires_ms > only.leased_at_ms)
+        return leased and only.containing in session.name
 
     def _summary(self, session: Session) -> SessionSummary:
         table, head = self._sessions[session.session_id], self._branch(session.main_branch_id).record.head

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import Conflict, NotFound
 from chronicle.journal.chain import check_base, empty_head
-from chronicle.journal.records import DEFAULT_NAMESPACE, Session
+from chronicle.journal.records import DEFAULT_NAMESPACE, NO_FILTER, Session
 from chronicle.journal.sql import branches, snapshots, summaries
 from chronicle.journal.sql.audit import SqlAudit, read_catalogue
 from chronicle.journal.sql.objects import SqlObjects
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chronicle.ids import BranchId, SessionId
-    from chronicle.journal.records import Branch, CatalogueEntry, Head, SessionSummary, Tombstone
+    from chronicle.journal.records import Branch, CatalogueEntry, Head, SessionFilter, SessionSummary, Tombstone
 
 __all__ = ["SqlSessions"]
 
@@ -70,17 +70,40 @@ class SqlSessions(SqlObjects):
         self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
     ) -> Sequence[Session]:
         """Return the sessions whose name starts with ``prefix``, by name, then namespace."""
-        query, values = summaries.named(SESSION_COLUMNS, prefix, namespace, after, limit)
+        query, values = summaries.named(SESSION_COLUMNS, prefix, namespace, (after, None), limit)
         with self._db.reading() as db:
             rows = db.execute(query, values).fetchall()
         return [session_from(row) for row in rows]
 
     def summaries(
-        self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
+        self,
+        prefix: str = "",
+        namespace: str | None = None,
+        *,
+        after: str = "",
+        after_namespace: str | None = None,
+        limit: int | None = None,
+        only: SessionFilter = NO_FILTER,
     ) -> Sequence[SessionSummary]:
         """Return the sessions that `sessions` returns, each with what a list shows."""
         with self._db.reading() as db:
-            return summaries.summaries(db, prefix, namespace, after, limit)
+            return summaries.summaries(db, prefix, namespace, (after, after_namespace), limit, only)
+
+    def count_sessions(
+        self,
+        prefix: str = "",
+        namespace: str | None = None,
+        *,
+        after: str = "",
+        after_namespace: str | None = None,
+        only: SessionFilter = NO_FILTER,
+    ) -> int:
+        """Return the number of sessions that `summaries` returns without a limit."""
+        condition, values = summaries.condition(prefix, namespace, (after, after_namespace), only)
+        with self._db.reading() as db:
+            row = db.execute(f"SELECT count(*) FROM session WHERE {condition}", values).fetchone()
+        assert row is not None, "an aggregate has a row"
+        return int(row[0])
 
     def branch(self, branch_id: BranchId) -> Branch:
         """Return a branch with its current head."""

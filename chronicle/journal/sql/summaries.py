@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chronicle.journal.records import Head, MessageStatus, SessionSummary
+from chronicle.journal.records import NO_FILTER, Head, MessageStatus, SessionFilter, SessionSummary
 from chronicle.journal.sql.rows import SESSION_COLUMNS, STATUS_CODES, hash_text, lease_from, session_from
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from chronicle.journal.sql.port import Connection
     from chronicle.journal.sql.rows import Row
 
-__all__ = ["named", "summaries"]
+__all__ = ["condition", "named", "summaries"]
 
 _FACTS: Final = (
     "branch.seq, branch.event_id, branch.hash, branch.turn, (SELECT ts FROM event WHERE event_id = branch.event_id), "
@@ -24,16 +24,41 @@ _FACTS: Final = (
 )
 
 
+def condition(
+    prefix: str, namespace: str | None, after: tuple[str, str | None], only: SessionFilter
+) -> tuple[str, list[object]]:
+    """Return the condition of the sessions with a prefix, and its values.
+
+    Args:
+        after: the name after which they begin, and the namespace if sessions of that name are among them.
+    """
+    name, after_namespace = after
+    text = "name >= ? AND substr(name, 1, ?) = ?"
+    values: list[object] = [max(prefix, name), len(prefix), prefix]
+    if after_namespace is None:
+        text, values = f"{text} AND name > ?", [*values, name]
+    else:
+        text, values = f"{text} AND (name, namespace) > (?, ?)", [*values, name, after_namespace]
+    if namespace is not None:
+        text, values = f"{text} AND namespace = ?", [*values, namespace]
+    if only.containing:
+        text, values = f"{text} AND replace(name, ?, '') <> name", [*values, only.containing]
+    if only.leased_at_ms is not None:
+        text, values = f"{text} AND holder IS NOT NULL AND expires_ms > ?", [*values, only.leased_at_ms]
+    return text, values
+
+
 def named(
-    columns: str, prefix: str, namespace: str | None, after: str, limit: int | None
+    columns: str,
+    prefix: str,
+    namespace: str | None,
+    after: tuple[str, str | None],
+    limit: int | None,
+    only: SessionFilter = NO_FILTER,
 ) -> tuple[str, Sequence[object]]:
     """Return the query for columns of the sessions with a prefix, by name, then namespace, and its values."""
-    query = f"SELECT {columns} FROM session WHERE name >= ? AND name > ? AND substr(name, 1, ?) = ?"
-    values: list[object] = [max(prefix, after), after, len(prefix), prefix]
-    if namespace is not None:
-        query += " AND namespace = ?"
-        values.append(namespace)
-    query += " ORDER BY name, namespace"
+    text, values = condition(prefix, namespace, after, only)
+    query = f"SELECT {columns} FROM session WHERE {text} ORDER BY name, namespace"
     if limit is not None:
         query += " LIMIT ?"
         values.append(limit)
@@ -41,11 +66,16 @@ def named(
 
 
 def summaries(
-    db: Connection, prefix: str, namespace: str | None, after: str, limit: int | None
+    db: Connection,
+    prefix: str,
+    namespace: str | None,
+    after: tuple[str, str | None],
+    limit: int | None,
+    only: SessionFilter,
 ) -> Sequence[SessionSummary]:
     """Return sessions with what a list shows of each."""
     of_session = f"{SESSION_COLUMNS}, key, holder, epoch, expires_ms, pending_from, last_position"
-    query, values = named(of_session, prefix, namespace, after, limit)
+    query, values = named(of_session, prefix, namespace, after, limit, only)
     page_columns = ", ".join(f"page.{column}" for column in SESSION_COLUMNS.split(", "))
     rows = db.execute(
         f"SELECT {page_columns}, {_FACTS} FROM ({query}) AS page JOIN branch ON branch.branch_id = page.main_branch_id "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -11,7 +12,16 @@ import pytest
 from chronicle.errors import BranchVersionConflict, ChronicleError, Conflict, NotFound, StaleEpoch, Unavailable
 from chronicle.ids import BranchId, EventId, MessageId, SessionId
 from chronicle.journal.chain import empty_head
-from chronicle.journal.records import MessageStatus, NewMessage, Outcome, SessionSummary, Settlement, Snapshot
+from chronicle.journal.records import (
+    NO_FILTER,
+    MessageStatus,
+    NewMessage,
+    Outcome,
+    SessionFilter,
+    SessionSummary,
+    Settlement,
+    Snapshot,
+)
 from chronicle.journal.verify import Anchor, verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
@@ -102,6 +112,32 @@ class SessionContract(Contract):
         assert list(seen.summaries(after="a/1", limit=2)) == [expected[2], expected[3]]
         assert list(seen.summaries("a/", "default", limit=1)) == [expected[0]]
         assert not seen.summaries("z")
+        assert list(seen.summaries(only=SessionFilter(leased_at_ms=NOW_MS))) == [expected[2]]
+        assert not seen.summaries(only=SessionFilter(leased_at_ms=lease.expires_ms))
+        assert list(seen.summaries(only=SessionFilter("/1", None))) == [each for each in by_name if each != expected[2]]
+
+    def test_pages_of_all_namespaces_end_among_sessions_of_one_name(self, store: JournalStore) -> None:
+        for name, namespace in itertools.product(("a/1", "plain", "b/1"), ("one", "two", "three")):
+            Writer.on(store, name, namespace)
+        for only in (NO_FILTER, SessionFilter(containing="/")):
+            names = [(each.session.name, each.session.namespace) for each in store.summaries(only=only)]
+            assert len(names) == (9 if only is NO_FILTER else 6)
+            for number, (name, namespace) in enumerate(names, start=1):
+                rest = store.summaries(after=name, after_namespace=namespace, limit=2, only=only)
+                assert [(each.session.name, each.session.namespace) for each in rest] == names[number : number + 2]
+                left = store.count_sessions(after=name, after_namespace=namespace, only=only)
+                assert left == len(names) - number
+
+    def test_sessions_are_counted_as_they_are_listed(self, store: JournalStore) -> None:
+        for name, namespace in (("a/1", "one"), ("a/2", "one"), ("a/2", "two"), ("b/1", "one"), ("plain", "one")):
+            writer = Writer.on(store, name, namespace)
+        store.acquire_lease(writer.session.session_id, "host", NOW_MS, 1000)
+        slash, awake = SessionFilter(containing="/"), SessionFilter(leased_at_ms=NOW_MS)
+        for prefix, of, after, only in itertools.product(
+            ("", "a/", "z"), (None, "one", "none"), ("", "a/1"), (NO_FILTER, slash, awake)
+        ):
+            found = store.summaries(prefix, of, after=after, only=only)
+            assert store.count_sessions(prefix, of, after=after, only=only) == len(found)
 
     def test_what_is_not_there(self, store: JournalStore) -> None:
         for ask in (
