@@ -94,6 +94,7 @@ def create_app(
     reload: Reload | None = None,
     accepts_state: AcceptsState = lambda _: False,
     page: bool = False,
+    error_texts: bool = True,
     body_bytes: int = 8 * 1024 * 1024,
     upload_bytes: int = 1024 * 1024 * 1024,
     tracer: Tracer = NO_TRACER,
@@ -110,6 +111,8 @@ def create_app(
         reload: reads the project again; ``None`` without a project.
         accepts_state: whether the class of an agent type accepts the state that a front end sends.
         page: whether to serve the page that talks to agents.
+        error_texts: whether all callers get the texts of errors that agents' code makes, not only those with the scope
+            admin.
         body_bytes: the longest body, but of an uploaded file.
         upload_bytes: the largest file that can be uploaded.
         tracer: opens a span for each request.
@@ -124,6 +127,7 @@ def create_app(
     app.state.audit = audit
     app.state.reload = reload
     app.state.accepts_state = accepts_state
+    app.state.error_texts = error_texts
     app.state.chats = Conversations(agents)
     app.state.upload_bytes = upload_bytes
     add_handlers(app)

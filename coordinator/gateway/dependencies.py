@@ -14,6 +14,7 @@ from coordinator.access.caller import Access, Caller, Scope
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
 from coordinator.operations.cursors import MOST_ITEMS
+from coordinator.operations.discreet_agents import DiscreetAgents
 from coordinator.sessions.home_sessions import HomeSessions
 from coordinator.streams.home_streams import HomeStreams
 from podium.address import MAX_KEY_LENGTH, Address
@@ -27,6 +28,8 @@ __all__ = [
     "Called",
     "Chats",
     "Cursor",
+    "ErrorTexts",
+    "HomesAgents",
     "IdempotencyKey",
     "Limit",
     "MessageId",
@@ -40,18 +43,41 @@ __all__ = [
 ]
 
 
-async def _agents(request: Request) -> HomeAgents:
+async def _caller(request: Request) -> Caller:
+    access: Access = request.app.state.access
+    caller = await access.authenticate(request.headers.get("authorization"))
+    request.state.error_texts = request.app.state.error_texts or Scope.ADMIN in caller.scopes
+    return caller
+
+
+Called: TypeAlias = Annotated[Caller, Depends(_caller)]
+"""The authenticated caller."""
+
+
+async def _error_texts(request: Request, _: Called) -> bool:
+    shown: bool = request.state.error_texts
+    return shown
+
+
+ErrorTexts: TypeAlias = Annotated[bool, Depends(_error_texts)]
+"""Whether the caller gets the texts of errors that agents' code makes, and models."""
+
+
+async def _home_agents(request: Request) -> HomeAgents:
     agents: HomeAgents = request.app.state.agents
     return agents
 
 
-async def _caller(request: Request) -> Caller:
-    access: Access = request.app.state.access
-    return await access.authenticate(request.headers.get("authorization"))
+HomesAgents: TypeAlias = Annotated[HomeAgents, Depends(_home_agents)]
+"""The agents of the home, for routes without a caller."""
+
+
+async def _agents(agents: HomesAgents, error_texts: ErrorTexts) -> HomeAgents:
+    return agents if error_texts else DiscreetAgents(agents)
 
 
 Agents: TypeAlias = Annotated[HomeAgents, Depends(_agents)]
-"""The agents of the home."""
+"""The agents of the home, as the caller may see them."""
 
 
 def _chats(request: Request) -> Conversations:
@@ -61,9 +87,6 @@ def _chats(request: Request) -> Conversations:
 
 Chats: TypeAlias = Annotated[Conversations, Depends(_chats)]
 """Conversations of front ends."""
-
-Called: TypeAlias = Annotated[Caller, Depends(_caller)]
-"""The authenticated caller."""
 
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The most items of the page.")]
 Cursor: TypeAlias = Annotated[

@@ -19,7 +19,9 @@ from starlette.responses import JSONResponse, Response
 from chronicle.error_pickling import Portable
 from coordinator.operations.errors import MessageNotAnswered
 from coordinator.operations.problems import ERRORS, TYPES, Problem, more_of, problem_of
-from coordinator.streams.public_texts import public_text
+from coordinator.service.client import ServiceRefused
+from coordinator.streams.public_texts import public_text, without_text
+from podium import errors as podium
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -98,7 +100,17 @@ async def _known(request: Request, error: Exception) -> Response:
         return _hidden(request, error, problem.code)
     more = {**_admitted(request), **more_of(error)}
     text = public_text(str(error)) if problem.status > 500 and not isinstance(error, MessageNotAnswered) else str(error)
+    if not getattr(request.state, "error_texts", True) and (kind := _kind_of_agents(error)) is not None:
+        text = ": ".join(without_text({"type": kind, "message": text}, more.get("message_id")).values())
     return error_response(problem, text, getattr(error, "param", None), more=more)
+
+
+def _kind_of_agents(error: Exception) -> str | None:
+    """Return the name of an error whose text agents' code, their classes or models made; ``None`` of any other."""
+    if isinstance(error, MessageNotAnswered):
+        return error.error_type
+    kind = error.kind if isinstance(error, ServiceRefused) else type(error).__name__
+    return kind if issubclass(getattr(podium, kind, object), podium.AgentLoadError) else None
 
 
 async def _left(_: Request, __: Exception) -> Response:

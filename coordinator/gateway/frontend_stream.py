@@ -106,7 +106,8 @@ def front_end_stream(
 
     @contextmanager
     def opening() -> Iterator[_Reader]:
-        with streams.messages.open(address, message_id, accepted=accepted_frame(receipt)) as reader:
+        accepted, error_texts = accepted_frame(receipt), agents.shows_error_texts
+        with streams.messages.open(address, message_id, accepted=accepted, error_texts=error_texts) as reader:
             yield _Reader(reader, encoder, begin_attempt, end)
 
     abandoned = cancelling(agents, address, message_id) if cancel_on_disconnect else None

@@ -95,7 +95,9 @@ def sent_stream(
     Args:
         cancel_on_disconnect: whether a client that leaves before the end cancels the message.
     """
-    opening = streams.messages.open(address, receipt["message_id"], accepted=accepted_frame(receipt))
+    opening = streams.messages.open(
+        address, receipt["message_id"], accepted=accepted_frame(receipt), error_texts=agents.shows_error_texts
+    )
     abandoned = cancelling(agents, address, receipt["message_id"]) if cancel_on_disconnect else None
     return EventStreamResponse(opening, abandoned)
 
@@ -113,11 +115,19 @@ async def resumed_stream(
     receipt = await agents.receipt(address, message_id)
     if position is not None and position.is_end:
         return Response(status_code=204)
-    return EventStreamResponse(streams.messages.open(address, message_id, position, accepted_frame(receipt)))
+    opening = streams.messages.open(
+        address, message_id, position, accepted_frame(receipt), error_texts=agents.shows_error_texts
+    )
+    return EventStreamResponse(opening)
 
 
 async def event_tail(
-    streams: HomeStreams, address: Address, after_seq: int, types: Sequence[str], last_event_id: str | None
+    streams: HomeStreams,
+    agents: HomeAgents,
+    address: Address,
+    after_seq: int,
+    types: Sequence[str],
+    last_event_id: str | None,
 ) -> Response:
     """Return the tail of an agent's recorded events.
 
@@ -127,7 +137,7 @@ async def event_tail(
     """
     after = parse_seq(last_event_id) if last_event_id is not None else after_seq
     await streams.events.check(address, after)
-    return EventStreamResponse(streams.events.open(address, after, types))
+    return EventStreamResponse(streams.events.open(address, after, types, agents))
 
 
 def accepted_frame(receipt: Receipt) -> dict[str, Any]:

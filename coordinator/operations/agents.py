@@ -52,6 +52,9 @@ class HomeAgents(HomeContents):
         clock: the time.
     """
 
+    shows_error_texts = True
+    """Whether its errors have the texts that agents' code gave them."""
+
     async def check_ready(self) -> None:
         """Check that the home's service and its stores can be reached.
 

@@ -108,18 +108,21 @@ class EventTails:
             raise InvalidPosition(f"{address.name} has no event {after_seq}; its last one is {version}")
 
     @contextmanager
-    def open(self, address: Address, after_seq: int = 0, types: Sequence[str] = ()) -> Iterator[EventTailReader]:
+    def open(
+        self, address: Address, after_seq: int = 0, types: Sequence[str] = (), history: EventHistory | None = None
+    ) -> Iterator[EventTailReader]:
         """Open a tail while the context lasts; `check` it before.
 
         Args:
             after_seq: the seq of the last event that the reader has.
             types: only events of these types; of all if empty.
+            history: where this reader's events are read; by default where all are.
         """
         watch = self._watches.get(address)
         if watch is None or watch.task.done():  # it ended, and its readers have not all left yet
             watch = self._watches[address] = _Watch(self._history, address)
             watch.task = self._tasks.create_task(watch.run(), name=f"watch {address}")
-        reader = EventTailReader(self._history, address, watch, after_seq, types)
+        reader = EventTailReader(history or self._history, address, watch, after_seq, types)
         self._readers.add(reader)
         watch.readers.add(reader)
         if self._closed:

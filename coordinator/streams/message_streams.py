@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
 
 from coordinator.service.client import ServiceError, ServiceRefused
 from coordinator.streams.position import Position, Reading, outcome_of
-from coordinator.streams.public_texts import public_frame
+from coordinator.streams.public_texts import public_frame, without_text
 from coordinator.streams.sse import encode_event
 from podium.errors import PodiumError
 from podium.turn.stream import TERMINAL_FRAMES, VOIDING_FRAMES, Backlog
@@ -104,7 +104,13 @@ class MessageStreams:
 
     @contextmanager
     def open(
-        self, address: Address, message_id: str, position: Position | None = None, accepted: Frame | None = None
+        self,
+        address: Address,
+        message_id: str,
+        position: Position | None = None,
+        accepted: Frame | None = None,
+        *,
+        error_texts: bool = True,
     ) -> Iterator[MessageReader]:
         """Open a message's stream while the context lasts.
 
@@ -112,8 +118,9 @@ class MessageStreams:
             address: of the agent. It must have the message: otherwise the stream is an ``error`` frame.
             position: what the reader has already; ``None`` for the whole stream.
             accepted: the frame that begins the whole stream.
+            error_texts: whether the reader gets the texts of errors that agents' code makes.
         """
-        reader = MessageReader(position or Position.start(message_id))
+        reader = MessageReader(position or Position.start(message_id), error_texts=error_texts)
         if position is None and accepted is not None:
             reader.push(_streamed(accepted, str(Position.start(message_id))))
         self._readers.add(reader)
@@ -152,9 +159,11 @@ class MessageReader:
 
     Args:
         position: what the reader has.
+        error_texts: whether it gets the texts of errors.
     """
 
-    def __init__(self, position: Position) -> None:
+    def __init__(self, position: Position, *, error_texts: bool = True) -> None:
+        self._error_texts = error_texts
         self._message_id = position.message_id
         self._position = str(position)
         self._pending: list[StreamedFrame] = []
@@ -193,7 +202,7 @@ class MessageReader:
             if streamed.position is not None:
                 self._position = streamed.position
                 break
-        return batch
+        return batch if self._error_texts else [_discreet(each) for each in batch]
 
     # -- for the stream -------------------------------------------------------------------------------------------
 
@@ -375,6 +384,15 @@ class _Followed:
 
 def _streamed(frame: Frame, position: str | None) -> StreamedFrame:
     return StreamedFrame(frame, position, encode_event(frame, position))
+
+
+def _discreet(streamed: StreamedFrame) -> StreamedFrame:
+    """Return a frame without the text of its error; any other one as it is."""
+    frame = streamed.frame
+    if "error" not in frame or frame["type"] == "event":
+        return streamed
+    error = without_text(frame["error"], frame["message_id"])
+    return _streamed({**frame, "error": error}, streamed.position)
 
 
 def _refusal(message_id: str, error: ServiceRefused) -> Frame:

@@ -1,22 +1,49 @@
-"""Texts of errors for clients of other machines: without the places of the server's files."""
+"""Texts of errors for clients of other machines: without the places of the server's files, or none at all."""
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle import errors as chronicle
 from podium import errors as podium
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from podium.turn.stream import Frame
 
-__all__ = ["public_frame", "public_text"]
+__all__ = ["is_plain", "public_frame", "public_text", "without_text"]
 
 _PATH: Final = re.compile(r"(?<![\w.:/])/(?:[^/\s'\"`:;,()<>]+/)+([^/\s'\"`:;,()<>]*)")
 """An absolute path of two names or more, not part of a URL, of an address or of a relative path."""
 _OWN: Final = frozenset({*podium.__all__, *chronicle.__all__, "HostLost", "ModelError"})
 """Errors of podium: their texts may name files of the server. What an agent raises is for its users, as it is."""
+
+_PLAIN: Final = frozenset(
+    {
+        *(
+            each.__name__
+            for each in (
+                podium.AgentAsleep,
+                podium.AgentBusy,
+                podium.AskCycle,
+                podium.AskRefused,
+                podium.AskTimeout,
+                podium.Evicted,
+                podium.HostDied,
+                podium.InvalidAddress,
+                podium.UnknownAgent,
+                podium.UnknownAgentType,
+                chronicle.InboxFull,
+                chronicle.NotFound,
+                chronicle.Unavailable,
+            )
+        ),
+        *("Cancelled", "HistoryDropped", "HostLost", "QuotaExceeded"),
+    }
+)
+"""Errors whose texts have nothing of an agent's code, of its configuration or of a model's provider."""
 
 
 def public_text(text: str) -> str:
@@ -30,3 +57,21 @@ def public_frame(frame: Frame) -> Frame:
     if not isinstance(error, dict) or error.get("type") not in _OWN:
         return frame
     return {**frame, "error": {**error, "message": public_text(str(error["message"]))}}
+
+
+def is_plain(kind: str) -> bool:
+    """Whether the text of an error, by the name of its class, has nothing that is for operators alone."""
+    return kind in _PLAIN
+
+
+def without_text(error: Mapping[str, Any], message_id: str | None) -> dict[str, str]:
+    """Return the error of a failed attempt as clients get it that do not get texts which agents' code makes.
+
+    Args:
+        message_id: the message under which operators find the text; ``None`` for an attempt without one.
+    """
+    kind = error["type"]
+    if is_plain(kind):
+        return {"type": kind, "message": error["message"]}
+    where = f", under {message_id}" if message_id is not None else ""
+    return {"type": kind, "message": f"operators get the text, by podium why and podium log{where}"}

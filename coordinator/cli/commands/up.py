@@ -212,6 +212,7 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: boo
             on_progress=progress.show,
             on_ready=tell,
             page=ui,
+            error_texts=settings.error_details == "all",
         )
 
         async def serve() -> None:

@@ -74,6 +74,7 @@ class Gateway:
         stop_timeout_s: timeout of running turns at the end.
         on_progress: called repeatedly during the start and at the end, with a short description of the stage.
         page: whether to serve the page that talks to agents.
+        error_texts: whether all callers get the texts of errors that agents' code makes.
         on_ready: called when the gateway serves, with the service's notice for the user, if there is one.
     """
 
@@ -87,6 +88,7 @@ class Gateway:
     on_progress: Callable[[str], None]
     on_ready: Callable[[str | None], None]
     page: bool = False
+    error_texts: bool = True
 
     async def run(self) -> None:
         """Serve until a signal; the service has ended on return.
@@ -152,6 +154,7 @@ class Gateway:
             reload=lambda: classes.reload(link),
             accepts_state=classes.accept_state,
             page=self.page,
+            error_texts=self.error_texts,
             body_bytes=self.rules.body_bytes,
             upload_bytes=self.rules.upload_bytes,
             tracer=tracing.tracer,

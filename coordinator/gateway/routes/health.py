@@ -7,7 +7,7 @@ import logging
 from typing_extensions import TypedDict
 
 from chronicle.errors import ChronicleError
-from coordinator.gateway.dependencies import Agents
+from coordinator.gateway.dependencies import HomesAgents
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
 from coordinator.service.client import ServiceError
@@ -31,7 +31,7 @@ async def healthz() -> Health:
 
 
 @router.get("/readyz", responses=statuses())
-async def readyz(agents: Agents) -> Health:
+async def readyz(agents: HomesAgents) -> Health:
     """Whether the home's service and stores can be reached; 503 while they cannot."""
     try:
         await agents.check_ready()

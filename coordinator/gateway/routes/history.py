@@ -62,7 +62,7 @@ async def list_events(
     With `Accept: text/event-stream` they are streamed, and further ones as they are recorded; the id is the seq.
     """
     if asks_for_stream:
-        return await event_tail(streams, address, after, types or (), last_event_id)
+        return await event_tail(streams, agents, address, after, types or (), last_event_id)
     return await agents.events(address, after_seq=after, types=types or (), limit=limit, cursor=cursor)
 
 

@@ -22,6 +22,7 @@ from coordinator.gateway.routes.messages import Traceparent
 from coordinator.gateway.streaming import EVENTS
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
+from coordinator.operations.discreet_agents import without_text_of
 from coordinator.operations.objects import ChatMessages, Receipt
 from coordinator.operations.problems import Problem
 from coordinator.streams.home_streams import HomeStreams
@@ -68,9 +69,9 @@ async def send_chat(
 
 
 @chat.get("", responses=statuses(404))
-async def get_chat(chats: Chats, address: Reading, limit: Exchanges = 1000) -> ChatMessages:
+async def get_chat(agents: Agents, chats: Chats, address: Reading, limit: Exchanges = 1000) -> ChatMessages:
     """Return the messages of a chat as `UIMessage` objects, to begin a page with; its key is the chat's id."""
-    return await _messages(chats, address, limit)
+    return await _messages(agents, chats, address, limit)
 
 
 @chat.get("/stream", responses={**_STREAM, **_NOTHING, **statuses(404)}, response_class=Response)
@@ -96,9 +97,9 @@ async def send_chat_to_agent(
 
 
 @agent.get("", responses=statuses(404))
-async def get_agent_chat(chats: Chats, address: Reading, limit: Exchanges = 1000) -> ChatMessages:
+async def get_agent_chat(agents: Agents, chats: Chats, address: Reading, limit: Exchanges = 1000) -> ChatMessages:
     """Return the visible transcript of an agent as `UIMessage` objects, to begin a page with."""
-    return await _messages(chats, address, limit)
+    return await _messages(agents, chats, address, limit)
 
 
 @agent.get("/{chat_id}/stream", responses={**_STREAM, **_NOTHING, **statuses(404)}, response_class=Response)
@@ -139,8 +140,10 @@ async def _resume(
     return Response(status_code=204) if receipt is None else _stream(agents, streams, address, receipt)
 
 
-async def _messages(chats: Conversations, address: Address, limit: int) -> ChatMessages:
+async def _messages(agents: HomeAgents, chats: Conversations, address: Address, limit: int) -> ChatMessages:
     found, earlier = await chats.exchanges(address, limit)
+    if not agents.shows_error_texts:
+        found = [without_text_of(exchange) for exchange in found]
     return {"agent": address.name, "messages": ui_messages(found, _path(address)), "earlier": earlier}
 
 
