@@ -56,6 +56,9 @@ class ModelRequest:
     prompt_cache_key: str | None = None
     """Calls with the same beginning of their messages have the same key; by default that of the owner."""
     traceparent: str | None = None
+    asked_s: float | None = None
+    """The monotonic time of this machine from which deadline and target count, when the caller was asked for the call;
+    by default they count from the call's start."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ from podium.models.errors import ModelError
 from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
     from decimal import Decimal
     from random import Random
 
@@ -107,7 +107,8 @@ class ModelGateway:
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[LLMStreamChunk | CallRecord, None]:
         """Make a call; see `coordinator.models.calls.ModelCalls`."""
-        progress = _Progress(self._clock.monotonic_s())
+        now_s = self._clock.monotonic_s()
+        progress = _Progress(now_s if request.asked_s is None else min(request.asked_s, now_s))
         running = _new_record(request, self._clock.now_ms())
         spent = self._spending.of(request.tenant, running.started_ms)  # before the row: it counts from now on
         is_new, left = await _to_its_end(asyncio.to_thread(self._records.begin, running))
@@ -129,7 +130,7 @@ class ModelGateway:
                         raise left
                     self._check_budget(request.tenant, spent, running.started_ms)
                     progress.profiles = self._profiles_of(request)
-                    progress.routed = self._routed(progress.profiles, request)
+                    progress.routed = self._routed(progress, request)
                     async with aclosing(self._answer(progress.routed, progress)) as chunks:
                         async for chunk in chunks:
                             yield chunk
@@ -167,7 +168,7 @@ class ModelGateway:
         if progress.finished is None:
             raise ModelError("the provider's answer has no end", "protocol")
 
-    def _routed(self, profiles: Mapping[str, Profile], request: ModelRequest) -> RoutedCall:
+    def _routed(self, progress: _Progress, request: ModelRequest) -> RoutedCall:
         candidates = [
             Candidate(
                 profile.name,
@@ -176,9 +177,9 @@ class ModelGateway:
                 partial(self._attempt, profile, request),
                 self._admission_of(profile),
             )
-            for profile in profiles.values()
+            for profile in progress.profiles.values()
         ]
-        return RoutedCall(candidates, request.qos, self._clock, self._random)
+        return RoutedCall(candidates, request.qos, self._clock, self._random, started_s=progress.started_s)
 
     def _admission_of(self, profile: Profile) -> Admission:
         """Return who may call a profile now, under its present limits."""

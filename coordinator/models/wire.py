@@ -73,6 +73,7 @@ def request_to_json(request: ModelRequest) -> dict[str, Any]:
         "turn": request.turn,
         "prompt_cache_key": request.prompt_cache_key,
         "traceparent": request.traceparent,
+        "asked_s": request.asked_s,
     }
 
 
@@ -87,6 +88,8 @@ def request_from_json(value: object) -> ModelRequest:
     try:
         parts = {**value, "qos": QualityOfService(**value["qos"])}
         parts["messages"] = tuple(message_from_json(message) for message in value["messages"])
+        if not isinstance(value.get("asked_s"), float | None):
+            raise TypeError("asked_s is not a number of seconds")
         return ModelRequest(**parts)
     except (KeyError, TypeError) as error:
         raise InvalidInput(f"'request' is not a call of a model: {error}") from error

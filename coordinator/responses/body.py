@@ -224,7 +224,8 @@ class QosBody(_Part):
     target_ttft_ms: Annotated[int, Field(strict=True, ge=1, le=_MOST_MS), _WHOLE] | None = None
     """When the first token is due. It is a wish: when it is over, a fallback is tried."""
     deadline_ms: Annotated[int, Field(strict=True, ge=-_MOST_MS, le=_MOST_MS), _WHOLE] | None = None
-    """Time from the request to the end of the response; then it fails with `deadline_exceeded`. 0 and less are over."""
+    """Time from the request's arrival to the end of the response; then it fails with `deadline_exceeded`. 0 and less
+    are over."""
     degrade_policy: DegradePolicy = "allow_compatible_fallback"
     """Whether another profile may answer if this one is saturated, slow or down."""
 

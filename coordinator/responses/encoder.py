@@ -22,7 +22,7 @@ from podium.models.port import (
 
 if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
-    from coordinator.responses.objects import ResponseObject
+    from coordinator.responses.objects import ResponseError, ResponseObject
     from podium.models.port import LLMStreamChunk
 
 __all__ = ["ResponseEncoder", "StreamEvent", "replayed"]
@@ -115,14 +115,15 @@ class ResponseEncoder:
         self._response["error"] = {"code": code, "message": message}
         return [*events, self._of_response("response.failed")]
 
-    def refuse(self, last: StreamEvent, code: str, message: str) -> list[StreamEvent]:
-        """Return the last event of a response that was complete, and could not be stored.
+    def refuse(self, last: StreamEvent, code: str, message: str, qos_outcome: JsonObject | None) -> list[StreamEvent]:
+        """Return the last event of a response that had ended, and was not stored, or not in time.
 
         Args:
             last: the one that is not sent.
         """
         self._number = last["sequence_number"]
-        self._response = {**self._response, "status": "failed", "error": {"code": code, "message": message}}
+        error: ResponseError = {"code": code, "message": message}
+        self._response = {**self._response, "status": "failed", "error": error, "qos_outcome": qos_outcome}
         return [self._of_response("response.failed")]
 
     # -- items ------------------------------------------------------------------------------------------------------

@@ -21,7 +21,16 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from coordinator.responses.objects import ResponseObject
 
-__all__ = ["KIND", "ResponseRecord", "delete_response", "given", "read_record", "read_response", "store_record"]
+__all__ = [
+    "KIND",
+    "ResponseRecord",
+    "delete_response",
+    "given",
+    "read_record",
+    "read_response",
+    "replace_record",
+    "store_record",
+]
 
 KIND: Final = "response"
 
@@ -66,6 +75,14 @@ def store_record(
         repetition=repetition,
     )
     return store.put_object(stored)
+
+
+def replace_record(
+    store: JournalStore, blobs: BlobStore, tenant: str, record: ResponseRecord, repetition: Repetition | None
+) -> StoredObject:
+    """Store a response, durably, in place of the record of the same id; else as `store_record`."""
+    store.delete_object(KIND, record.response["id"], tenant)
+    return store_record(store, blobs, tenant, record, repetition)
 
 
 def read_record(stored: StoredObject, blobs: BlobReader) -> ResponseRecord:

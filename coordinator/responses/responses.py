@@ -1,8 +1,8 @@
 """`HomeResponses`: what a client may do with responses. Free of HTTP.
 
 A response runs as a task of its own, to which any number of readers listen. Its record is durable before its last event
-is handed out. One without readers is cancelled, unless its request has an idempotency key, by which the client can come
-back for it.
+is handed out, but at its deadline it fails at once, and that is stored afterwards. One without readers is cancelled,
+unless its request has an idempotency key, by which the client can come back for it.
 """
 
 from __future__ import annotations
@@ -10,21 +10,30 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
 
 from chronicle.canonical import encode
 from chronicle.errors import ChronicleError, IdempotencyConflict
 from coordinator.models.calls import CallRecord, ModelCalls, ModelRequest
 from coordinator.operations.errors import ResponseFailed
-from coordinator.responses.body import QosBody
+from coordinator.responses.beginning import begun_response, quality_of
 from coordinator.responses.context import ContextBuilder, context_messages
 from coordinator.responses.encoder import ResponseEncoder, replayed
 from coordinator.responses.items import dumped, user_item
-from coordinator.responses.records import ResponseRecord, delete_response, read_record, read_response, store_record
+from coordinator.responses.outcome import EXPIRED, CallProgress, qos_outcome
+from coordinator.responses.records import (
+    ResponseRecord,
+    delete_response,
+    read_record,
+    read_response,
+    replace_record,
+    store_record,
+)
 from coordinator.responses.run import ResponseRun
 from coordinator.sessions.repetition import repetition_of
 from podium.models.errors import ModelError
+from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,8 +54,6 @@ __all__ = ["HomeResponses", "Models", "Stores"]
 
 _MOST_S: Final = 3600.0
 """Limit of a response without a deadline."""
-_GRACE_S: Final = 2.0
-"""How long after its deadline a response waits for the model gateway, which ends it in time unless it hangs."""
 _STORE_S: Final = 30.0
 """Timeout of storing a response that was cancelled."""
 
@@ -79,10 +86,13 @@ class _Asked:
     """A request for a response, checked."""
 
     tenant: str
-    started_s: float
+    arrived_s: float
+    """The monotonic time from which all times count."""
     created_ms: int
     begun: ResponseObject
-    request: ModelRequest
+    request: ModelRequest | None
+    """``None`` if the deadline passed before its context was read."""
+    qos: QualityOfService
     input: Sequence[JsonObject]
     repetition: Repetition | None
 
@@ -113,7 +123,10 @@ class HomeResponses:
         self._ids = ids
         self._contexts = ContextBuilder()
         self._tasks = asyncio.TaskGroup()
-        self._running: dict[ResponseRun, asyncio.Task[None]] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+        """By the ids of responses."""
+        self._unstored: dict[str, asyncio.Task[None]] = {}
+        """Those whose failure was handed out at their deadline, and is being stored."""
         self._of_key: dict[tuple[str, str], tuple[str, asyncio.Future[ResponseRun]]] = {}
         """By tenant and key: what was asked for, and its run, while it is made."""
         self._known_profiles: frozenset[str] = frozenset()
@@ -134,13 +147,26 @@ class HomeResponses:
     def close(self) -> None:
         """End the responses that run; each gets its last event."""
         self._closing = True
-        for task in list(self._running.values()):
-            task.cancel()
+        for response_id, task in list(self._running.items()):
+            if response_id not in self._unstored:
+                task.cancel()
+
+    def now_s(self) -> float:
+        """Return the monotonic time, as `respond` takes that of a request's arrival."""
+        return self._clock.monotonic_s()
 
     async def respond(
-        self, tenant: str, body: ResponseBody, idempotency_key: str | None = None, traceparent: str | None = None
+        self,
+        tenant: str,
+        body: ResponseBody,
+        idempotency_key: str | None = None,
+        traceparent: str | None = None,
+        arrived_s: float | None = None,
     ) -> ResponseRun:
         """Begin a response, or join the one that the same request began before.
+
+        Args:
+            arrived_s: when the request arrived, by `now_s`: its deadline counts from then. ``None`` for now.
 
         Raises:
             ModelError: there is no such profile, or the model gateway cannot be reached.
@@ -148,8 +174,9 @@ class HomeResponses:
             EmptyContext: there is nothing to answer.
             IdempotencyConflict: the key was used with another body.
         """
+        arrived_s = self.now_s() if arrived_s is None else arrived_s
         if idempotency_key is None:
-            return await self._begin(tenant, body, None, traceparent)
+            return await self._begin(tenant, body, None, traceparent, arrived_s)
         asked = body.model_dump(mode="json", by_alias=True, exclude={"stream"})
         repetition = cast("Repetition", repetition_of("POST /v2/responses", idempotency_key, asked))
         key = (tenant, idempotency_key)
@@ -162,7 +189,7 @@ class HomeResponses:
         self._of_key[key] = (repetition.request_sha256, found)
         try:
             run = await self._stored(tenant, repetition, idempotency_key) or await self._begin(
-                tenant, body, repetition, traceparent
+                tenant, body, repetition, traceparent, arrived_s
             )
         except BaseException as error:
             del self._of_key[key]
@@ -170,7 +197,7 @@ class HomeResponses:
             found.exception()  # nobody may wait for it
             raise
         found.set_result(run)
-        if (task := self._running.get(run)) is not None:
+        if (task := self._running.get(run.response_id)) is not None:
             task.add_done_callback(lambda _: self._of_key.pop(key, None))
         else:
             del self._of_key[key]
@@ -182,6 +209,7 @@ class HomeResponses:
         Raises:
             UnknownResponse: there is none of that id in the tenant.
         """
+        await self._until_stored(response_id)
         record = await self._stores.read(lambda store, blobs: read_response(store, blobs, tenant, response_id))
         return {**record.response, "input": [dict(item) for item in record.input]}
 
@@ -191,49 +219,77 @@ class HomeResponses:
         Raises:
             UnknownResponse: there is none of that id in the tenant.
         """
+        await self._until_stored(response_id)
         await self._stores.write(lambda store, _: delete_response(store, tenant, response_id))
         return {"id": response_id, "object": "response", "deleted": True}
+
+    async def _until_stored(self, response_id: str) -> None:
+        if (task := self._unstored.get(response_id)) is not None:
+            await asyncio.wait({task})
 
     # -- beginning --------------------------------------------------------------------------------------------------
 
     async def _begin(
-        self, tenant: str, body: ResponseBody, repetition: Repetition | None, traceparent: str | None
+        self,
+        tenant: str,
+        body: ResponseBody,
+        repetition: Repetition | None,
+        traceparent: str | None,
+        arrived_s: float,
     ) -> ResponseRun:
-        asked = await self._ask(tenant, body, repetition, traceparent)
+        asked = await self._ask(tenant, body, repetition, traceparent, arrived_s)
         run = ResponseRun(asked.begun["id"], kept=repetition is not None)
         task = self._tasks.create_task(self._make(run, asked), name=f"response {run.response_id}")
-        self._running[run] = task
-        task.add_done_callback(lambda _: self._running.pop(run, None))
+        self._running[run.response_id] = task
+        task.add_done_callback(lambda _: self._running.pop(run.response_id, None))
         run.on_abandoned(task.cancel)
         return run
 
     async def _ask(
-        self, tenant: str, body: ResponseBody, repetition: Repetition | None, traceparent: str | None
+        self,
+        tenant: str,
+        body: ResponseBody,
+        repetition: Repetition | None,
+        traceparent: str | None,
+        arrived_s: float,
     ) -> _Asked:
-        started_s, created_ms = self._clock.monotonic_s(), self._clock.now_ms()
+        created_ms, qos = self._clock.now_ms(), quality_of(body)
         items = [user_item(body.input)] if isinstance(body.input, str) else [dumped(item) for item in body.input]
         _ = encode(items)  # text that is no Unicode is refused here
-        await self._check_profile(body.model)
-        context = await self._context(tenant, body)
-        messages = context_messages(context, body.instructions, items)
         response_id = self._ids.other("rsp_", created_ms)
         tools = [dumped(tool) for tool in body.tools or ()]
-        usable = [{name: tool[name] for name in tool if name != "type"} for tool in tools]
-        begun = _begun(response_id, created_ms // 1000, body, tools, context)
-        request = ModelRequest(
-            call_id=self._ids.other("call_", created_ms),
-            tenant=tenant,
-            profile=body.model,
-            messages=messages,
-            tools=usable if usable and body.tool_choice != "none" else None,
-            temperature=body.temperature,
-            max_output_tokens=body.max_output_tokens,
-            qos=_quality(body),
-            owner=response_id,
-            prompt_cache_key=body.prompt_cache_key or body.session_id,
-            traceparent=traceparent,
-        )
-        return _Asked(tenant, started_s, created_ms, begun, request, items, repetition)
+        context: BranchContext | None = None
+        request: ModelRequest | None = None
+        try:
+            async with asyncio.timeout(self._left_s(qos, arrived_s)):
+                await self._check_profile(body.model)
+                context = await self._context(tenant, body)
+        except TimeoutError:
+            pass  # the response fails
+        else:
+            usable = [{name: tool[name] for name in tool if name != "type"} for tool in tools]
+            request = ModelRequest(
+                call_id=self._ids.other("call_", created_ms),
+                tenant=tenant,
+                profile=body.model,
+                messages=context_messages(context, body.instructions, items),
+                tools=usable if usable and body.tool_choice != "none" else None,
+                temperature=body.temperature,
+                max_output_tokens=body.max_output_tokens,
+                qos=qos,
+                owner=response_id,
+                prompt_cache_key=body.prompt_cache_key or body.session_id,
+                traceparent=traceparent,
+                asked_s=arrived_s,
+            )
+        begun = begun_response(response_id, created_ms // 1000, body, tools, context)
+        return _Asked(tenant, arrived_s, created_ms, begun, request, qos, items, repetition)
+
+    def _left_s(self, qos: QualityOfService, arrived_s: float) -> float | None:
+        """Return the seconds to the deadline; ``None`` without one."""
+        if qos.deadline_ms is None:
+            return None
+        return max(0.0, qos.deadline_ms / 1000 - (self.now_s() - arrived_s))
 
     async def _check_profile(self, name: str) -> None:
         """Refuse an unknown profile, before a stream begins.
@@ -281,53 +337,48 @@ class HomeResponses:
         encoder = ResponseEncoder(asked.begun)
         run.publish(encoder.begin())
         failed: ResponseFailed | None = None
-        records: list[CallRecord] = []
+        call = CallProgress()
         try:
-            await self._answer(run, encoder, asked, records)
+            await self._answer(run, encoder, asked, call)
         except ModelError as error:
             failed = ResponseFailed(str(error), error.kind, run.response_id, error.retry_after_s)
         except asyncio.CancelledError:
             code = "shutting_down" if self._closing else "cancelled"
             failed = ResponseFailed("the response was ended before its end", code, run.response_id)
             async with asyncio.timeout(_STORE_S):
-                await self._end(run, encoder, asked, failed, None)
+                await self._end(run, encoder, asked, failed, call)
             raise
         except Exception:  # noqa: BLE001 - a bug; the client gets a last event all the same
             _log.exception("%s failed", run.response_id)
             failed = ResponseFailed("an unexpected error; the gateway's log has it", "internal_error", run.response_id)
-        await self._end(run, encoder, asked, failed, (records[-1].qos_outcome or None) if records else None)
+        await self._end(run, encoder, asked, failed, call)
 
-    async def _answer(
-        self, run: ResponseRun, encoder: ResponseEncoder, asked: _Asked, records: list[CallRecord]
-    ) -> None:
-        """Make the call, and publish what the model says.
-
-        Args:
-            records: the call's record is added to it, also if the call failed.
+    async def _answer(self, run: ResponseRun, encoder: ResponseEncoder, asked: _Asked, call: CallProgress) -> None:
+        """Make the call, publish what the model says, and note what becomes of the call.
 
         Raises:
             ModelError: it failed.
         """
-        deadline_ms = asked.request.qos.deadline_ms
-        request = asked.request
-        left_s = _MOST_S
-        if deadline_ms is not None:
-            left_s = deadline_ms / 1000 - (self._clock.monotonic_s() - asked.started_s)
-            if left_s <= 0:
-                raise ModelError(f"the deadline of {deadline_ms} ms is over", "deadline_exceeded")
-            request = replace(request, qos=replace(request.qos, deadline_ms=max(1, int(left_s * 1000))))
-            left_s += _GRACE_S
+        left_s = self._left_s(asked.qos, asked.arrived_s)
+        if asked.request is None or left_s == 0:
+            raise _too_late(asked)
+        call.begun = True
         try:
-            async with asyncio.timeout(left_s), aclosing(self._models.stream(request)) as answer:
+            async with (
+                asyncio.timeout(_MOST_S if left_s is None else left_s),
+                aclosing(self._models.stream(asked.request)) as answer,
+            ):
                 async for chunk in answer:
-                    if not isinstance(chunk, CallRecord):
-                        run.publish(encoder.add(chunk))
+                    if isinstance(chunk, CallRecord):
+                        call.record = chunk
+                        if chunk.status == "completed":
+                            return
                         continue
-                    records.append(chunk)
-                    if chunk.status == "completed":
-                        return
+                    if call.ttft_ms is None and not isinstance(chunk, Usage | Finished):
+                        call.ttft_ms = self._since_ms(asked)
+                    run.publish(encoder.add(chunk))
         except TimeoutError:
-            raise ModelError("the model gateway did not answer in time", "deadline_exceeded") from None
+            raise _too_late(asked) from None
         raise ModelError("the answer of the model gateway has no end", "protocol")
 
     async def _end(
@@ -336,88 +387,60 @@ class HomeResponses:
         encoder: ResponseEncoder,
         asked: _Asked,
         failed: ResponseFailed | None,
-        outcome: JsonObject | None,
+        call: CallProgress,
     ) -> None:
-        """Store the response, then hand out its last events."""
+        """Store the response, then hand out its last events; at the deadline they are handed out first."""
         now_ms = self._clock.now_ms()
+        outcome = qos_outcome(asked.qos, call, failed.code if failed is not None else None, self._since_ms(asked))
         if failed is None:
             events = encoder.end(now_ms // 1000, outcome)
         else:
             events = encoder.fail(failed.code, str(failed), now_ms // 1000, outcome)
-        response = encoder.response
-        completed_ms = now_ms if failed is None else None
-        record = ResponseRecord(response, asked.input, asked.created_ms, completed_ms)
-        repetition = asked.repetition if failed is None else None  # a repetition of one that failed tries again
+        to_store = encoder.response
+        storing = self._tasks.create_task(self._store(asked, to_store, now_ms if failed is None else None))
+        is_expired = failed is not None and failed.code == EXPIRED
+        await asyncio.wait({storing}, timeout=0 if is_expired else self._left_s(asked.qos, asked.arrived_s))
+        if not is_expired and (not storing.done() or self._left_s(asked.qos, asked.arrived_s) == 0):
+            failed = ResponseFailed(str(_too_late(asked)), EXPIRED, run.response_id)
+            outcome = qos_outcome(asked.qos, call, EXPIRED, self._since_ms(asked))
+            events = [*events[:-1], *encoder.refuse(events[-1], EXPIRED, str(failed), outcome)]
+        elif failed is None and (why := storing.result()) is not None:
+            failed = ResponseFailed(f"the response could not be stored: {why}", "not_stored", run.response_id)
+            outcome = qos_outcome(asked.qos, call, failed.code, self._since_ms(asked))
+            events = [*events[:-1], *encoder.refuse(events[-1], failed.code, str(failed), outcome)]
+        self._unstored[run.response_id] = cast("asyncio.Task[None]", asyncio.current_task())
         try:
-            await self._stores.write(lambda store, blobs: store_record(store, blobs, asked.tenant, record, repetition))
+            run.end(encoder.response, events, failed)
+            why = await storing
+            if why is None and encoder.response is not to_store:
+                await self._store(asked, encoder.response, None, replaces=True)
+        finally:
+            del self._unstored[run.response_id]
+
+    async def _store(
+        self, asked: _Asked, response: ResponseObject, completed_ms: int | None, *, replaces: bool = False
+    ) -> str | None:
+        """Store a response, durably; return why that was not possible, if so.
+
+        Args:
+            completed_ms: ``None`` if it failed: a repetition of its request tries again.
+            replaces: whether it was stored before, with another end.
+        """
+        record = ResponseRecord(response, asked.input, asked.created_ms, completed_ms)
+        repetition = asked.repetition if completed_ms is not None else None
+        store_it = replace_record if replaces else store_record
+        try:
+            await self._stores.write(lambda store, blobs: store_it(store, blobs, asked.tenant, record, repetition))
         except ChronicleError as error:
-            _log.warning("%s is not stored: %s", run.response_id, error)
-            if failed is None:
-                failed = ResponseFailed(f"the response could not be stored: {error}", "not_stored", run.response_id)
-                events = [*events[:-1], *encoder.refuse(events[-1], failed.code, str(failed))]
-        run.end(encoder.response, events, failed)
+            _log.warning("%s is not stored: %s", response["id"], error)
+            return str(error)
+        return None
+
+    def _since_ms(self, asked: _Asked) -> int:
+        return round((self.now_s() - asked.arrived_s) * 1000)
 
 
-def _quality(body: ResponseBody) -> QualityOfService:
-    return (body.qos or QosBody()).quality()
-
-
-def _begun(
-    response_id: str,
-    created_at: int,
-    body: ResponseBody,
-    tools: Sequence[JsonObject],
-    context: BranchContext | None,
-) -> ResponseObject:
-    """Return a response as it begins."""
-    head = context.head if context is not None else None
-    quality = _quality(body)
-    shown: list[dict[str, Any]] = [
-        {"description": None, "parameters": None, "strict": None, **cast("dict[str, Any]", tool)} for tool in tools
-    ]
-    return {
-        "id": response_id,
-        "object": "response",
-        "created_at": created_at,
-        "completed_at": None,
-        "status": "in_progress",
-        "incomplete_details": None,
-        "error": None,
-        "model": body.model,
-        "output": [],
-        "usage": None,
-        "instructions": body.instructions,
-        "tools": shown,
-        "tool_choice": body.tool_choice or "auto",
-        "temperature": 1.0 if body.temperature is None else body.temperature,
-        "max_output_tokens": body.max_output_tokens,
-        "metadata": body.metadata or {},
-        "prompt_cache_key": body.prompt_cache_key,
-        "previous_response_id": None,
-        "truncation": "disabled",
-        "parallel_tool_calls": True,
-        "text": {"format": {"type": "text"}},
-        "top_p": 1.0,
-        "presence_penalty": 0.0,
-        "frequency_penalty": 0.0,
-        "top_logprobs": 0,
-        "reasoning": None,
-        "max_tool_calls": None,
-        "store": True,
-        "background": False,
-        "service_tier": "default",
-        "safety_identifier": None,
-        "output_text": "",
-        "session_id": head.session_id if head is not None else None,
-        "branch_id": head.branch_id if head is not None else None,
-        "head_event_id": head.event_id if head is not None else None,
-        "version": head.version if head is not None else None,
-        "qos": {
-            "class": quality.qos_class,
-            "priority": quality.priority,
-            "target_ttft_ms": quality.target_ttft_ms,
-            "deadline_ms": quality.deadline_ms,
-            "degrade_policy": quality.degrade_policy,
-        },
-        "qos_outcome": None,
-    }
+def _too_late(asked: _Asked) -> ModelError:
+    if asked.qos.deadline_ms is None:
+        return ModelError("the model gateway did not answer in time", EXPIRED)
+    return ModelError(f"the deadline of {asked.qos.deadline_ms} ms is over", EXPIRED)

@@ -45,6 +45,7 @@ class RoutedCall:
         clock: the time; its monotonic time must be that of the event loop's timers.
         random: for back-offs.
         policy: how often a model is asked again.
+        started_s: the monotonic time from which target and deadline count; ``None`` for now.
     """
 
     def __init__(
@@ -54,10 +55,12 @@ class RoutedCall:
         clock: Clock,
         random: Random,
         policy: RetryPolicy = _DEFAULT_POLICY,
+        started_s: float | None = None,
     ) -> None:
         self._primary, *others = candidates
         self._left = deque(others if qos.degrade_policy == "allow_compatible_fallback" else ())
-        self._terms = Terms(qos, clock, random, policy, self._left, clock.monotonic_s())
+        started_s = clock.monotonic_s() if started_s is None else started_s
+        self._terms = Terms(qos, clock, random, policy, self._left, started_s)
         self._lanes: dict[asyncio.Task[None], Lane] = {}
         self._begun = 0
         self._why: Degraded | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from collections.abc import Callable, Coroutine
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, Header, Path
+from fastapi.routing import APIRoute
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -23,6 +25,23 @@ from podium.models.errors import ModelError
 __all__ = ["router"]
 
 router = router_at("/v2/responses", "responses")
+
+
+class _TimedRoute(APIRoute):
+    """A route that notes when a request arrived, before its body is read: deadlines count from then."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        answer = super().get_route_handler()
+
+        async def timed(request: Request) -> Response:
+            responses: HomeResponses | None = request.app.state.responses
+            request.state.arrived_s = responses.now_s() if responses is not None else None
+            return await answer(request)
+
+        return timed
+
+
+router.route_class = _TimedRoute
 
 
 def _responses(request: Request) -> HomeResponses:
@@ -60,7 +79,7 @@ async def create_response(
     a repetition gets it.
     """
     caller.require(Scope.WRITE)
-    run = await responses.respond(caller.tenant, body, idempotency_key, traceparent)
+    run = await responses.respond(caller.tenant, body, idempotency_key, traceparent, request.state.arrived_s)
     if body.stream:
         return EventStreamResponse(run.open())
     try:

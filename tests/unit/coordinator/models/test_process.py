@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 import threading
+import time
 from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -354,3 +355,18 @@ async def test_a_deadline_in_the_past_asks_nothing(served: Served) -> None:
         await served.call("echo", qos=QualityOfService(deadline_ms=0))
     assert late.value.kind == "deadline_exceeded"
     assert served.records()[0].attempts == ()
+
+
+async def test_a_deadline_counts_from_when_the_caller_was_asked(served: Served) -> None:  # S0.28
+    served.profiles(Profile("echo", "scripted"))
+    asked_s = time.monotonic() - 3600
+    with pytest.raises(ModelError) as late:
+        await served.call("echo", qos=QualityOfService(deadline_ms=3_599_999), asked_s=asked_s)
+    assert late.value.kind == "deadline_exceeded"
+    assert served.records()[0].attempts == ()
+    *_, record = await served.call("echo", qos=QualityOfService(deadline_ms=7_200_000), asked_s=asked_s)
+    assert isinstance(record, CallRecord)
+    assert record.qos_outcome["deadline_ms"] == 7_200_000, "as it was asked for"
+    assert record.qos_outcome["deadline_met"] is True
+    assert record.ttft_ms is not None
+    assert record.ttft_ms >= 3_600_000

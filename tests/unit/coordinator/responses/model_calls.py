@@ -11,7 +11,7 @@ from podium.models.errors import ModelError
 from podium.models.port import Finished, TextDelta, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 
     from coordinator.models.calls import ModelRequest
     from podium.models.port import LLMMessage, LLMStreamChunk
@@ -32,15 +32,19 @@ class TestModels:
 
     __test__ = False
 
-    def __init__(self, answer: Callable[[ModelRequest], Sequence[LLMStreamChunk | ModelError]] | None = None) -> None:
+    def __init__(self, answer: Callable[[ModelRequest], Iterable[LLMStreamChunk | ModelError]] | None = None) -> None:
         self.answer = answer or (lambda request: [TextDelta(f"echo: {last_text(request.messages)}")])
         self.requests: list[ModelRequest] = []
         self.go_on = asyncio.Event()
         self.go_on.set()
         """Clear it to have answers stall after their first chunk."""
+        self.started = asyncio.Event()
+        self.started.set()
+        """Clear it to have the model gateway not answer yet."""
         self.running = 0
 
     async def profiles(self) -> dict[str, Any]:
+        await self.started.wait()
         return {"code.fast": {"provider": "scripted"}}
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[LLMStreamChunk | CallRecord, None]:
@@ -49,7 +53,9 @@ class TestModels:
         try:
             for chunk in self.answer(request):
                 if isinstance(chunk, ModelError):
-                    yield replace(record_of(request), status="failed", qos_outcome={"profile": None})
+                    record = record_of(request)
+                    outcome = {**record.qos_outcome, "profile": None}
+                    yield replace(record, status="failed", qos_outcome=outcome)
                     raise chunk
                 yield chunk
                 await self.go_on.wait()
@@ -81,5 +87,11 @@ def record_of(request: ModelRequest) -> CallRecord:
         started_ms=0,
         ttft_ms=1,
         latency_ms=2,
-        qos_outcome={"degraded": False},
+        qos_outcome={
+            "profile": request.profile,
+            "degraded": False,
+            "degraded_because": None,
+            "queued_ms": 0,
+            "attempts": 1,
+        },
     )

@@ -184,6 +184,23 @@ async def test_a_deadline_in_the_past_is_over(home: ServedHome) -> None:
     assert home.models.requests == []
 
 
+async def test_a_deadline_counts_from_the_requests_arrival(home: ServedHome) -> None:
+    """S0.28"""
+    text = json.dumps({**ASK, "qos": {"deadline_ms": 300_000}}).encode()
+
+    async def slowly() -> AsyncIterator[bytes]:
+        yield text[:20]
+        home.fleet.clock.advance(300)
+        yield text[20:]
+
+    headers = {"Content-Type": "application/json"}
+    error = await home.error("POST", "/v2/responses", 504, content=slowly(), headers=headers)
+    assert error["code"] == "deadline_exceeded"
+    assert home.models.requests == []
+    kept = (await home.http.get(f"/v2/responses/{error['response_id']}")).json()
+    assert (kept["qos_outcome"]["latency_ms"], kept["qos_outcome"]["deadline_ms"]) == (300_000, 300_000)
+
+
 REFUSED: Final[list[tuple[dict[str, Any], str, str]]] = [
     ({"top_p": 1}, "unsupported_field", "top_p"),
     ({"previous_response_id": "rsp_1"}, "unsupported_field", "previous_response_id"),
