@@ -1,7 +1,8 @@
 """The process of the model gateway: ``python -m coordinator.models.process --home DIR --listener FD``.
 
 The service starts it (`coordinator.models.supervisor`). It ends when its standard input does. It has the keys in its
-environment, and is the only process that imports vendors' libraries, each when a profile of it is first called.
+environment, and is the only process that imports vendors' libraries: at its start those of the home's profiles, so that
+no call waits for them, and that of a later profile when it is first called.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import random
 import signal
 import socket
 import sys
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chronicle.errors import Corrupt
 from coordinator.environment import variables
 from coordinator.logs import log_to
 from coordinator.models.config_file import ConfigFile
 from coordinator.models.gateway import ModelGateway
-from coordinator.models.providers import Providers
+from coordinator.models.providers import Providers, import_libraries
 from coordinator.models.record_store import RecordStore
 from coordinator.models.server import ModelServer
 from coordinator.telemetry.tracing import Tracing
@@ -50,8 +52,11 @@ async def _serve(home: Path, listener: socket.socket, records: RecordStore, envi
         loop.add_signal_handler(number, ending.set)
     tracing = Tracing("models")
     providers = Providers(environment)
-    gateway = ModelGateway(ConfigFile(home), providers, records, tracing.tracer, random.Random())
+    config = ConfigFile(home)
+    gateway = ModelGateway(config, providers, records, tracing.tracer, random.Random())
     records.give_up_running()
+    with suppress(Corrupt):  # told to those who call
+        await import_libraries(config().profiles.values())
     service = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(service), sys.stdin)
     watching = loop.create_task(_until_end(service, ending), name="watch-service")

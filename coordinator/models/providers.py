@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from coordinator.models.profiles import Profile
     from podium.models.port import LLMMessage, LLMStreamChunk
 
-__all__ = ["Provider", "Providers", "key_of", "make_provider"]
+__all__ = ["Provider", "Providers", "import_libraries", "key_of", "make_provider"]
 
 _MOST: Final = 64
 """Providers that are kept for further calls, each with its connections: profiles, times the tenants with own keys."""
@@ -105,8 +105,15 @@ class Providers:
             await self._kept.pop(unused).provider.aclose()
 
 
+async def import_libraries(profiles: Iterable[Profile]) -> None:
+    """Import what the providers of profiles need, as far as it is installed: a vendor's library takes seconds."""
+    for profile in {profile.provider: profile for profile in profiles}.values():
+        with suppress(ModelError):  # told to those who call
+            await make_provider(profile, "none").aclose()
+
+
 def make_provider(profile: Profile, key: str | None) -> Provider:
-    """Return the provider of a profile. The vendor's library is imported here, when a profile needs it first.
+    """Return the provider of a profile. The vendor's library is imported here if `import_libraries` has not done it.
 
     Raises:
         ModelError: the library is not installed, or the script of a scripted model cannot be used.

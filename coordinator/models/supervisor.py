@@ -1,8 +1,9 @@
 """`ModelProcess`: the service's side of the model gateway: its socket, and its process.
 
-The service listens at the socket and accepts nothing: the first connection makes it start the process, which inherits
-the listening socket and accepts what waits there. When the process has died, the next connection starts another one.
-So clients need the path only, connections of a moment of no process wait, and there is no race between two starts.
+The service listens at the socket and accepts nothing: it starts the process, which inherits the listening socket and
+accepts what waits there; of a home without profiles, at the first connection. When the process has died, the next
+connection starts another one. So clients need the path only, connections of a moment of no process wait, and there is
+no race between two starts.
 
 The process ends when the pipe at its standard input ends, which it does with the service, however that ends.
 """
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 import structlog
 
 from coordinator.models.client import ModelClient
+from coordinator.models.config_file import read_config
 from coordinator.models.wire import line_of
 from coordinator.telemetry.snapshots import from_wire
 from podium.models.codec import error_to_json
@@ -67,14 +69,17 @@ class ModelProcess:
         self._metrics: dict[Series, Value] = {}
 
     async def __aenter__(self) -> Self:
-        """Listen."""
+        """Listen, and start the process if the home has profiles: the first call does not wait for it."""
         self._path.unlink(missing_ok=True)
         listener = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._path))
         self._path.chmod(0o600)  # nobody can connect before it listens
         listener.listen(_BACKLOG)
         listener.setblocking(False)
-        self._await_connection()
+        if read_config(self._home.path).profiles:
+            self._begin()
+        else:
+            self._await_connection()
         return self
 
     async def __aexit__(
@@ -103,9 +108,11 @@ class ModelProcess:
 
     def _on_connection(self) -> None:
         assert self._socket is not None
-        loop = asyncio.get_running_loop()
-        loop.remove_reader(self._socket.fileno())
-        self._running = loop.create_task(self._run(), name="model-gateway")
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._begin()
+
+    def _begin(self) -> None:
+        self._running = asyncio.get_running_loop().create_task(self._run(), name="model-gateway")
 
     async def _run(self) -> None:
         """Run one process to its end, and wait for the next connection."""

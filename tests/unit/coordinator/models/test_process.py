@@ -1,4 +1,4 @@
-"""The model gateway as a process: started at the first call, restarted after its death, ended with the service."""
+"""The model gateway as a process: started with the service or at the first call, again after its death, and ended."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import aclosing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,7 +34,6 @@ from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
 
     from coordinator.models.profiles import ProviderName
     from podium.models import LLMStreamChunk
@@ -114,6 +114,15 @@ async def test_the_process_starts_with_the_first_call_and_only_its_user_may_call
     first = await served.client.process_id()
     assert first != os.getpid()
     assert await served.client.process_id() == first
+
+
+async def test_the_process_of_a_home_with_profiles_starts_with_the_service(home: Home) -> None:
+    store_config(home.path, ModelsConfig({"m": Profile("m", "openai", "m", base_url="http://127.0.0.1:9/v1")}))
+    async with ModelProcess(home, dict(os.environ)):
+        await until((home.logs / "models.log").exists, "nobody has called")
+        process_id = await ModelClient(home.models_socket).process_id()
+        loaded = Path(f"/proc/{process_id}/maps").read_text()
+        assert "/pydantic_core/" in loaded, "a part of the vendor's library is there before the first call"
 
 
 async def test_calls_run_side_by_side(served: Served) -> None:
