@@ -4,9 +4,9 @@ SQLite detects damage to its own structure, and the chains detect changed events
 (inboxes, outboxes, leases), nor a table that looks empty because a page of it was lost. So the last process that closes
 a journal writes two files beside it, once the write-ahead log is removed:
 
-- ``journal.db-sums``, a checksum of each page of the file. Opening the journal for writing removes it first. While it
-  exists, the journal's file must match it, to the byte. It is never written while there is a log: beside a log that is
-  not empty it is outdated (in a copy, or because a power loss undid its removal), and is ignored.
+- ``journal.db-sums``, a checksum of each page of the file, and one of the heads. Opening the journal for writing
+  removes it first. While it exists, both files must match it, to the byte. It is never written while there is a log:
+  beside a log that is not empty it is outdated (in a copy, or because a power loss undid its removal), and is ignored.
 - ``journal.db-heads``, a line of JSON for each session and each branch, with their heads, after a line that names the
   format and counts them. It stays while the journal is written to. As a journal records every removal
   (`chronicle.journal.chain`), it names the least that must exist.
@@ -14,7 +14,8 @@ a journal writes two files beside it, once the write-ahead log is removed:
 A journal that was not closed cleanly (killed, or in use) has no sums, and the heads of an earlier close. For a journal
 of more than `MAX_BYTES`, where hashing would take long, neither file is written: such a journal has no sums.
 
-Both are replaced atomically and synced, so a malformed one is damage.
+Both are replaced atomically and synced, so a malformed one is damage. Other databases of a home have checksums of the
+same form, without heads (`chronicle.journal.sqlite.watched_database`).
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
 
-from chronicle.errors import Corrupt
+from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.journal.records import DEFAULT_NAMESPACE
 from chronicle.journal.sqlite import raw_reads
 from chronicle.system.atomic_files import replacing, sync_directory
@@ -48,6 +49,7 @@ __all__ = [
     "has_log",
     "heads_path",
     "keep",
+    "keep_sums",
     "missing",
     "refuse_loss",
     "sums_path",
@@ -115,18 +117,48 @@ def keep(path: Path) -> None:
     Raises:
         OSError, sqlite3.Error: the journal could not be read, or a file not be written.
     """
-    if _log_path(path).exists() or not 0 < path.stat().st_size <= MAX_BYTES:
+    if not _is_at_rest(path):
         return
     heads = list(_heads(path))
     lines = [{"format": _FORMAT, "lines": len(heads)}, *heads]
-    _replace(heads_path(path), "".join(json.dumps(line) + "\n" for line in lines))
-    sums = {"format": _FORMAT, "page_bytes": _PAGE_BYTES, "size_bytes": path.stat().st_size, "sums": _sums(path)}
-    _replace(sums_path(path), json.dumps(sums) + "\n")
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    _replace(heads_path(path), text)
+    _keep_sums(path, text.encode())
+
+
+def keep_sums(path: Path) -> None:
+    """Write the checksums of a database without heads; else as `keep`.
+
+    Raises:
+        OSError: the file could not be read, or its checksums not be written.
+    """
+    if _is_at_rest(path):
+        _keep_sums(path, None)
+
+
+def _is_at_rest(path: Path) -> bool:
+    return not _log_path(path).exists() and 0 < path.stat().st_size <= MAX_BYTES
+
+
+def _keep_sums(path: Path, heads: bytes | None) -> None:
+    _replace(sums_path(path), _sums_text(path, path.stat().st_size, heads))
     sync_directory(path.parent)
 
 
+def _sums_text(path: Path, size: int, heads: bytes | None) -> str:
+    found: dict[str, object] = {
+        "format": _FORMAT,
+        "page_bytes": _PAGE_BYTES,
+        "size_bytes": size,
+        "sums": _sums(path).hex(),
+    }
+    if heads is not None:
+        found["heads"] = blake3(heads).hexdigest()
+    return json.dumps(found) + "\n"
+
+
 def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
-    """Compare the file with its checksums, if there are any and there is no log.
+    """Compare the file, and its heads, with its checksums, if there are any and there is no log.
 
     Args:
         path: the journal's file.
@@ -134,6 +166,9 @@ def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
 
     Returns:
         the damage; ``None`` if none was found, or if there are no checksums.
+
+    Raises:
+        UnsupportedFormat: a newer version wrote the checksums.
     """
     try:
         before = sums_path(path).read_bytes()
@@ -150,21 +185,35 @@ def damaged_page(path: Path, max_bytes: int = MAX_BYTES) -> str | None:
 
 
 def _compare(path: Path, size: int, sums: bytes) -> str | None:
+    name = sums_path(path).name
     try:
         said = json.loads(sums)
         if said["format"] > _FORMAT:
-            return None  # written by a newer version, whose format check reports it
-        expected, pages, page_bytes = said["size_bytes"], bytes.fromhex(said["sums"]), int(said["page_bytes"])
+            raise _too_new(sums_path(path), said["format"])
+        expected, pages, had_heads = said["size_bytes"], bytes.fromhex(said["sums"]), "heads" in said
     except (ValueError, KeyError, TypeError):
-        return f"{sums_path(path).name}, which has its checksums, is damaged"
+        return f"{name}, which has its checksums, is damaged"
+    heads = None
+    if had_heads:  # an older version wrote none
+        try:
+            heads = heads_path(path).read_bytes()
+        except FileNotFoundError:
+            return f"{heads_path(path).name}, which has its heads, is missing"
+    if sums == _sums_text(path, size, heads).encode():
+        return None
     if size != expected:
         return f"it has {size} bytes, and had {expected} when it was closed"
-    now = bytes.fromhex(_sums(path, page_bytes))
+    now = _sums(path)
     for at in range(0, max(len(now), len(pages)), _SUM_BYTES):
         if now[at : at + _SUM_BYTES] != pages[at : at + _SUM_BYTES]:
-            offset = at // _SUM_BYTES * page_bytes
-            return f"its page at byte {offset} is not what was written"
-    return None
+            return f"its page at byte {at // _SUM_BYTES * _PAGE_BYTES} is not what was written"
+    if heads is not None and said["heads"] != blake3(heads).hexdigest():
+        return f"{heads_path(path).name}, which has its heads, is damaged"
+    return f"{name}, which has its checksums, is damaged"
+
+
+def _too_new(path: Path, found: object) -> UnsupportedFormat:
+    return UnsupportedFormat(f"{path} has format {found}, and this code reads up to {_FORMAT}")
 
 
 def missing(db: sqlite3.Connection, path: Path, *, names_only: bool = False) -> str | None:
@@ -174,6 +223,9 @@ def missing(db: sqlite3.Connection, path: Path, *, names_only: bool = False) -> 
         db: a connection in a read transaction.
         path: the journal's file.
         names_only: check only the sessions, not their branches.
+
+    Raises:
+        UnsupportedFormat: a newer version wrote the heads.
     """
     try:
         text = heads_path(path).read_bytes()
@@ -182,8 +234,8 @@ def missing(db: sqlite3.Connection, path: Path, *, names_only: bool = False) -> 
     try:
         first, *lines = [json.loads(line) for line in text.splitlines()]
         if first["format"] > _FORMAT:
-            return None
-        if first["lines"] != len(lines):
+            raise _too_new(heads_path(path), first["format"])
+        if first["format"] != _FORMAT or first["lines"] != len(lines):
             return f"{heads_path(path).name}, which has its heads, is damaged"
         for line in lines:
             if "session_id" in line:
@@ -267,13 +319,13 @@ def _heads(path: Path) -> Iterator[dict[str, Any]]:
             yield {"branch_id": branch_id, "seq": seq, "hash": bytes(digest).hex(), "own": own, "of": session_id}
 
 
-def _sums(path: Path, page_bytes: int = _PAGE_BYTES) -> str:
+def _sums(path: Path) -> bytes:
     found, at = bytearray(), 0
     with raw_reads.reading(path) as fd:
-        while page := os.pread(fd, page_bytes, at):
+        while page := os.pread(fd, _PAGE_BYTES, at):
             found += blake3(page).digest(length=_SUM_BYTES)
             at += len(page)
-    return found.hex()
+    return bytes(found)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -52,7 +52,7 @@ class ReadOnlyDatabase:
         watched: checksums and heads of its last close are beside it (`chronicle.journal.sqlite.checksums`).
 
     Raises:
-        Corrupt: the file is missing or empty, and was watched.
+        Corrupt: the file is missing, empty or changed, and was watched.
         NotFound: there is no journal, or only the file of one that is being created.
         InvalidInput: the path is a directory.
         StorageRefused: the file may not be read.
@@ -71,7 +71,13 @@ class ReadOnlyDatabase:
         self._closed = False
         self._guard = threading.Lock()
         self._idle: list[_Reader] = []
-        self._check_version()
+        try:
+            self._check_version()
+        except (NotFound, UnsupportedFormat):  # what says so may be damaged
+            problem = checksums.damaged_page(path, checksums.LOOK_BYTES) if watched else None
+            if problem is not None:
+                raise checksums.damaged(path, problem) from None
+            raise
 
     @contextmanager
     def reading(self) -> Iterator[SqliteConnection]:
