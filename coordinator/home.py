@@ -33,7 +33,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from chronicle.errors import Conflict, NotFound
+from chronicle.errors import Conflict, Corrupt, NotFound
 from chronicle.system.atomic_files import create_once, is_partial
 from chronicle.system.locks import is_locked, try_lock, unlock
 from chronicle.system.permissions import make_private
@@ -104,11 +104,9 @@ class Home:
             for part in ("blobs", "nodes", "logs"):
                 make_private(self.path / part)
             if not self._format_path.exists():
-                described: dict[str, object] = {"format": _FORMAT}
                 if blobs_url:
                     self._claim(blobs_url)
-                    described = {"format": _FORMAT_WITH_URL, "blobs": blobs_url.rstrip("/")}
-                create_once(self._format_path, json.dumps(described) + "\n")
+                create_once(self._format_path, _described(blobs_url.rstrip("/")))
             # No id: the home is new, of an older version, or a copy whose id was removed to make it distinct.
             if not self._id_path.exists():
                 create_once(self._id_path, "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH)) + "\n")
@@ -145,7 +143,7 @@ class Home:
             create_once(self._id_path, f"{home_id}\n")
             with self._lock_path.open("a"):
                 pass
-            create_once(self._format_path, json.dumps({"format": _FORMAT}) + "\n")
+            create_once(self._format_path, _described(""))
         except OSError as error:
             raise HomeNotWritable(f"the home {self.path} cannot be written ({error.strerror})") from error
         self.open()
@@ -185,23 +183,32 @@ class Home:
 
         Raises:
             HomeError: it is not a home.
+            Corrupt: its description is damaged.
             HomeTooNew: a newer version wrote it.
         """
         try:
-            described = json.loads(self._format_path.read_text(encoding="utf-8"))
-            found = described["format"]
-            self._blobs_url = described["blobs"] if found == _FORMAT_WITH_URL else ""
+            text = self._format_path.read_text(encoding="utf-8")
+            described = json.loads(text)
+            found, self._blobs_url = described["format"], described.get("blobs", "")
+            is_damaged = text != _described(self._blobs_url) or not isinstance(self._blobs_url, str)
         except FileNotFoundError:
             raise HomeError(
                 f"{self.path} is not a podium home; run an agent first (podium run), or give the right --home"
             ) from None
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except OSError as error:
             raise HomeError(
-                f"{self._format_path} cannot be read ({error}); restore it or take another --home"
+                f"{self._format_path} cannot be read ({error.strerror}); mend its permissions, or take another --home"
             ) from error
-        if not isinstance(found, int) or found > _FORMAT_WITH_URL:
+        except (ValueError, KeyError, TypeError, AttributeError):
+            found, is_damaged = None, True
+        if isinstance(found, int) and found > _FORMAT_WITH_URL:
             raise HomeTooNew(
                 f"the home {self.path} has format {found}, this podium reads up to {_FORMAT_WITH_URL}: upgrade podium"
+            )
+        if is_damaged:
+            raise Corrupt(
+                f"{self._format_path} is damaged: it should hold one line, {_described('').strip()} if the home keeps "
+                f"its blobs in its own directory, and {_described('URL').strip()} with the URL if not; write that in it"
             )
         return self
 
@@ -423,3 +430,9 @@ class Home:
     @property
     def _lock_path(self) -> Path:
         return self.path / "lock"
+
+
+def _described(blobs_url: str) -> str:
+    """Return the content of the format file of a home with its blobs at a URL; empty: in its own directory."""
+    described = {"format": _FORMAT_WITH_URL, "blobs": blobs_url} if blobs_url else {"format": _FORMAT}
+    return json.dumps(described) + "\n"

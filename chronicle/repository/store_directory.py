@@ -192,7 +192,7 @@ class StoreDirectory:
             described = json.loads(self._format_path.read_text(encoding="utf-8"))
             found = described["chronicle-store"]
             url = described["url"] if found == _FORMAT_OF_URL else None
-            if type(found) is not int or not isinstance(url, str | None):
+            if type(found) is not int or found < _FORMAT or not isinstance(url, str | None):
                 raise TypeError
         except (FileNotFoundError, NotADirectoryError):
             if self._mounted_at is not None:

@@ -261,10 +261,13 @@ class PackBlobStore:
             if described == _FORMAT_BYTES:  # the common case, without the JSON decoder in a mount server's memory
                 return True
             found = json.loads(described)["format"]
+            if found > _FORMAT:
+                raise UnsupportedFormat(f"{self.shown} has format {found}; this code reads {_FORMAT}")
         except NotFound:
             return False
-        except (ValueError, KeyError, TypeError) as error:
-            raise Corrupt(f"{self.shown}/{_FORMAT_OBJECT} is damaged: {error}") from error
-        if found != _FORMAT:
-            raise UnsupportedFormat(f"{self.shown} has format {found}; this code reads {_FORMAT}")
-        return True
+        except (ValueError, KeyError, TypeError):
+            pass
+        raise Corrupt(
+            f"{self.shown}/{_FORMAT_OBJECT} is damaged: it should hold {_FORMAT_BYTES.decode()}, without a line break; "
+            "write that into it"
+        )

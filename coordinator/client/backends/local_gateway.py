@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from chronicle.errors import ChronicleError
 from coordinator.access.local_key import read_local_key
 from coordinator.gateway_record import gateway_runs, read_record
 from coordinator.home import Home
@@ -27,7 +28,7 @@ def key_for_local_gateway(url: str, homes: Iterable[Path]) -> str:
         homes: directories that may be homes.
     """
     for path in homes:
-        with suppress(HomeError, OSError):
+        with suppress(ChronicleError, HomeError, OSError):
             home = Home(path).open()
             record = read_record(home)
             if record is not None and _plain(record.url) == _plain(url) and gateway_runs(home):

@@ -218,7 +218,10 @@ def test_gc_frees_what_nothing_needs_on_a_full_disk(disk: Path, capsys: pytest.C
 # -- what says that a directory is a store -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("text", ['{"chronicle-store": 2}', "garbage", "{}", "[]", '{"chronicle-store": "1"}', "\xff"])
+@pytest.mark.parametrize(
+    "text",
+    ['{"chronicle-store": 2}', "garbage", "{}", "[]", '{"chronicle-store": "1"}', '{"chronicle-store": 0}', "\xff"],
+)
 def test_a_damaged_format(store: Store, text: str) -> None:
     (store.directory / "format").write_text(text, encoding="latin-1")
     said = store("log", code=ExitCode.DAMAGED)

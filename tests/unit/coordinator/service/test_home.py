@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from chronicle.errors import Corrupt
 from coordinator.home import Home
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
@@ -37,6 +38,19 @@ def test_a_newer_format_is_refused(tmp_path: Path) -> None:
     (tmp_path / "format").write_text(json.dumps({"format": 99}))
     with pytest.raises(HomeTooNew, match="upgrade podium"):
         Home(tmp_path).create()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "99", "[]", "?", "\xff", '{"format": 1}', '{"format": 0}\n', '{"format": 2}\n', '{"format": 2, "blobs": 1}\n'],
+)
+def test_a_damaged_format_is_named_and_said_how_to_mend(tmp_path: Path, text: str) -> None:
+    Home(tmp_path).create()
+    (tmp_path / "format").write_text(text, encoding="latin-1")
+    with pytest.raises(Corrupt, match=r'format is damaged: it should hold one line, \{"format": 1\} if'):
+        Home(tmp_path).open()
+    (tmp_path / "format").write_text('{"format": 1}\n')
+    assert Home(tmp_path).open().blobs_url == f"file://{tmp_path / 'blobs'}"
 
 
 def test_a_file_in_the_way_is_refused(tmp_path: Path) -> None:
