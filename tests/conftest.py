@@ -2,9 +2,10 @@
 
 * Tests in ``tests/fuse`` are marked ``fuse``, those in ``tests/cluster`` and ``tests/e2e`` ``ray`` and ``fuse``.
 * With ``CI=true`` a skipped test is a failed one; otherwise skips are listed loudly at the end.
-* A FUSE mount below the run's temporary directory that a test leaves behind fails the test. So does a process left by
+* A mount below the run's temporary directory that a test leaves behind fails the test. So does a process left by
   a test that may start some (folders ``fuse``, ``crash``, ``cluster``, ``e2e``, ``npm``); everything left at the end of
-  the run fails the run. What is found is ended. See `tests.leftovers`.
+  the run fails the run. What is found is ended, at the end of an interrupted run, too; what a killed run left, the next
+  run ends. See `tests.leftovers`.
 * Under pytest-xdist a worker gets whole modules, and the modules whose tests start Ray in two parts: see `ByModule`.
 * A WARNING or worse logged by our packages fails the test, unless the test looks at the log itself (``caplog``).
 * In ``tests/crash`` and ``tests/stateful`` files are in memory, and syncs by Python code do nothing: see `tmp_path` and
@@ -30,7 +31,8 @@ import pytest
 import structlog
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.leftovers import clean_up, describe, fuse_mounts, mark_this_run, marked_processes, wait_until_gone
+from tests import leftovers
+from tests.leftovers import describe, marked_processes, mounts, wait_until_gone
 from tests.memory import directory_in_memory
 
 if TYPE_CHECKING:
@@ -60,6 +62,10 @@ structlog.configure(
 
 # A shell starts what runs in its background with Ctrl-C ignored, and all that is started from there ignores it as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+# What ends a run otherwise interrupts it, too. `nohup` has it live on without its terminal.
+signal.signal(signal.SIGTERM, signal.default_int_handler)
+if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
@@ -116,8 +122,11 @@ def no_fuse() -> str | None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Mark all processes that this one starts."""
-    mark_this_run(worker_id(config))
+    """Mark all processes that this one starts, and end what runs that were killed have left."""
+    worker = worker_id(config)
+    leftovers.mark_this_run(worker)
+    if worker is None:
+        leftovers.clear_runs_that_are_over()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -200,14 +209,17 @@ def nothing_left_behind(
     """
     base = in_memory or tmp_path_factory.getbasetemp()
     counts_processes = folder_of(request.node.path) in STARTS_PROCESSES and not request.node.get_closest_marker("ray")
-    mounts_before = fuse_mounts(base)
+    mounts_before = mounts(base)
     processes_before = marked_processes() if counts_processes else {}
     yield
+    if request.session.exitstatus == pytest.ExitCode.INTERRUPTED:
+        return  # whatever it has left, the end of the run ends
     processes = wait_until_gone(processes_before, grace_s=30) if counts_processes else {}
-    mounts = fuse_mounts(base) - mounts_before
-    if processes or mounts:
-        clean_up(processes, mounts)
-        pytest.fail(describe(processes, mounts), pytrace=False)
+    left = mounts(base) - mounts_before
+    if processes or left:
+        leftovers.kill(lambda: wait_until_gone(processes_before, 0) if counts_processes else ())
+        leftovers.unmount(left)
+        pytest.fail(describe(processes, left), pytrace=False)
 
 
 END_GRACE_S = 60
@@ -222,35 +234,38 @@ def pytest_testnodedown(node: Any) -> None:
     LEFT_BY_WORKERS.extend(getattr(node, "workeroutput", {}).get("left behind", ()))
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Fail the run when anything of it is still there."""
-    processes = wait_until_gone({}, END_GRACE_S)
-    found = list(LEFT_BY_WORKERS)
-    if processes:
-        clean_up(processes, set())
-        found.append(describe(processes, set()))
-    if not found:
-        return
-    worker = worker_id(session.config)
-    if worker:  # whose exit status is not looked at
-        output: dict[str, Any] = getattr(session.config, "workeroutput")  # noqa: B009 - set by pytest-xdist
-        output["left behind"] = [f"of {worker} {each}" for each in found]
-        return
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if reporter is not None:
-        reporter.write_line("".join(f"\nThe run {each}" for each in found), red=True)
-    session.exitstatus = pytest.ExitCode.TESTS_FAILED
+@pytest.hookimpl(wrapper=True, trylast=True)
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[None, Any, Any]:
+    """End what of the run is still there, and fail the run unless it was interrupted."""
+    try:
+        return (yield)
+    finally:
+        interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+        processes = wait_until_gone({}, 0 if interrupted else END_GRACE_S)
+        leftovers.kill(marked_processes)
+        worker = worker_id(session.config)
+        points = set() if worker else leftovers.end_directories(leftovers.this_run())
+        found = [*LEFT_BY_WORKERS, *([describe(processes, points)] if processes or points else [])]
+        if found and worker:  # whose exit status is not looked at
+            output: dict[str, Any] = getattr(session.config, "workeroutput")  # noqa: B009 - set by pytest-xdist
+            output["left behind"] = [f"of {worker} {each}" for each in found]
+        elif found and not interrupted:
+            reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+            if reporter is not None:
+                reporter.write_line("".join(f"\nThe run {each}" for each in found), red=True)
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)
-def directories_of_nested_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Have the runs of pytest that tests start make their directories within those of this run.
+def directories_of_runs(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Record pytest's directory, and have the runs of pytest that tests start make theirs within it.
 
     Each run closes the directory that all runs of a user have in common to other users, and some tests need theirs to
     be open to one.
     """
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = os.fspath(tmp_path_factory.getbasetemp())
+    base = tmp_path_factory.getbasetemp()
+    leftovers.record("kept", base)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = os.fspath(base)
 
 
 # -- an S3 server that tests share -------------------------------------------------------------------------------------

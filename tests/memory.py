@@ -8,12 +8,11 @@ the processor time in a sample of a whole run. In memory, `tests/crash` needs a 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+from tests.leftovers import new_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,26 +20,16 @@ if TYPE_CHECKING:
 MEMORY: Final = Path("/dev/shm")
 NEEDED_BYTES: Final = 1 << 30
 """What must be free there: several times what the tests need. Containers often have 64 MB."""
-_PREFIX: Final = "podium-tests-"
 
 
 @contextlib.contextmanager
 def directory_in_memory() -> Iterator[Path | None]:
-    """Make an empty directory in memory and remove it at the end; ``None`` where there is no room for it.
-
-    Its lock is held as long. What a killed run left is known by its lock, which nobody holds, and is removed.
-    """
+    """Make an empty directory in memory and remove it at the end; ``None`` where there is no room for it."""
     if not has_room():
         yield None
         return
-    for left in MEMORY.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError), _locked(left):  # another user's, or of a run beside this one
-            shutil.rmtree(left, ignore_errors=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{_PREFIX}", dir=MEMORY))
-    with _locked(made):
-        directory = made.rename(MEMORY / made.name[1:])  # now that another run sees the lock
-        yield directory
-        shutil.rmtree(directory, ignore_errors=True)
+    with new_directory("podium-tests-", MEMORY) as made:
+        yield made
 
 
 def has_room() -> bool:
@@ -50,13 +39,3 @@ def has_room() -> bool:
     except OSError:
         return False
     return os.access(MEMORY, os.W_OK) and found.f_bavail * found.f_frsize >= NEEDED_BYTES
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(descriptor)

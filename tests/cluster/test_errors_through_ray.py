@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +12,7 @@ import ray
 from coordinator.ray.cluster import cause_of, connect, disconnect
 from podium.errors import PodiumError
 from tests.error_classes import error_classes, name_of, sample, seen
+from tests.leftovers import new_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,15 +63,13 @@ class Coordinator:
 
 @pytest.fixture(scope="module")
 def coordinator() -> Iterator[Any]:
-    run_dir = Path(tempfile.mkdtemp(prefix="podium-ray-"))
-    with pytest.MonkeyPatch.context() as patch:
+    with new_directory("podium-ray-") as run_dir, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for the workers
         connect(run_dir, run_dir / "log")
         try:
             yield Coordinator.remote(Host.remote())  # type: ignore[attr-defined]
         finally:
             disconnect()
-            shutil.rmtree(run_dir)
 
 
 def raised(coordinator: Any, method: str, argument: str) -> Exception:

@@ -7,13 +7,13 @@ import pwd
 import shutil
 import signal
 import subprocess
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 
+from tests.leftovers import new_directory
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -37,8 +37,7 @@ def find_binaries() -> Path | None:
 def running_server(binaries: Path) -> Iterator[str]:
     """Run a server and yield how to connect to it as a superuser."""
     # Not below pytest's directory, which the server's own user may not enter.
-    home = Path(tempfile.mkdtemp(prefix="journal-pg-"))
-    try:
+    with new_directory("journal-pg-") as home:
         user = _give_away(home)
         data = home / "data"
         # initdb alone may skip its syncs; the server, which is under test, syncs.
@@ -74,8 +73,6 @@ def running_server(binaries: Path) -> Iterator[str]:
             # the schemas that tests made and dropped, which takes half a minute on a busy disk.
             server.send_signal(signal.SIGQUIT)
             server.wait(timeout=60)
-    finally:
-        shutil.rmtree(home)
 
 
 def _give_away(home: Path) -> dict[str, Any]:

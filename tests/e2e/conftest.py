@@ -24,7 +24,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
@@ -38,6 +37,7 @@ from coordinator.service.client import ServiceClient
 from coordinator.service.connecting import attach, connect
 from podium.address import label
 from tests.e2e.command_server import CommandServer
+from tests.leftovers import new_directory
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -270,16 +270,15 @@ def wait_for_end(home: Path) -> None:
 @contextlib.contextmanager
 def fresh_home(environment: Mapping[str, str]) -> Iterator[Podium]:
     """The command on a home of its own; nothing of it is left running afterwards."""
-    base = Path(tempfile.mkdtemp(prefix="podium-e2e-"))
-    home = base / "home"
-    podium = Podium(home, {**os.environ, "NO_COLOR": "1", "PODIUM_TEST_HOME": str(home), **environment})
-    try:
-        yield podium
-    finally:
-        podium.end()
-        if (home / "id").exists():
-            shutil.rmtree(places_of(home), ignore_errors=True)  # what was moved aside
-        shutil.rmtree(base)
+    with new_directory("podium-e2e-") as base:
+        home = base / "home"
+        podium = Podium(home, {**os.environ, "NO_COLOR": "1", "PODIUM_TEST_HOME": str(home), **environment})
+        try:
+            yield podium
+        finally:
+            podium.end()
+            if (home / "id").exists():
+                shutil.rmtree(places_of(home), ignore_errors=True)  # what was moved aside
 
 
 async def put_to_sleep(home: Path) -> None:

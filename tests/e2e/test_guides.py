@@ -6,10 +6,8 @@ it, see `tests.e2e.command_server`: half of the time of the tutorial was imports
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,6 +17,7 @@ from coordinator.gateway_record import gateway_runs
 from coordinator.home import Home
 from tests.e2e.conftest import COMMANDS, wait_for_end
 from tests.guide_pages import LIMIT_S, Page, pages, run_page
+from tests.leftovers import new_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,15 +26,14 @@ if TYPE_CHECKING:
 @pytest.fixture
 def directory() -> Iterator[Path]:
     """Where a page makes its homes; their services have ended afterwards."""
-    made = Path(tempfile.mkdtemp(prefix="podium-guide-"))
-    try:
-        yield made
-    finally:
-        for home in (made / ".podium", *made.glob("*/.podium")):
-            if home.is_dir() and gateway_runs(Home(home)):  # a page that failed has left it
-                subprocess.run([sys.executable, "-m", "coordinator.cli", "down", "--home", home], check=False)
-            wait_for_end(home)
-        shutil.rmtree(made)
+    with new_directory("podium-guide-") as made:
+        try:
+            yield made
+        finally:
+            for home in (made / ".podium", *made.glob("*/.podium")):
+                if home.is_dir() and gateway_runs(Home(home)):  # a page that failed has left it
+                    subprocess.run([sys.executable, "-m", "coordinator.cli", "down", "--home", home], check=False)
+                wait_for_end(home)
 
 
 @pytest.mark.parametrize("page", [page for page in pages() if page.uses_a_service], ids=lambda page: page.name)

@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from chronicle.fuse.server.request import MountRequest
 from chronicle.fuse.watchdog import unwatched_heartbeat
 from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import DEADLINE_S, running_mirror, served, wait_for_end
+from tests.leftovers import new_directory
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -148,8 +148,7 @@ def test_every_acknowledged_write_is_in_the_mount(node: Node, tmp_path: Path) ->
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="all these tests are run by another user than root")
 def test_another_user_than_root_is_told_too(transport: Transport) -> None:
-    with tempfile.TemporaryDirectory(prefix="chronicle-test-") as name:
-        directory = Path(name)
+    with new_directory("chronicle-test-") as directory:
         directory.chmod(0o755)
         with running_mirror(directory, transport, user=NOBODY) as node:
             mountpoint = node.mounts / "kept"
@@ -181,8 +180,7 @@ def test_a_mountpoint_behind_a_symlink_is_guarded_and_unmounted_too(tmp_path: Pa
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 def test_a_directory_that_a_kill_of_everything_left_shut_can_be_mounted_on_again(transport: Transport) -> None:
-    with tempfile.TemporaryDirectory(prefix="chronicle-test-") as name:
-        directory = Path(name)
+    with new_directory("chronicle-test-") as directory:
         directory.chmod(0o755)
         with running_mirror(directory, transport, user=NOBODY) as first:
             mountpoint = first.workspace().root
@@ -287,8 +285,7 @@ def test_clearing_ends_though_names_come_without_end(tmp_path: Path, caplog: pyt
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 def test_a_mount_that_was_given_up_is_shut_again(transport: Transport) -> None:
     """Its last server may have been killed while the directory was open for it."""
-    with tempfile.TemporaryDirectory(prefix="chronicle-test-") as name:
-        directory = Path(name)
+    with new_directory("chronicle-test-") as directory:
         directory.chmod(0o755)
         with running_mirror(directory, transport, user=NOBODY) as node:
             workspace = node.workspace()

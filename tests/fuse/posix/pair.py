@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +14,7 @@ from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import open_fuse_workspace
 from chronicle.fuse.zygote import launcher
 from chronicle.workspace.port import LayerSpec
+from tests.leftovers import new_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,8 +99,7 @@ class Pair:
 def pair_of(transport: Transport) -> Iterator[Pair]:
     """Mount a workspace that every user can reach, beside a native directory."""
     # Not below the run's temporary directory: that is closed to other users.
-    directory = Path(tempfile.mkdtemp(prefix="chronicle-posix-"))
-    try:
+    with new_directory("chronicle-posix-") as directory:
         for path in (directory, directory / "mounts", directory / "native"):
             path.mkdir(exist_ok=True)
             path.chmod(0o755)
@@ -125,5 +123,3 @@ def pair_of(transport: Transport) -> Iterator[Pair]:
             log = (directory / "log").read_text()
             print(log)
         assert "Traceback" not in log
-    finally:
-        shutil.rmtree(directory)

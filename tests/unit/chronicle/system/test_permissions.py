@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
-import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ from chronicle.repository import Repository
 from chronicle.repository.store_directory import StoreDirectory
 from chronicle.system.permissions import make_private, private_mode
 from coordinator.home import Home
+from tests.leftovers import new_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,10 +32,9 @@ DEADLINE_S = 60
 @pytest.fixture
 def public() -> Iterator[Path]:
     """A directory that every user can enter, as pytest's are not."""
-    directory = Path(tempfile.mkdtemp(prefix="chronicle-private-"))
-    directory.chmod(0o755)
-    yield directory
-    shutil.rmtree(directory)
+    with new_directory("chronicle-private-") as directory:
+        directory.chmod(0o755)
+        yield directory
 
 
 def mode(path: Path) -> int:

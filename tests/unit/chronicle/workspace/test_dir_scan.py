@@ -23,6 +23,7 @@ from chronicle.workspace.content import content as contents
 from chronicle.workspace.dir import restore, scan, walk
 from chronicle.workspace.dir.workspace import DirWorkspace, open_dir_workspace
 from chronicle.workspace.port import LayerSpec
+from tests.leftovers import record
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ USER = 61_001
 def home() -> Iterator[Path]:
     """A directory whose parents anybody may go through."""
     made = Path(tempfile.mkdtemp())
+    record("made", made)
     made.chmod(0o755)
     if os.geteuid() == 0:
         os.chown(made, USER, USER)
