@@ -66,7 +66,7 @@ def gist(event_type: str, payload: Any) -> str:
         case "user_message", {"sender": sender, "message": message}:
             text = message["text"] if list(message) == ["text"] else None
             said = text if isinstance(text, str) else json_text(message)
-            return f"from {sender}: {said}" if sender else said
+            return f"{origin}: {said}" if (origin := _origin(sender, payload.get("reminder"))) else said
         case "assistant_message", {"text": str(text), "partial": True}:
             return f"{text} (interrupted)"
         case "assistant_message", {"text": str(text)}:
@@ -97,6 +97,14 @@ def gist(event_type: str, payload: Any) -> str:
             return json_text(state)
         case _:
             return json_text(payload)
+
+
+def _origin(sender: str | None, reminder: Mapping[str, Any] | None) -> str:
+    """Return who sent a message; empty for a client."""
+    if reminder is None:
+        return f"from {sender}" if sender else ""
+    missed = f", {reminder['missed']} missed" if reminder["missed"] else ""
+    return f"reminder {reminder['name']} of {iso(reminder['due_ms'])}{missed}"
 
 
 def parts_text(only: Sequence[str] | None) -> str:

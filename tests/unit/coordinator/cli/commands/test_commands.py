@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.blobs.ident import blob_id
-from chronicle.clock import SystemClock
+from chronicle.clock import ManualClock, SystemClock
 from chronicle.workspace.port import TreeRef
 from chronicle.workspace.trees.nodes.node import encode_node
 from coordinator.cli.exits import ExitCode
@@ -231,6 +231,28 @@ def test_log_as_text_shows_who_was_told_what_and_who_told(made: HomeMaker, podiu
     )
     heard = podium("log", "teller/y", "--type", "user_message").rstrip()
     assert heard.endswith("from teller/x: x says:\\nhello")
+
+
+class Sleeper(BaseAgent):
+    """Reminds itself each minute."""
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if "every" in message:
+            await ctx.remind("look again", every=message["every"], message={"text": "look"})
+
+
+def test_log_as_text_shows_which_reminder_sent_a_message(made: HomeMaker, podium: Podium) -> None:
+    async def remind() -> None:
+        async with AgentHarness(Sleeper, "x", store=made.store, blobs=made.blobs, clock=ManualClock()) as agent:
+            await agent.send({"every": 60})
+            await agent.advance(60)
+            await agent.advance(180)
+
+    asyncio.run(remind())
+    sent, first, later = podium("log", "sleeper/x", "--type", "user_message").splitlines()
+    assert sent.endswith('{"every":60}')
+    assert re.search(r" reminder look again of \d{4}-\d\d-\d\dT\S+: look$", first)
+    assert later.endswith(", 2 missed: look")
 
 
 # -- state -------------------------------------------------------------------------------------------------------------
