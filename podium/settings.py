@@ -56,6 +56,9 @@ class _Environ(type(os.environ)):  # type: ignore[misc]  # the class has no publ
         value: str = super().__getitem__(key)
         return value
 
+    def __contains__(self, key: object) -> bool:
+        return key != WORKSPACE_VARIABLE and super().__contains__(key)
+
 
 def forbid_workspace_variable(refusal: str) -> None:
     """Remove the variable from this process, and make reading it raise `PodiumError`.
