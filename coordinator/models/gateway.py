@@ -29,10 +29,11 @@ from podium.models.errors import ModelError
 from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
     from decimal import Decimal
     from random import Random
 
+    from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
     from coordinator.models.calls import Attempt, CallStatus, ModelRequest
     from coordinator.models.profiles import ModelsConfig, Profile
@@ -169,17 +170,20 @@ class ModelGateway:
             raise ModelError("the provider's answer has no end", "protocol")
 
     def _routed(self, progress: _Progress, request: ModelRequest) -> RoutedCall:
-        candidates = [
-            Candidate(
-                profile.name,
-                profile.provider,
-                profile.model,
-                partial(self._attempt, profile, request),
-                self._admission_of(profile),
-            )
-            for profile in progress.profiles.values()
-        ]
-        return RoutedCall(candidates, request.qos, self._clock, self._random, started_s=progress.started_s)
+        candidates = {name: self._candidate(profile, request) for name, profile in progress.profiles.items()}
+        emergency = candidates.pop(progress.profiles[request.profile].emergency_fallback or "", None)
+        return RoutedCall(
+            [*candidates.values()],
+            request.qos,
+            self._clock,
+            self._random,
+            started_s=progress.started_s,
+            emergency=emergency,
+        )
+
+    def _candidate(self, profile: Profile, request: ModelRequest) -> Candidate:
+        attempt = partial(self._attempt, profile, request)
+        return Candidate(profile.name, profile.provider, profile.model, attempt, self._admission_of(profile))
 
     def _admission_of(self, profile: Profile) -> Admission:
         """Return who may call a profile now, under its present limits."""
@@ -204,7 +208,7 @@ class ModelGateway:
                     yield chunk
 
     def _profiles_of(self, request: ModelRequest) -> dict[str, Profile]:
-        """Return the profile of a request, and its fallbacks, as they are for the tenant."""
+        """Return the profile of a request, and its fallbacks, the emergency's last, as they are for the tenant."""
         config = self._config()
         profile = config.profiles.get(request.profile)
         if profile is None:
@@ -214,7 +218,9 @@ class ModelGateway:
                 f'[models."{request.profile}"] to podium.toml, and run podium reload',
                 "unknown_profile",
             )
-        return {name: config.profiles[name].of_tenant(request.tenant) for name in (profile.name, *profile.fallbacks)}
+        emergency = profile.of_tenant(request.tenant).emergency_fallback
+        names = (profile.name, *profile.fallbacks, *([emergency] if emergency is not None else ()))
+        return {name: config.profiles[name].of_tenant(request.tenant) for name in names}
 
     def _check_budget(self, tenant: str, spent: Decimal, now_ms: int) -> None:
         budget = self._config().budget(tenant)
@@ -275,7 +281,7 @@ class ModelGateway:
             attempts=attempts,
             ttft_ms=routed.ttft_ms if routed is not None else None,
             latency_ms=round((self._clock.monotonic_s() - progress.started_s) * 1000),
-            qos_outcome=routed.qos_outcome if routed is not None else {},
+            qos_outcome=_outcome(routed, progress.profiles) if routed is not None else {},
         )
 
 
@@ -295,6 +301,13 @@ async def _to_its_end(writing: Coroutine[Any, Any, _Result]) -> tuple[_Result, a
                 raise
             left = error
     return task.result(), left
+
+
+def _outcome(routed: RoutedCall, profiles: Mapping[str, Profile]) -> JsonObject:
+    """Return what became of the quality of service, and who answered: provider, and whose key and server."""
+    profile = profiles[routed.answered_by.profile] if routed.answered_by is not None else None
+    provider, execution = (profile.provider, profile.execution) if profile is not None else (None, None)
+    return {**routed.qos_outcome, "provider": provider, "execution": execution}
 
 
 def _least(*limits: int | None) -> int | None:

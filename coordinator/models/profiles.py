@@ -8,6 +8,8 @@
     base_url = "http://127.0.0.1:11434/v1"   # by default the vendor's
     api_key_env = "OPENAI_API_KEY"      # or api_key_file = "/run/secrets/openai"
     fallbacks = ["code.cheap"]          # in this order
+    emergency_fallback = "openrouter"   # when all of these have failed; never with a tenant's own key or server
+    execution = "managed"               # managed, byok, byoc, hybrid
     max_output_tokens = 4096
     price = {input = "0.25", output = "2.00", cached = "0.025"}   # for a million tokens
     limits = {concurrent = 8, per_minute = 500}
@@ -39,14 +41,28 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
 
-__all__ = ["ANY_TENANT", "BUDGETS", "Limits", "ModelsConfig", "Price", "Profile", "ProviderName", "check_models"]
+__all__ = [
+    "ANY_TENANT",
+    "BUDGETS",
+    "Execution",
+    "Limits",
+    "ModelsConfig",
+    "Price",
+    "Profile",
+    "ProviderName",
+    "check_models",
+]
 
 ProviderName = Literal["openai", "openai-responses", "anthropic", "scripted"]
+Execution = Literal["managed", "byok", "byoc", "hybrid"]
+"""Whose key and server answer: the home's key at a vendor, a caller's own key at a vendor, a server of one's own, or a
+server of one's own beside a vendor."""
 BUDGETS: Final = "budgets"
 """The key of the table ``models`` that is no profile."""
 ANY_TENANT: Final = "*"
 _PROVIDERS: Final = get_args(ProviderName)
 _CACHES: Final = ("short", "long")
+_EXECUTIONS: Final = get_args(Execution)
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST_TOKENS: Final = 10_000_000
@@ -86,6 +102,9 @@ class Profile:
     script: str | None = None
     """The file of a scripted model's answers, absolute; without one it repeats what it is told."""
     fallbacks: tuple[str, ...] = ()
+    emergency_fallback: str | None = None
+    """The profile that is asked when this one has failed, and all its fallbacks."""
+    execution: Execution = "managed"
     max_output_tokens: int | None = None
     cache: Literal["short", "long"] | None = None
     """The prompt cache hint of messages that have none."""
@@ -98,11 +117,16 @@ class Profile:
     ``base_url`` and no key of its own, its calls are sent without a key."""
 
     def of_tenant(self, tenant: str) -> Profile:
-        """Return the profile as it is for a tenant. A server of its own never gets the key of the home."""
-        own = dict(self.tenants.get(tenant, {}))
+        """Return the profile as it is for a tenant.
+
+        A server of its own never gets the key of the home, and what has a key or a server of its own has no emergency
+        fallback.
+        """
+        own: dict[str, Any] = dict(self.tenants.get(tenant, {}))
         if not own.keys().isdisjoint({"base_url", "api_key_env", "api_key_file"}):
-            own = {"api_key_env": None, "api_key_file": None, **own}  # type: ignore[dict-item]
-        return replace(self, **cast("dict[str, Any]", own))
+            execution = "byoc" if "base_url" in own else "byok"
+            own = {"api_key_env": None, "api_key_file": None, "emergency_fallback": None, "execution": execution, **own}
+        return replace(self, **own)
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +202,8 @@ class _Reader:
             "api_key_file": self._path,
             "script": self._file,
             "fallbacks": _names,
+            "emergency_fallback": _text,
+            "execution": _execution,
             "max_output_tokens": _whole,
             "cache": _cache,
             "timeout_s": _seconds,
@@ -191,11 +217,16 @@ class _Reader:
         budgets = self._budgets(f"models.{BUDGETS}", table.get(BUDGETS, {}))
         profiles = {name: self._profile(name, given) for name, given in table.items() if name != BUDGETS}
         for name, profile in profiles.items():
-            for at, other in enumerate(profile.fallbacks):
+            named = {f"fallbacks[{at}]": other for at, other in enumerate(profile.fallbacks)}
+            if profile.emergency_fallback is not None:
+                named["emergency_fallback"] = profile.emergency_fallback
+            for key, other in named.items():
                 if other == name or other not in profiles:
                     why = "it is the profile itself" if other == name else f"there is no profile {other!r}"
                     others = ", ".join(sorted(profiles.keys() - {name})) or "none yet"
-                    raise _Problem(f"{_key(name)}.fallbacks[{at}]", f"{why}; the other profiles are: {others}")
+                    raise _Problem(f"{_key(name)}.{key}", f"{why}; the other profiles are: {others}")
+            if profile.emergency_fallback in profile.fallbacks:
+                raise _Problem(f"{_key(name)}.emergency_fallback", "it is among the fallbacks already; remove one")
         return ModelsConfig(profiles, budgets)
 
     def _profile(self, name: str, given: Any) -> Profile:
@@ -209,6 +240,8 @@ class _Reader:
             raise _Problem(f"{key}.provider", f"it is missing; write one of {', '.join(map(repr, _PROVIDERS))}")
         profile = Profile(name, **found)
         _check_keys(key, profile.api_key_env, profile.api_key_file)
+        if profile.execution == "byok" and profile.emergency_fallback is not None:
+            raise _Problem(f"{key}.emergency_fallback", 'what runs on a caller\'s own key ("byok") has none; remove it')
         if profile.provider == "scripted":
             for what in ("base_url", "api_key_env", "api_key_file"):
                 if getattr(profile, what) is not None:
@@ -327,6 +360,12 @@ def _whole(key: str, value: Any) -> int:
 def _cache(key: str, value: Any) -> str:
     if value not in _CACHES:
         raise _Problem(key, 'write "short" or "long"')
+    return str(value)
+
+
+def _execution(key: str, value: Any) -> str:
+    if value not in _EXECUTIONS:
+        raise _Problem(key, f"{value!r} cannot be used; write one of {', '.join(map(repr, _EXECUTIONS))}")
     return str(value)
 
 

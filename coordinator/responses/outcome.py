@@ -47,6 +47,8 @@ def qos_outcome(asked: QualityOfService, call: CallProgress, code: str | None, l
         "admission": admission,
         "completion": _completion(admission, code),
         "profile": known.get("profile"),
+        "provider": known.get("provider"),
+        "execution": known.get("execution"),
         "degraded": degraded,
         "degraded_because": known.get("degraded_because"),
         "fallback_used": degraded,

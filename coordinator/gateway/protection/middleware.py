@@ -42,7 +42,14 @@ _REQUEST_HEADERS: Final = (
     "Range",
     "traceparent",
 )
-_EXPOSED_HEADERS: Final = ("ETag", "Content-Range", "Retry-After", "Content-Disposition")
+_EXPOSED_HEADERS: Final = (
+    "ETag",
+    "Content-Range",
+    "Retry-After",
+    "Content-Disposition",
+    "Agent-Execution-Profile",
+    "Agent-Resolved-Provider",
+)
 
 
 class Protection:

@@ -17,7 +17,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from coordinator.models.routing.lane import Candidate, Lane, Terms
-from coordinator.models.routing.policy import SATURATED, RetryPolicy, patience_s
+from coordinator.models.routing.policy import BROKEN, SATURATED, RetryPolicy, patience_s
 from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
@@ -46,6 +46,8 @@ class RoutedCall:
         random: for back-offs.
         policy: how often a model is asked again.
         started_s: the monotonic time from which target and deadline count; ``None`` for now.
+        emergency: asked when the call's own model does not work, and all other candidates have failed; not with the
+            policy ``forbid``. ``None`` for none.
     """
 
     def __init__(
@@ -56,9 +58,12 @@ class RoutedCall:
         random: Random,
         policy: RetryPolicy = _DEFAULT_POLICY,
         started_s: float | None = None,
+        emergency: Candidate | None = None,
     ) -> None:
         self._primary, *others = candidates
-        self._left = deque(others if qos.degrade_policy == "allow_compatible_fallback" else ())
+        allowed = qos.degrade_policy == "allow_compatible_fallback"
+        self._left = deque(others if allowed else ())
+        self._emergency = emergency if allowed else None
         started_s = clock.monotonic_s() if started_s is None else started_s
         self._terms = Terms(qos, clock, random, policy, self._left, started_s)
         self._lanes: dict[asyncio.Task[None], Lane] = {}
@@ -196,6 +201,10 @@ class RoutedCall:
             self._start(self._left.popleft(), "saturated" if error.kind in SATURATED else "failed")
         elif not self._lanes:
             (own,) = (error for lane, error in failed if lane.candidate is self._primary)
+            if self._emergency is not None and own.kind in BROKEN:
+                self._start(self._emergency, "failed")
+                self._emergency = None
+                return
             for lane, other in failed:
                 if other is not own:
                     own.add_note(f"{lane.candidate.profile} failed, too: {other.kind}: {other}")

@@ -11,10 +11,14 @@ if TYPE_CHECKING:
     from podium.models.errors import ModelError
     from podium.models.quality import QualityOfService
 
-__all__ = ["SATURATED", "RetryPolicy", "patience_s", "wait_before_retry"]
+__all__ = ["BROKEN", "SATURATED", "RetryPolicy", "patience_s", "wait_before_retry"]
 
 SATURATED: Final = frozenset({"rate_limited", "overloaded"})
 """The errors by which a provider says that it has no capacity for the call."""
+
+BROKEN: Final = frozenset({"unavailable", "timeout", "protocol"})
+"""The errors by which a provider that does not work is known, after all attempts: not one that is slow or full, and not
+a request or a key that it refuses."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Depends, Header, Path
 from fastapi.routing import APIRoute
@@ -58,6 +58,9 @@ Traceparent: TypeAlias = Annotated[
 ]
 ResponseId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a response: `rsp_…`.")]
 
+_ANSWERED_BY: Final = {"Agent-Execution-Profile": "execution", "Agent-Resolved-Provider": "provider"}
+"""Headers, and the keys of the outcome."""
+
 
 @router.post(
     "",
@@ -66,6 +69,7 @@ ResponseId: TypeAlias = Annotated[str, Path(max_length=64, description="The id o
 )
 async def create_response(
     request: Request,
+    answer: Response,
     responses: Responses,
     caller: Called,
     body: ResponseBody,
@@ -76,16 +80,20 @@ async def create_response(
 
     With `"stream": true` the answer is a stream of the events of Open Responses; what fails then is its last event,
     `response.failed`. A client that leaves ends the response, unless it sent an `Idempotency-Key`: then it goes on, and
-    a repetition gets it.
+    a repetition gets it. The headers `Agent-Execution-Profile` and `Agent-Resolved-Provider` of an answer that is no
+    stream say who answered, as `qos_outcome` does.
     """
     caller.require(Scope.WRITE)
     run = await responses.respond(caller.tenant, body, idempotency_key, traceparent, request.state.arrived_s)
     if body.stream:
         return EventStreamResponse(run.open())
     try:
-        return await while_connected(request, run.result())
+        made = await while_connected(request, run.result())
     except ClientDisconnect:
         return Response(status_code=204)  # nobody reads it
+    outcome = made["qos_outcome"] or {}
+    answer.headers.update({name: outcome[key] for name, key in _ANSWERED_BY.items() if outcome.get(key)})
+    return made
 
 
 @router.get("/{response_id}", responses=statuses(404))

@@ -28,7 +28,7 @@ from coordinator.models.supervisor import ModelProcess
 from podium.models import Finished, LLMMessage, ModelError, TextDelta, Usage
 from podium.models.quality import QualityOfService
 from tests.model_server.answers import Answer
-from tests.model_server.replies import Reply, hold_after, page
+from tests.model_server.replies import Reply, hold_after, page, refusal
 from tests.model_server.server import ModelServer
 from tests.waiting import until
 
@@ -379,3 +379,34 @@ async def test_a_deadline_counts_from_when_the_caller_was_asked(served: Served) 
     assert record.qos_outcome["deadline_met"] is True
     assert record.ttft_ms is not None
     assert record.ttft_ms >= 3_600_000
+
+
+async def test_openrouter_answers_when_the_primary_is_broken(home: Home, tmp_path: Path) -> None:  # S0.31
+    (tmp_path / "acme-key").write_text("key-of-acme")
+    broken = refusal(500, "server_error", "out of order")
+    with ModelServer(lambda _: broken) as vendor, ModelServer() as openrouter:
+        async with ModelProcess(home, {**os.environ, "OPENROUTER_KEY": "key-of-openrouter"}):
+            served = Served(home)
+            main = Profile("main", "openai", "m", base_url=vendor.openai_url, emergency_fallback="openrouter")
+            tenants = {"acme": {"api_key_file": str(tmp_path / "acme-key")}}
+            router = Profile(
+                "openrouter", "openai", "vendor/m", base_url=openrouter.openai_url, api_key_env="OPENROUTER_KEY"
+            )
+            served.profiles(replace(main, tenants=tenants), router, replace(main, name="off", emergency_fallback=None))
+            *_, record = await served.call("main")
+            assert isinstance(record, CallRecord)
+            assert [each.profile for each in record.attempts] == ["main"] * 3 + ["openrouter"], "after all attempts"
+            assert record.qos_outcome["profile"] == "openrouter"
+            assert record.qos_outcome["degraded_because"] == "failed"
+            forbid = QualityOfService(degrade_policy="forbid")
+            refused: list[tuple[str, dict[str, Any]]] = [
+                ("main", {"tenant": "acme"}),
+                ("off", {}),
+                ("main", {"qos": forbid}),
+            ]
+            for profile, parts in refused:
+                with pytest.raises(ModelError):
+                    await served.call(profile, **parts)
+    (request_of_home,) = openrouter.requests
+    assert request_of_home.headers["authorization"] == "Bearer key-of-openrouter"
+    assert request_of_home.body["model"] == "vendor/m"

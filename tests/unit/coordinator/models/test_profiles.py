@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import stat
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,8 @@ model = "gpt-5.6-mini"
 base_url = "http://127.0.0.1:11434/v1"
 api_key_env = "SOME_KEY"
 fallbacks = ["code.cheap", "echo"]
+emergency_fallback = "openrouter"
+execution = "hybrid"
 max_output_tokens = 4096
 cache = "short"
 timeout_s = 30
@@ -44,10 +47,17 @@ api_key_file = "/run/secrets/anthropic"
 [models.echo]
 provider = "scripted"
 
+[models.openrouter]
+provider = "openai"
+model = "vendor/m"
+base_url = "https://openrouter.ai/api/v1"
+
 [models.budgets]
 acme = {per_day = "5.00"}
 "*" = {per_day = 1}
 """
+
+TWO = '[models.b]\nprovider = "scripted"\n[models.a]\nprovider = "scripted"\n'
 
 
 def config_of(directory: Path, text: str) -> ModelsConfig:
@@ -64,6 +74,8 @@ def test_profiles_of_a_project(tmp_path: Path) -> None:  # S0.25, S0.31
         base_url="http://127.0.0.1:11434/v1",
         api_key_env="SOME_KEY",
         fallbacks=("code.cheap", "echo"),
+        emergency_fallback="openrouter",
+        execution="hybrid",
         max_output_tokens=4096,
         cache="short",
         timeout_s=30.0,
@@ -82,6 +94,9 @@ def test_a_tenant_has_its_own_key_and_server(tmp_path: Path) -> None:  # S0.31
     assert own.base_url == "https://models.acme.example/v1"
     assert own.api_key_env is None
     assert own.model == "gpt-5.6-mini"
+    assert (own.execution, own.emergency_fallback) == ("byoc", None)
+    key_alone = replace(profile, tenants={"acme": {"api_key_file": "/keys/acme"}}).of_tenant("acme")
+    assert (key_alone.execution, key_alone.emergency_fallback) == ("byok", None)
     assert profile.of_tenant("default") == profile
     (tmp_path / "keys").mkdir()
     (tmp_path / "keys/acme").write_text("theirs\n")
@@ -127,6 +142,22 @@ def test_a_server_of_a_tenant_never_gets_the_key_of_the_home(tmp_path: Path) -> 
             "models.a.fallbacks[0]",
             "there is no profile 'b'; the other profiles are: none yet",
         ),
+        (
+            '[models.a]\nprovider = "scripted"\nemergency_fallback = "b"',
+            "models.a.emergency_fallback",
+            "no profile 'b'",
+        ),
+        (
+            f'{TWO}execution = "byok"\nemergency_fallback = "b"',
+            "models.a.emergency_fallback",
+            "caller's own key",
+        ),
+        (
+            f'{TWO}fallbacks = ["b"]\nemergency_fallback = "b"',
+            "models.a.emergency_fallback",
+            "among the fallbacks already",
+        ),
+        ('[models.a]\nprovider = "scripted"\nexecution = "cloud"', "models.a.execution", "one of 'managed', 'byok'"),
         ('[models.a]\nprovider = "scripted"\nfallbacks = ["a"]', "models.a.fallbacks[0]", "it is the profile itself"),
         ('[models.a]\nprovider = "scripted"\nfallbacks = "b"', "models.a.fallbacks", "write a list"),
         ('[models.a]\nprovider = "scripted"\nmax_output_tokens = 0', "models.a.max_output_tokens", "whole number from"),

@@ -89,6 +89,8 @@ def record_of(request: ModelRequest) -> CallRecord:
         latency_ms=2,
         qos_outcome={
             "profile": request.profile,
+            "provider": "scripted",
+            "execution": "managed",
             "degraded": False,
             "degraded_because": None,
             "queued_ms": 0,

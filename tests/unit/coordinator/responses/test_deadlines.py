@@ -92,6 +92,8 @@ async def test_the_outcome_is_what_the_client_saw(
         "admission": "admitted",
         "completion": "completed",
         "profile": "code.fast",
+        "provider": "scripted",
+        "execution": "managed",
         "degraded": False,
         "degraded_because": None,
         "fallback_used": False,

@@ -62,6 +62,13 @@ async def test_a_response_without_a_session(home: ServedHome) -> None:
     assert error["code"] == "unknown_response"
 
 
+async def test_headers_say_who_answered(home: ServedHome) -> None:
+    """S0.24a, S0.31"""
+    answer = await home.http.post("/v2/responses", json=ASK)
+    assert answer.headers["Agent-Execution-Profile"] == "managed"
+    assert answer.headers["Agent-Resolved-Provider"] == "scripted"
+
+
 async def test_the_loop_of_a_session(home: ServedHome) -> None:
     """S0.4-S0.26: append, respond, append; the model remembers."""
     session = await post(home, "/v2/sessions", {})

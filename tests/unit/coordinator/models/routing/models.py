@@ -81,8 +81,14 @@ class Model:
             self.open_now -= 1
 
 
-def route(*models: Model, seed: int = 7, **qos: Any) -> RoutedCall:
-    return RoutedCall([model.candidate for model in models], QualityOfService(**qos), clock(), Random(seed))
+def route(*models: Model, seed: int = 7, emergency: Model | None = None, **qos: Any) -> RoutedCall:
+    return RoutedCall(
+        [model.candidate for model in models],
+        QualityOfService(**qos),
+        clock(),
+        Random(seed),
+        emergency=emergency.candidate if emergency is not None else None,
+    )
 
 
 async def text_of(call: RoutedCall) -> str:

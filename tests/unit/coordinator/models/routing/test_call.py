@@ -232,6 +232,49 @@ def test_if_all_fail_the_error_is_the_primarys_with_notes_of_the_others() -> Non
     in_virtual_time(run)
 
 
+# S0.31
+@pytest.mark.parametrize("kind", ["unavailable", "timeout", "protocol"])
+def test_the_emergency_is_asked_when_the_primary_is_broken_and_the_fallbacks_have_failed(kind: str) -> None:
+    async def run() -> None:
+        primary, other = Model("fast", [fails(kind)]), Model("cheap", [fails("unavailable")])
+        emergency = Model("openrouter")
+        call = route(primary, other, emergency=emergency)
+        assert await text_of(call) == "Hello you"
+        assert [attempt.profile for attempt in call.attempts][-1] == "openrouter"
+        assert len(primary.asked_at_s) == 2
+        assert len(other.asked_at_s) == 3, "it may be the last one that can answer"
+        assert (call.qos_outcome["profile"], call.qos_outcome["degraded_because"]) == ("openrouter", "failed")
+
+    in_virtual_time(run)
+
+
+# S0.31
+@pytest.mark.parametrize("kind", ["rate_limited", "overloaded", "auth", "bad_request", "context_overflow"])
+def test_the_emergency_is_not_asked_when_the_primary_works(kind: str) -> None:
+    async def run() -> None:
+        emergency = Model("openrouter")
+        with pytest.raises(ModelError, match=kind):
+            await text_of(route(Model("fast", [fails(kind)]), emergency=emergency))
+        slow = Model("slow", [Attempt(ttft_s=60)])
+        assert await text_of(route(slow, emergency=emergency, target_ttft_ms=10)) == "Hello you"
+        forbidden = route(Model("fast", [fails("unavailable")]), emergency=emergency, degrade_policy="forbid")
+        with pytest.raises(ModelError, match="unavailable"):
+            await text_of(forbidden)
+        assert emergency.asked_at_s == []
+
+    in_virtual_time(run)
+
+
+def test_if_the_emergency_fails_too_the_error_is_the_primarys() -> None:
+    async def run() -> None:
+        emergency = Model("openrouter", [fails("auth")])
+        with pytest.raises(ModelError, match="timeout") as caught:
+            await text_of(route(Model("fast", [fails("timeout")]), emergency=emergency))
+        assert caught.value.__notes__ == ["openrouter failed, too: auth: auth it is"]
+
+    in_virtual_time(run)
+
+
 def test_after_the_first_token_a_failure_is_the_calls() -> None:
     async def run() -> None:
         broken = Attempt(error=ModelError("cut", "unavailable"), error_after=1)
