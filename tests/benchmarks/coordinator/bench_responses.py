@@ -7,7 +7,9 @@ Rows:
   nothing of it. Between two builds two events and a response are added, as the loop of a client does;
 * a token of a streamed response of a home with `podium up`, through the model gateway and over HTTP, against the same
   token of the same local model server, read by the provider in this process: calls of both sides in turn, medians. The
-  server writes the time into each token when it sends it.
+  server writes the time into each token when it sends it;
+* of the same home, how late the 504 of a response comes whose deadline is over, by the client's clock, against a round
+  trip of `/healthz`. The model says nothing until long after the deadline. Both in turn, medians.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ MESSAGES = 500
 BUNDLE_BYTES = 1_000_000
 FIRST, NEXT = 5, 20
 CALLS = 20
+DEADLINES, DEADLINE_MS = 15, 200
 AGENTS = Path(__file__).parent / "agents.py"
 PROJECT = """
 agents = ["{agents}:Tally"]
@@ -48,12 +51,15 @@ agents = ["{agents}:Tally"]
 provider = "openai"
 model = "m"
 base_url = "{url}"
+[models.silent]
+provider = "scripted"
+script = "silent.json"
 """
 
 
 def run() -> list[Row]:
     """Measure both."""
-    return [_context(), asyncio.run(_tokens())]
+    return [_context(), *asyncio.run(_served())]
 
 
 # -- the context -------------------------------------------------------------------------------------------------------
@@ -98,32 +104,59 @@ def _build(builder: ContextBuilder, reader: SessionReader, loop: Loop) -> float:
 # -- tokens ------------------------------------------------------------------------------------------------------------
 
 
-async def _tokens() -> Row:
+async def _served() -> list[Row]:
     with timed_server() as server, tempfile.TemporaryDirectory(prefix="podium-bench-") as folder:
         base = Path(folder)
         (base / "podium.toml").write_text(PROJECT.format(agents=AGENTS, url=server.openai_url))
+        (base / "silent.json").write_text(json.dumps([{"text": "too late", "delay_ms": 600_000}]))
         options = ["--home", str(base / "home")]
         served = ["--project", str(base / "podium.toml"), "--port", "0", "--no-auth", "--detach", "--json"]
         started = await asyncio.to_thread(_podium, "up", *served, *options)
         direct = OpenAICompatProvider("m", base_url=server.openai_url)
-        alone: list[float] = []
-        over_http: list[float] = []
         try:
             async with httpx.AsyncClient(base_url=json.loads(started)["url"], timeout=60) as http:
-                await _response(http)
-                await latencies(direct.stream(ASKED))
-                for _ in range(CALLS):
-                    alone += await latencies(direct.stream(ASKED))
-                    over_http += await _response(http)
+                return [await _tokens(http, direct), await _deadlines(http)]
         finally:
             await direct.aclose()
             await asyncio.to_thread(_podium, "down", *options)
+
+
+async def _tokens(http: httpx.AsyncClient, direct: OpenAICompatProvider) -> Row:
+    alone: list[float] = []
+    over_http: list[float] = []
+    await _response(http)
+    await latencies(direct.stream(ASKED))
+    for _ in range(CALLS):
+        alone += await latencies(direct.stream(ASKED))
+        over_http += await _response(http)
     return {
         "name": "a token of a response over HTTP: added",
         "value": (statistics.median(over_http) - statistics.median(alone)) * 1000,
         "unit": "ms",
         "target": "<= 3",
         "floor": f"read by the provider in this process, {statistics.median(alone) * 1000:.2f} ms",
+    }
+
+
+async def _deadlines(http: httpx.AsyncClient) -> Row:
+    body = {"model": "silent", "input": "go on", "qos": {"deadline_ms": DEADLINE_MS}}
+    late: list[float] = []
+    probes: list[float] = []
+    for _ in range(DEADLINES):
+        began_s = time.perf_counter()
+        answer = await http.post("/v2/responses", json=body)
+        late.append(time.perf_counter() - began_s - DEADLINE_MS / 1000)
+        assert answer.json()["error"]["code"] == "deadline_exceeded"
+        began_s = time.perf_counter()
+        await http.get("/healthz")
+        probes.append(time.perf_counter() - began_s)
+    late_s, probe_s = statistics.median(late), statistics.median(probes)
+    return {
+        "name": "the 504 of a deadline: late, in round trips of /healthz",
+        "value": late_s / probe_s,
+        "unit": "x",
+        "target": "<= 2",
+        "floor": f"{late_s * 1000:.2f} ms against {probe_s * 1000:.2f} ms",
     }
 
 
