@@ -20,10 +20,15 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from podium.address import Address
 
-__all__ = ["RUNNING_AGENT", "Blockage", "LoopWatch"]
+__all__ = ["RUNNING_AGENT", "Blockage", "LoopWatch", "running_agent"]
 
 RUNNING_AGENT: Final[ContextVar[Address | None]] = ContextVar("podium_running_agent", default=None)
 """The agent whose code runs in a context."""
+
+
+def running_agent() -> Address | None:
+    """Return the agent whose code calls; ``None`` if it is no agent's, or that is not known."""
+    return RUNNING_AGENT.get()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import ray
 
 from coordinator.host.agent_host import AgentHost
+from coordinator.host.loop_watch import running_agent
 from coordinator.host.node.process_exit import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
 from podium.errors import HostDied
@@ -68,7 +69,7 @@ class HostActor:
     """
 
     def __init__(self, config: HostConfig) -> None:
-        tell_of_os_exit(Path(config.last_words))
+        tell_of_os_exit(Path(config.last_words), running_agent)
         self._host = AgentHost(config, _announce, _report, _wake)
 
     @ray.method(concurrency_group="control")

@@ -177,11 +177,12 @@ def _culprit_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.culprit")
 
 
-def tell_of_os_exit(path: Path) -> None:
+def tell_of_os_exit(path: Path, caller: Callable[[], object | None] = lambda: None) -> None:
     """Patch ``os._exit`` to print the stack of its caller: by itself it runs no handler and prints no traceback.
 
     Args:
         path: of the file for the last words of this process.
+        caller: returns the agent whose code calls, which is to blame; ``None`` if it is not known.
     """
     end, pid = os._exit, os.getpid()
 
@@ -190,6 +191,8 @@ def tell_of_os_exit(path: Path) -> None:
             print(f"os._exit({status}) was called:", file=sys.stderr)  # noqa: T201  the agent's log
             traceback.print_stack()
             leave_last_words(path, f"exit status {status}, os._exit was called")
+            if (agent := caller()) is not None:
+                leave_culprit(path, str(agent))
         end(status)
 
     os._exit = exit_with_trace

@@ -15,6 +15,7 @@ from coordinator.host.node.process_exit import (
     OomKills,
     WatchedProcess,
     describe_end,
+    last_culprit,
     last_words,
     leave_last_words,
     own_bytes,
@@ -135,7 +136,7 @@ def test_os_exit_says_who_called_it(tmp_path: Path) -> None:
     script = (
         "import os, sys\nfrom pathlib import Path\n"
         "from coordinator.host.node.process_exit import tell_of_os_exit\n"
-        "tell_of_os_exit(Path(sys.argv[1]))\n"
+        "tell_of_os_exit(Path(sys.argv[1]), lambda: 'hello/careless')\n"
         "if os.fork() == 0:\n    os._exit(0)\n"
         "os.wait()\n"
         "def careless():\n    os._exit(3)\n"
@@ -148,6 +149,7 @@ def test_os_exit_says_who_called_it(tmp_path: Path) -> None:
     assert "in careless" in ended.stderr
     assert ended.stderr.count("was called") == 1, "a forked child ends with it in order"
     assert last_words(words) == "exit status 3, os._exit was called"
+    assert last_culprit(words) == "hello/careless"
 
 
 def test_the_memory_of_a_process_is_what_it_has_for_itself() -> None:
