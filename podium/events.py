@@ -129,7 +129,7 @@ PARTS: Final[tuple[Part, ...]] = ("state", "files", "transcript")
 
 
 class AgentCreated(TypedDict):
-    """``agent.created``: the first event of an agent, turn 0."""
+    """``agent.created``: the first event of an agent, turn 0; failed attempts may be before it."""
 
     agent: str
     entity_type: str

@@ -188,9 +188,7 @@ def unreachable_node(node: str, problem: str) -> NodeState:
 
 def _quarantine(state: FleetState, address: Address) -> str | None:
     code = state.codes.get(address.agent_type)
-    if code is None or not state.quarantine.holds(address, code, state.codes.stamps):
-        return None
-    return state.quarantine.reason(address)
+    return state.why_alone(address, code) if code is not None else None
 
 
 def _queue(state: FleetState, address: Address) -> QueueFacts | None:

@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from coordinator.fleet.code_stamp import CodeStamps
     from coordinator.registry.registry import RegisteredAgent
     from podium.address import Address
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Action",
+    "AgentsLost",
     "Assign",
     "Code",
     "Ended",
@@ -55,6 +58,10 @@ class Loaded:
     """Stamp of the content of the sources; see `coordinator.fleet.code_stamp`."""
     isolation: Isolation = "process"
     """What the class declares."""
+    is_alone: bool = False
+    """Whether the host that imported it is for one agent."""
+    max_attempts: int = 3
+    """Of a message, as the class declares."""
 
     def is_of(self, code: Code, stamps: CodeStamps) -> bool:
         """Whether this is ``code``, with the current content of its files."""
@@ -88,6 +95,8 @@ class Host:
     """``None`` before it is warm, and for a host that did not answer `HostPool.ask_loaded`."""
     isolation: Isolation | None = None
     """Whether it is for one agent or for many; ``None`` while it starts and does as its class declares."""
+    group: int | None = None
+    """The group of suspects that it is for; see `coordinator.fleet.suspects`."""
     agents: int = 0
     """The agents on it."""
     activating: int = 0
@@ -111,6 +120,23 @@ class Placement:
     """Epoch of the lease under which the host runs the agent; ``None`` before the activation has completed."""
     turn: int = 0
     """Turns committed at the activation."""
+
+
+@dataclass(frozen=True, slots=True)
+class AgentsLost:
+    """Agents whose host has ended, or which have left their shared host."""
+
+    agents: Sequence[Placement]
+    how: str | None
+    """How the host ended by itself, or why the activation failed; ``None`` if neither, or if it is not known."""
+    shared: Loaded | None = None
+    """The code of a shared host that has ended; `HostPool` has had what is known of it settled."""
+    culprit: Address | None = None
+    """The agent whose code made the host end itself, if that is known."""
+    died: bool = False
+    """Whether the host died, or did not answer, and so left what it was about to do."""
+    alone: Loaded | None = None
+    """The code of a host of one agent that has ended by itself, if it is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +196,10 @@ class Observed:
     latest: tuple[Code, ...] = ()
     """The codes in the order of their use, the latest first; then those that were not used, in the order of their
     registration."""
-    quarantined: frozenset[Address] = frozenset()
+    alone: frozenset[Address] = frozenset()
     """Of the wanted agents, those that get a process of their own although their class is shared."""
+    groups: Mapping[Address, int] = field(default_factory=dict)
+    """Of the wanted agents, those that get a shared host of their group; see `coordinator.fleet.suspects`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +210,8 @@ class StartHost:
     code_stamp: str
     isolation: Isolation | None = None
     """``process`` for an agent of a shared class that is to be alone; ``None`` for what the class declares."""
+    group: int | None = None
+    """As of `Host`."""
 
 
 @dataclass(frozen=True, slots=True)

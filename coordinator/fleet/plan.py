@@ -6,6 +6,8 @@ The rules, in order:
    must run the edited code. (An assigned host is retired when a message arrives: `CoordinatorActor.prepare`.)
 2. Each wanted agent is assigned a host of its code, in the order of the requests: a warm host of its own, or a shared
    host that has room. A shared host activates only so many agents at a time, and the others wait for their turn.
+   Agents that are suspected of having ended a shared host get hosts of their group, or processes of their own
+   (`coordinator.fleet.suspects`); such a host ends when it has no agents.
 3. For each code the target number of starting hosts is the number of agents still without one, plus the warm reserve.
    For a shared code it is the number of hosts for these agents; the reserve is one host with room.
    Starts for agents come first, in the order of the requests. Of a code that was never loaded one host is started,
@@ -33,8 +35,8 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.base import Isolation
 
-    _Kind: TypeAlias = "tuple[Code, Isolation]"
-    """What a host is for."""
+    _Kind: TypeAlias = "tuple[Code, Isolation, int | None]"
+    """What a host is for; the last one is the group of suspects."""
 
 __all__ = ["MOST_ACTIVATING", "plan"]
 
@@ -78,7 +80,7 @@ def plan(
     for host in fleet.hosts:
         if host.code is None:
             continue
-        kind = host.code, host.isolation or _declared(fleet, host.code)
+        kind = host.code, host.isolation or _declared(fleet, host.code), host.group
         is_current = host.code_stamp == fleet.code_stamps.get(host.code)
         if host.status is HostStatus.STARTING:
             starting += 1
@@ -93,7 +95,7 @@ def plan(
     lacking: list[_Kind] = []
     agents_lacking: Counter[_Kind] = Counter()
     for address, code in fleet.wanted:
-        kind = code, "process" if address in fleet.quarantined else _declared(fleet, code)
+        kind = code, "process" if address in fleet.alone else _declared(fleet, code), fleet.groups.get(address)
         candidates = ready.get(kind, [])
         chosen = next((each for each in candidates if each.room), None)
         if chosen is not None:
@@ -106,7 +108,7 @@ def plan(
     if warm_reserve is not None and not assigns:
         left = most_warm
         for code in _latest_first(fleet):
-            kind = code, _declared(fleet, code)
+            kind = _usual(fleet, code)
             hosts = ready.get(kind, [])
             reserve = warm_reserve
             if kind[1] == "shared":
@@ -120,18 +122,18 @@ def plan(
             actions.extend(Retire(each.host.host_id) for each in unused[: max(0, len(unused) - reserve)])
 
     for kind, hosts in ready.items():
-        if kind[1] != _declared(fleet, kind[0]):
+        if kind != _usual(fleet, kind[0]):
             actions.extend(Retire(each.host.host_id) for each in hosts if not each.agents)
 
     for kind in lacking:
-        code, isolation = kind
+        code, isolation, group = kind
         if on_their_way[kind]:
             on_their_way[kind] -= 1
         elif code in fleet.unknown and code in started:
             continue
         elif starting < most_starting:
             alone = isolation if isolation != _declared(fleet, code) else None
-            actions.append(StartHost(code, fleet.code_stamps[code], alone))
+            actions.append(StartHost(code, fleet.code_stamps[code], alone, group))
             started.add(code)
             starting += 1
     return actions
@@ -140,6 +142,10 @@ def plan(
 def _latest_first(fleet: Observed) -> list[Code]:
     """Return the codes in use, those that were used last first."""
     return list(dict.fromkeys([*(code for code in fleet.latest if code in fleet.code_stamps), *fleet.code_stamps]))
+
+
+def _usual(fleet: Observed, code: Code) -> _Kind:
+    return code, _declared(fleet, code), None
 
 
 def _declared(fleet: Observed, code: Code) -> Isolation:

@@ -12,6 +12,7 @@ from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Observed
 from coordinator.fleet.quarantine import Quarantine
+from coordinator.fleet.suspects import Suspects
 from coordinator.fleet.wakes.quotas import held_asleep
 from coordinator.fleet.wakes.requests import WakeRequests
 from coordinator.fleet.wakes.retries import WakeRetries
@@ -67,6 +68,7 @@ class FleetState:
         self.holds = SleepHolds(clock)
         self.retries = WakeRetries(clock)
         self.quarantine = quarantine if quarantine is not None else Quarantine()
+        self.suspects = Suspects()
         self.quotas = quotas
         self.over_quota: Mapping[Address, str] = {}
         """The requested agents that a quota kept asleep when the fleet was last observed, and why."""
@@ -95,10 +97,15 @@ class FleetState:
             shared=frozenset(self.codes.shared),
             latest=self.codes.latest_first(),
             unknown=frozenset(code for _, code in wanted if code not in self.codes.loaded),
-            quarantined=frozenset(
-                address for address, code in wanted if self.quarantine.holds(address, code, self.codes.stamps)
-            ),
+            alone=frozenset(address for address, code in wanted if self.why_alone(address, code) is not None),
+            groups={address: group for address, _ in wanted if (group := self.suspects.group_of(address)) is not None},
         )
+
+    def why_alone(self, address: Address, code: Code) -> str | None:
+        """Return why an agent gets a process of its own although its class is shared; ``None`` if it does not."""
+        if self.quarantine.holds(address, code, self.codes.stamps):
+            return self.quarantine.reason(address)
+        return self.suspects.why_alone(address)
 
     async def register(self, code: Code) -> None:
         """Set the code of an agent type: warm hosts are started for it, and agents with pending messages are woken."""

@@ -139,7 +139,10 @@ class AgentHost:
         before = frozenset(sys.modules)
         self._class = agent_class = load_agent_class(Path(code.file), code.class_name)
         sources = imported_sources(code.file, before)
-        self.loaded = Loaded(code, sources, CodeStamps().of(sources), agent_class.isolation)
+        is_alone = (isolation or agent_class.isolation) == "process"
+        self.loaded = Loaded(
+            code, sources, CodeStamps().of(sources), agent_class.isolation, is_alone, agent_class.max_attempts
+        )
         parts = HostParts(
             self._config,
             self._store,
@@ -152,7 +155,7 @@ class AgentHost:
             self._models,
             self._telemetry,
         )
-        if (isolation or agent_class.isolation) == "process":
+        if is_alone:
             self._surroundings = OneAgent(parts, agent_class)
             return self.loaded
         self._surroundings = ManyAgents(parts, agent_class, code.agent_type)

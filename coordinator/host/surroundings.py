@@ -23,6 +23,7 @@ from chronicle.workspace.history.first_tree import put_first_tree
 from chronicle.workspace.port import Opened
 from coordinator.host.lazy_workspace import LazyWorkspace
 from coordinator.host.mounting import Mounting
+from coordinator.host.node.process_exit import leave_culprit
 from coordinator.logs import log_to
 from podium.agent.base import workspace_quota_of
 from podium.blocking import at_once, in_threads
@@ -142,6 +143,7 @@ class OneAgent:
         """See `Surroundings`."""
         del unclean  # the workspace is opened in any case, which recovers what was left in it
         log_to(Path(self._parts.config.logs) / f"{address.workspace_id}.log")
+        leave_culprit(Path(self._parts.config.last_words), str(address))  # however the process ends from now on
         return self._parts.environment(DirectCommitter(self._parts.store), self._open_workspace, config)
 
     async def leave(self, address: Address, *, evicted: bool) -> None:

@@ -74,7 +74,7 @@ class CoordinatorActor:
             self._tasks,
             self._state.changed.set,
             lambda lost: self._reconciler.agents_lost(lost),  # noqa: PLW0108  assigned below
-            lambda lost: self._reconciler.note_end(lost),  # noqa: PLW0108  likewise
+            lambda lost: self._reconciler.deaths.note_end(lost),  # noqa: PLW0108  likewise
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids, self._pool)
         self._tracing = Tracing("coordinator")

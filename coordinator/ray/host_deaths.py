@@ -4,45 +4,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import ray
+import structlog
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from coordinator.ray.cluster import cause_of
+from podium.address import Address
 
-    from coordinator.fleet.model import Loaded, Placement
-    from podium.address import Address
-
-__all__ = ["AgentsLost", "known_cause"]
+__all__ = ["known_cause", "named_culprit"]
 
 _SHORT_OF_MEMORY: Final = "running low on memory"
 """Part of Ray's error text for an actor killed by its memory monitor."""
 _REASON_S: Final = 1.0
 """Timeout for Ray to give the reason of a death: the agent's next wake waits for it."""
 _REASON_POLL_S: Final = 0.05
+_NODE_S: Final = 60.0
+"""Timeout for the node to answer."""
 _NO_MEMORY: Final = "killed by Ray, because the node was running out of memory"
 
-
-@dataclass(frozen=True, slots=True)
-class AgentsLost:
-    """Agents whose host has ended, or which have left their shared host."""
-
-    agents: Sequence[Placement]
-    how: str | None
-    """How the host ended by itself, or why the activation failed; ``None`` if neither, or if it is not known."""
-    shared: Loaded | None = None
-    """The code of a shared host that has ended; `HostPool` has had what is known of it settled."""
-    culprit: Address | None = None
-    """The agent of a shared host whose code made the host end itself."""
-    died: bool = False
-    """Whether the host died, or did not answer, and so left what it was about to do."""
+_log = structlog.stdlib.get_logger("coordinator")
 
 
 async def known_cause(handle: Any) -> str | None:
     """Return why Ray killed an actor; ``None`` if it did not, or does not know of the death in time."""
     return _NO_MEMORY if _SHORT_OF_MEMORY in await _death_of(handle) else None
+
+
+async def named_culprit(node: Any, host_id: str) -> Address | None:
+    """Return the agent that is to blame for the end of a host; ``None`` if that is not known.
+
+    Args:
+        node: the node manager.
+    """
+    try:
+        async with asyncio.timeout(_NODE_S):
+            culprit: str | None = await node.culprit.remote(host_id)
+    except Exception as error:  # noqa: BLE001  the agents must get another host in any case
+        _log.warning("culprit_not_known", host_id=host_id, error=str(cause_of(error)))
+        return None
+    return Address.parse(culprit) if culprit is not None else None
 
 
 async def _death_of(handle: Any) -> str:

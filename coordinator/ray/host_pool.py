@@ -15,10 +15,9 @@ import structlog
 from coordinator.fleet.facts import node_facts, unreachable_node
 from coordinator.fleet.leases import LEASE_POLL_S
 from coordinator.fleet.liveness import until_ended, with_probes
-from coordinator.fleet.model import HostStatus
+from coordinator.fleet.model import AgentsLost, HostStatus
 from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, probe
-from coordinator.ray.host_deaths import AgentsLost, known_cause
-from podium.address import Address
+from coordinator.ray.host_deaths import known_cause, named_culprit
 from podium.errors import AgentAsleep
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.facts import NodeFacts, NodeState
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.model import Code, Ended, Loaded, Placement
+    from podium.address import Address
     from podium.agent.base import Isolation
     from podium.turn.busy import BusyPolicy
 
@@ -62,8 +62,8 @@ class HostPool:
         changed: called when a host is removed.
         lost: awaited after the removal of a host that ended or died, with what is known of it, and after an agent has
             left a shared host.
-        note_end: awaited when the process of a shared host with agents has ended, before the host is removed, and so
-            before another host may take its agents.
+        note_end: awaited when a host with agents has ended by itself, before the host is removed, and so before
+            another host may take its agents.
     """
 
     def __init__(
@@ -198,6 +198,7 @@ class HostPool:
         return agents
 
     async def _end(self, host_id: str, *, died: bool) -> None:
+        how: str | None = None
         try:
             async with asyncio.timeout(_NODE_DEADLINE_S):
                 how = await self._node.end_host.remote(host_id, died=died)
@@ -206,11 +207,17 @@ class HostPool:
                 _log.info("host_ended_by_itself", host_id=host_id, how=how)
         except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
-        host, agents = self._table.get(host_id), self._table.agents_of(host_id)
-        if host is not None and host.isolation == "shared" and host.loaded is not None and agents:
-            culprit = await self._culprit(host_id)
+        host, agents, is_shared = (
+            self._table.get(host_id),
+            self._table.agents_of(host_id),
+            self._table.is_shared(host_id),
+        )
+        by_itself = died or how is not None or (is_shared and host_id in self._ends)
+        if host is not None and agents and by_itself:
+            shared, alone = (host.loaded, None) if is_shared else (None, host.loaded)
+            culprit = await named_culprit(self._node, host_id)
             try:
-                await self._note_end(AgentsLost(agents, self._ends.get(host_id), host.loaded, culprit))
+                await self._note_end(AgentsLost(agents, self._ends.get(host_id), shared, culprit, alone=alone))
             except Exception as error:  # noqa: BLE001  likewise
                 _log.warning("end_not_noted", host_id=host_id, error=str(error))
 
@@ -397,15 +404,6 @@ class HostPool:
             shared = host.loaded if host is not None and host.isolation == "shared" else None
             how = self.take_end(host_id)
             await self._lost(AgentsLost(agents, how, shared, died=died or how is not None))
-
-    async def _culprit(self, host_id: str) -> Address | None:
-        try:
-            async with asyncio.timeout(_NODE_DEADLINE_S):
-                culprit: str | None = await self._node.culprit.remote(host_id)
-        except Exception as error:  # noqa: BLE001  the agents must get another host in any case
-            _log.warning("culprit_not_known", host_id=host_id, error=str(cause_of(error)))
-            return None
-        return Address.parse(culprit) if culprit is not None else None
 
     # -- calls for an agent ---------------------------------------------------------------------------------------
 

@@ -251,6 +251,8 @@ class NodeManagerActor:
             asyncio.get_running_loop().remove_reader(process.fileno())
         died = died or host is None
         how = await asyncio.to_thread(self._how_it_ended, host_id, process, died=died)
+        if how is None and not died:  # it is ended in order
+            last_culprit(self._ends / host_id)
         if host is not None:
             with contextlib.suppress(ray.exceptions.RayError):
                 ray.kill(host)
@@ -263,7 +265,10 @@ class NodeManagerActor:
         return how
 
     async def culprit(self, host_id: str) -> str | None:
-        """Return which agent made a shared host end itself, once; ``None`` for none."""
+        """Return which agent is to blame for the end of a host, once; ``None`` if that is not known.
+
+        A host of one agent names that one when its activation begins, another host when it ends itself for one.
+        """
         return await asyncio.to_thread(last_culprit, self._ends / host_id)
 
     async def _watch_running(self) -> None:

@@ -14,6 +14,7 @@ import structlog
 
 from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.access.outbox_quotas import check_of_receivers
+from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, Host, HostStatus, Placement, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
@@ -24,24 +25,21 @@ from coordinator.ray.cluster import cause_of, lives
 from coordinator.telemetry.instruments import REMINDERS_FIRED
 from podium.address import Address
 from podium.agent_record import find_session
-from podium.errors import HostDied, InvalidAddress, PodiumError
+from podium.errors import HostDied, InvalidAddress
 from podium.messages.courier import Courier
 from podium.reminders.firing import ReminderTask
 from podium.turn.telemetry import NO_TRACER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from collections.abc import Set as AbstractSet
 
-    from chronicle.ids import SessionId
     from chronicle.journal.records import Lease
     from coordinator.fleet.background_tasks import BackgroundTasks
     from coordinator.fleet.cancellation import Withdrawals
-    from coordinator.fleet.model import Action, Code
+    from coordinator.fleet.model import Action, AgentsLost, Code
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wakes.requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig
-    from coordinator.ray.host_deaths import AgentsLost
     from coordinator.ray.host_pool import HostPool
     from podium.agent.base import Isolation
     from podium.turn.telemetry import Tracer
@@ -50,9 +48,9 @@ __all__ = ["TICK_S", "Reconciler"]
 
 TICK_S: Final = 2.0
 """Longest interval between iterations: edited code and lost hosts are detected within it."""
-_OTHERS_FAULT: Final = "podium ended it, because another agent of its shared host blocked the event loop"
 _MOST_LOSSES: Final = 2
-"""Hosts that may die under one wake request before it fails: warm hosts die unnoticed, user code may kill each."""
+"""Hosts that may die under one wake request before it fails: warm hosts die unnoticed. Deaths that a message pays for
+do not count, as its attempts are limited, nor do those of shared hosts, whose agents come back apart."""
 
 _log = structlog.stdlib.get_logger("coordinator")
 
@@ -84,6 +82,8 @@ class Reconciler:
         self._withdrawals = withdrawals
         self._tasks = tasks
         self._wake_spans = WakeSpans(state.store, state.clock, tracer)
+        self.deaths = Deaths(state)
+        """What becomes of the agents of hosts that die."""
         self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
         self.courier = Courier(
             state.store,
@@ -164,7 +164,7 @@ class Reconciler:
         for placement in await self._pool.stop_all(timeout_s):
             if placement.epoch is not None:
                 session = await asyncio.to_thread(find_session, self._state.store, placement.address)
-                await self._release(session.session_id, placement.epoch)
+                await self.deaths.release(session.session_id, placement.epoch)
 
     async def poke(self, address: Address) -> bool:
         """Have an agent check its inbox; wake it if it has pending messages.
@@ -205,9 +205,10 @@ class Reconciler:
         if lost.died:
             self.host_died()
         state, addresses = self._state, [placement.address for placement in lost.agents]
-        if lost.shared is None:
-            for address in addresses:
-                state.hosts.note_death(address, lost.how)
+        for address in addresses if lost.shared is None else ():
+            state.hosts.note_death(address, lost.how)
+            if lost.how is None and not lost.died:
+                state.suspects.clear(address)
         try:
             pending = await state.pending_among(addresses)
         except ChronicleError as error:
@@ -219,52 +220,6 @@ class Reconciler:
             await self._request(address)
         for address in addresses:
             await self._withdrawals.prune_settled(address)
-
-    async def note_end(self, lost: AgentsLost) -> None:
-        """Note what is known of the end of a shared host, before another host may take its agents.
-
-        That is how it ended, who blocked it, and who has attempted nothing.
-        """
-        hosts, state = self._state.hosts, self._state
-        for placement in lost.agents:  # the words about a culprit name it, and others may be of other tenants
-            is_others = lost.culprit is not None and placement.address != lost.culprit
-            hosts.note_death(placement.address, _OTHERS_FAULT if is_others else lost.how)
-        if lost.shared is not None and lost.culprit is not None:
-            why = lost.how or "it blocked the event loop of a shared host"
-            _log.warning("agent_quarantined", agent_id=str(lost.culprit), why=why)
-            await asyncio.to_thread(state.quarantine.add, lost.culprit, lost.shared, why)
-        await self._spare(lost)
-
-    async def _spare(self, lost: AgentsLost) -> None:
-        """Release the leases of agents on a shared host that died which are known to have attempted nothing.
-
-        These are all but the culprit if there is one, and else those without a message. The others may have ended the
-        host: the next activation of each counts an attempt. Those that were being activated are spared by their wakes,
-        which end when the host has been removed.
-        """
-        store = self._state.store
-        pending: AbstractSet[Address] = frozenset()
-        if lost.culprit is None:
-            try:
-                pending = set(await self._state.pending_among([placement.address for placement in lost.agents]))
-            except ChronicleError as error:
-                _log.warning("inbox_not_read", error=str(error))
-                return
-        spared = [
-            (placement.address, placement.epoch)
-            for placement in lost.agents
-            if placement.epoch is not None
-            and (placement.address != lost.culprit if lost.culprit is not None else placement.address not in pending)
-        ]
-
-        def release() -> None:
-            sessions = [(find_session(store, address).session_id, epoch) for address, epoch in spared]
-            store.release_leases(sessions)
-
-        try:
-            await asyncio.to_thread(release)
-        except (ChronicleError, PodiumError) as error:
-            _log.warning("leases_not_released", count=len(spared), error=str(error))
 
     async def _request(self, address: Address) -> None:
         """Wake an agent with pending messages, if its code is known."""
@@ -278,9 +233,9 @@ class Reconciler:
     def _act(self, action: Action) -> None:
         hosts = self._state.hosts
         match action:
-            case StartHost(code, stamp, isolation):
+            case StartHost(code, stamp, isolation, group):
                 host_id = self._state.ids.other(HOST_PREFIX, self._state.clock.now_ms())
-                hosts.add(Host(host_id, code, stamp, HostStatus.STARTING, isolation=isolation))
+                hosts.add(Host(host_id, code, stamp, HostStatus.STARTING, isolation=isolation, group=group))
                 self._tasks.spawn(self._start_host(host_id, code, stamp, isolation), f"start-{host_id}")
             case Assign(host_id, address):
                 hosts.assign(host_id, address)
@@ -357,13 +312,9 @@ class Reconciler:
             await self._pool.withdraw(host_id, address, died=died)
             if died:  # it begins with the inbox before it answers
                 self.host_died()
-            # Nothing was tried under the lease, unless the next activation counts the try: that of an earlier one, or
-            # of the agent that blocked its shared host.
-            blamed = died and is_shared and self._state.quarantine.reason(address) is not None
-            if lease is not None and not unclean and not blamed:
-                await self._release(lease.session_id, lease.epoch)
+            paid = lease is not None and await self.deaths.settle_waking(address, lease, loaded, unclean=unclean)
             failure = self._with_death(host_id, address, cause_of(error))
-            await self._wake_failed(address, request, failure)
+            await self._wake_failed(address, request, failure, costs_loss=not paid and not (died and is_shared))
             return failure
         hosts.note_death(address, None)
         self._state.retries.forget(address)
@@ -385,18 +336,13 @@ class Reconciler:
         log = self._config.logs / f"{address.workspace_id}.log"
         return HostDied(f"the agent's process died while it was being woken: {how}; {log} says more")
 
-    async def _release(self, session_id: SessionId, epoch: int) -> None:
-        """Release a lease of a dead host under which no attempt is to be counted; if that fails, it expires."""
-        try:
-            await asyncio.to_thread(self._state.store.release_lease, session_id, epoch)
-        except ChronicleError as error:
-            _log.warning("lease_not_released", session_id=session_id, error=str(error))
-
-    async def _wake_failed(self, address: Address, request: WakeRequest, error: Exception) -> None:
+    async def _wake_failed(self, address: Address, request: WakeRequest, error: Exception, *, costs_loss: bool) -> None:
         """Retry a wake with another host if the host or the node's mount service died; otherwise fail the request."""
         again = isinstance(error, HostDied | Unavailable) and not isinstance(error, StorageRefused)
-        if again and request.losses < _MOST_LOSSES:
-            request.losses += 1
+        if again and not (costs_loss or await self._has_pending(address)):  # its message was parked
+            again = False
+        if again and request.losses + costs_loss <= _MOST_LOSSES:
+            request.losses += costs_loss
             try:
                 await self._pool.check_node()
             except Exception as failure:  # noqa: BLE001  the state of the node is the better answer
@@ -409,6 +355,12 @@ class Reconciler:
             self._state.retries.failed(address, error)
         else:
             self._state.retries.refused(address)
+
+    async def _has_pending(self, address: Address) -> bool:
+        try:
+            return await self._state.has_pending(address)
+        except ChronicleError:  # the next activation finds out
+            return True
 
     def _held_by_hosts(self) -> dict[str, list[Placement]]:
         """Return the agents whose leases hosts hold, by host."""
@@ -423,16 +375,15 @@ class Reconciler:
 
     async def _recover_host(self, host_id: str, agents: Sequence[Placement]) -> None:
         if not lives(host_id):
+            await self.deaths.note_lost(agents)
             return
         state = self._state
         loaded = await self._pool.ask_loaded(host_id)
         host = Host(host_id, None, "", HostStatus.ASSIGNED, loaded)
-        if loaded is not None and loaded.isolation == "shared":
-            stamps = state.codes.stamps
-            if len(agents) > 1 or not state.quarantine.holds(agents[0].address, loaded.code, stamps):
-                state.codes.loads(loaded)
-                state.codes.learn_sources(loaded, state.codes.stamp_of(loaded.code))
-                host = Host(host_id, loaded.code, loaded.stamp, HostStatus.WARM, loaded, "shared")
+        if loaded is not None and not loaded.is_alone:
+            state.codes.loads(loaded)
+            state.codes.learn_sources(loaded, state.codes.stamp_of(loaded.code))
+            host = Host(host_id, loaded.code, loaded.stamp, HostStatus.WARM, loaded, "shared")
         state.hosts.add(host)
         for placement in agents:
             state.hosts.place(placement)

@@ -257,8 +257,13 @@ class Router:
                 fresh = lost is None and not message.receipt.repeated  # admitted now, so it is read by waking the agent
                 frames = [] if fresh else await message.settled()
                 if not frames:
-                    route = await self._wake(address, code, lost, may_be_early=message.when_busy in _WAITING)
-            if lost is not None or message.receipt.repeated:  # the waking recorded the attempt that ended with its host
+                    try:
+                        route = await self._wake(address, code, lost, may_be_early=message.when_busy in _WAITING)
+                    except HostDied:  # its last attempt may have been that of the activation
+                        frames = await message.settled()
+                        if not frames:
+                            raise
+            if lost is not None or message.receipt.repeated or route is None:  # attempts ended with their hosts
                 for frame in await message.failed_tries():
                     if frame["attempt"] > told:
                         told = frame["attempt"]
@@ -280,6 +285,11 @@ class Router:
                                     frame for frame in batch if frame["type"] != "turn_retry" or frame["attempt"] > told
                                 ]
                                 told = max(told, *retries)
+                            if any(frame["type"] == "turn_start" and frame["attempt"] > told + 1 for frame in batch):
+                                # an attempt ended with the process in which its agent was woken
+                                earlier = [frame for frame in await message.failed_tries() if frame["attempt"] > told]
+                                told = max([told, *(frame["attempt"] for frame in earlier)])
+                                batch = [*earlier, *batch]  # noqa: PLW2901
                             if batch:
                                 yield batch
                 except AgentAsleep:

@@ -27,6 +27,7 @@ from podium.turn.hooks.hook_runner import AttemptFailed
 from podium.turn.hooks.message_hook import hook_for
 from podium.turn.journal.commit import Cancellation
 from podium.turn.journal.frames import settled_frames
+from podium.turn.journal.lost_attempt import judge_lost_attempt
 from podium.turn.runner import TurnRunner
 from podium.turn.scope.questions import time_left_s
 from podium.turn.shutdown import shut_down
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent.context import AgentContext
     from podium.agent.models.delta_state import DeltaState
-    from podium.events import Cause, ErrorInfo
+    from podium.events import Cause
     from podium.turn.journal.ledger import Offer
     from podium.turn.ports import Environment
     from podium.turn.stream import Frame
@@ -452,11 +453,8 @@ class Activation:
 
     async def _record_lost_attempt(self, recovered: TreeRef | None, *, unclean: bool, lost: str | None) -> None:
         message = await self._runner.ledger.next_message() if unclean else None
-        last_attempt = message is not None and message.attempts + 1 >= self._class.max_attempts
-        ended = "its process ended before the turn was committed"
-        error: ErrorInfo = {"type": "HostLost", "message": f"{ended}: {lost}" if lost else ended}
+        outcome, error = judge_lost_attempt(message, self._class.max_attempts, lost)
         _log.info("try_lost", agent_id=str(self.address), error=error)
-        outcome = Outcome.PARKED if last_attempt else Outcome.FAILED
         await self._runner.record_failure(message, outcome, error, recovered)
         if message is not None:
             self._runner.telemetry.lost(TurnOutcome(outcome))

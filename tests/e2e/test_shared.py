@@ -118,10 +118,10 @@ async def test_no_message_is_lost_or_committed_twice_when_the_process_is_killed(
             frames = await turn
         assert frames[-1]["type"] == "turn_end", frames
         assert frames[-1]["data"]["answer"] == 1
-        assert [frame["error"]["type"] for frame in frames if frame["type"] == "turn_retry"] == ["HostLost"]
+        assert [frame for frame in frames if frame["type"] == "turn_retry"] == []
     assert (await said(client, "idle", "hi"))[1] == 2
-    assert failures(served, "gathering/idle") == [], "it attempted nothing"
-    assert [failed["attempt"] for failed in failures(served, "gathering/killed-0")] == [1]
+    for agent in ("gathering/idle", "gathering/killed-0"):
+        assert failures(served, agent) == [], "nobody knows which agent has ended the process"
 
 
 async def test_an_agent_that_blocks_the_others_gets_a_process_of_its_own(

@@ -91,8 +91,8 @@ class CommitRules:
             line.owes_an_attempt = False
         match last.type:
             case "agent.created":
+                self._must(not line.created, line, f"{AGENT_CREATED} came twice")
                 line.state, line.created = payload["state"], True
-                self._must(line.seq == 0, line, f"{AGENT_CREATED} is not its first event")
                 self._same(line, "state", line.state, line.expected.state)
                 line.past[0] = line.expected
             case "turn.committed":

@@ -123,6 +123,8 @@ class Link:
         self.alive = True
         self.companions: list[Link] = []
         """The links of the agents in the same process, which die together; shared with them."""
+        self.died_alone = True
+        """Whether a dead host had the process for itself."""
         self.store = cast("JournalStore", _LinkedStore(store, self))
 
     # -- the host's life ------------------------------------------------------------------------------------------
@@ -144,6 +146,7 @@ class Link:
             companions = list(self.companions)
             self.companions.clear()
             for companion in companions:
+                companion.died_alone = len(companions) == 1
                 companion.die()
 
     def stall(self, seconds: float) -> None:

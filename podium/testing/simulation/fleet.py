@@ -18,7 +18,9 @@ from podium.history.fold import fold_agent, mark_commit
 from podium.messages.courier import deliver_outbox
 from podium.reminders.firing import ReminderTask
 from podium.testing.simulation.host import SimulatedAgent, SimulatedHost
+from podium.testing.simulation.puppet import Puppet
 from podium.testing.simulation.world import CLIENTS_S, LEASE_MS, World
+from podium.turn.journal.lost_attempt import record_lost_attempt
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -114,6 +116,8 @@ class SimulatedFleet:
             usurp: take the lease from a live host that is wrongly presumed dead.
         """
         host_id = self._world.ids.other("host_", self._world.clock.now_ms())
+        if agent.host is not None:
+            self._settle_death(agent, agent.host)
         try:
             before = self._world.link.store.lease(agent.session.session_id)
             dead = before is not None and all(host.ended for host in self.hosts if host.host_id == before.holder)
@@ -126,6 +130,25 @@ class SimulatedFleet:
         agent.host = host
         self.hosts.append(host)
         host.start()
+
+    def _settle_death(self, agent: SimulatedAgent, host: SimulatedHost) -> None:
+        """Settle the lease of a host that has died, as a coordinator does.
+
+        A death in company counts no attempt, one during the activation counts one that is recorded at once. What is
+        left counts one at the next activation.
+        """
+        world = self._world
+        store, lease = world.link.store, host.lease
+        if host.link.alive or (host.link.died_alone and host.activation is not None):
+            return
+        try:
+            if host.link.died_alone:
+                now_ms = world.clock.now_ms()
+                record_lost_attempt(store, agent.address, lease, Puppet.max_attempts, None, world.ids, now_ms)
+        except (Unavailable, StaleEpoch):  # it may be recorded all the same
+            pass
+        with suppress(Unavailable, StaleEpoch):
+            store.release_lease(lease.session_id, lease.epoch)
 
     def poke(self, agent: SimulatedAgent) -> None:
         """Notify an agent of a pending message; some notifications are lost."""

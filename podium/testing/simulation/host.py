@@ -46,7 +46,7 @@ class SimulatedHost:
     def __init__(self, world: World, agent: SimulatedAgent, host_id: str, lease: Lease, *, unclean: bool) -> None:
         self._world = world
         self._agent = agent
-        self._lease = lease
+        self.lease = lease
         self._unclean = unclean
         self._workspace: LinkedWorkspace | None = None
         self._task: asyncio.Task[None] | None = None
@@ -69,7 +69,7 @@ class SimulatedHost:
     async def wake(self) -> WatchedActivation:
         """Start an activation."""
         environment = self._world.environment(self.link, self._open)
-        activation = WatchedActivation(self._agent.address, self._lease, environment, self)
+        activation = WatchedActivation(self._agent.address, self.lease, environment, self)
         try:
             await activation.start(unclean=self._unclean)
         except BaseException:
@@ -95,7 +95,7 @@ class SimulatedHost:
             ending = await self.loop.run()
             if ending is not Ending.EVICTED:
                 release = self.link.store.release_lease
-                await self.link.run_blocking(release, self._lease.session_id, self._lease.epoch)
+                await self.link.run_blocking(release, self.lease.session_id, self.lease.epoch)
         except (Unavailable, StaleEpoch, OSError) as error:
             # The workspace could not be rolled back, or the lease not released: the next host takes over.
             self.note("gives up", type(error).__name__)
@@ -112,7 +112,7 @@ class SimulatedHost:
             try:
                 now_ms = self._world.environment(self.link, self._open).clock.now_ms()
                 renew = self.link.store.renew_lease
-                await self.link.run_blocking(renew, self._lease.session_id, self._lease.epoch, now_ms, LEASE_MS)
+                await self.link.run_blocking(renew, self.lease.session_id, self.lease.epoch, now_ms, LEASE_MS)
             except StaleEpoch:
                 loop.evict()
             except ChronicleError:
@@ -157,7 +157,7 @@ class SimulatedHost:
 
     def run_step(self, number: int, name: str) -> int:
         """Return a number that no other run of a step returns."""
-        self._world.oracle.check_run(self._lease.session_id, self._lease.epoch, number, name)
+        self._world.oracle.check_run(self.lease.session_id, self.lease.epoch, number, name)
         return self._world.next_run()
 
     def next_run(self) -> int:
@@ -170,7 +170,7 @@ class SimulatedHost:
             files = dict(self.files())
         except OSError:
             files = None
-        self._world.oracle.shown_live(self._lease.session_id, seq, to_json(activation.state), files)
+        self._world.oracle.shown_live(self.lease.session_id, seq, to_json(activation.state), files)
 
 
 class WatchedActivation(Activation):

@@ -58,3 +58,23 @@ def test_a_process_that_dies_while_it_imports_says_how(served: Podium, tmp_path:
     death = f"the agent's process died while it imported {file}: {how}; {hosts_log} says more"
     assert death in failed.stderr
     assert str(file) in hosts_log.read_text()
+
+
+def test_a_message_is_parked_if_every_process_dies_before_it_is_handled(served: Podium, tmp_path: Path) -> None:
+    file = tmp_path / "stillborn.py"
+    deaths = (AGENTS / "deaths.py").read_text()
+    dying = "class Deaths(BaseAgent):\n    made = 0\n\n    def __init__(self):\n        Deaths.made += 1\n"
+    dying += "        if Deaths.made > 1:  # the first one is made to check the class\n            os._exit(4)\n\n"
+    file.write_text(deaths.replace("class Deaths(BaseAgent):\n", dying + '    agent_type = "stillborn"\n'))
+    failed = served("run", f"{file}:Deaths", "--key", "k", "--message", "hi", check=False)
+    assert failed.returncode == ExitCode.TURN_FAILED, failed.stderr
+    how = f"{LOST}: exit status 4, os._exit was called"
+    assert f"attempt 1 failed: {how}. Trying again." in failed.stderr
+    assert f"failed: {how}. " in failed.stderr
+    why = served.json("why", "stillborn/k")
+    assert (why["pending"], why["parked"], why["last_error"]["attempt"]) == (0, 1, 2)
+    file.write_text(
+        deaths.replace("class Deaths(BaseAgent):\n", 'class Deaths(BaseAgent):\n    agent_type = "stillborn"\n')
+    )
+    served("run", f"{file}:Deaths", "--key", "k", "--message", "hi")
+    assert served.json("state", "stillborn/k")["turn"] == 1

@@ -62,10 +62,10 @@ def test_a_host_with_edited_code_gets_no_agents_and_ends_with_its_last_one() -> 
 def test_a_quarantined_agent_gets_a_process_of_its_own() -> None:
     wanted = agents(2)
     alone = frozenset({wanted[0][0]})
-    observed = Observed((host("h1", 1),), wanted, STAMPS, SHARED, quarantined=alone)
+    observed = Observed((host("h1", 1),), wanted, STAMPS, SHARED, alone=alone)
     assert plan(observed, 1, 9, 10) == [Assign("h1", wanted[1][0]), StartHost(HELLO, "1", "process")]
     own = Host("h2", HELLO, "1", HostStatus.WARM, isolation="process")
-    observed = Observed((host("h1", 1), own), wanted, STAMPS, SHARED, quarantined=alone)
+    observed = Observed((host("h1", 1), own), wanted, STAMPS, SHARED, alone=alone)
     assert plan(observed, 1, 9, 10) == [Assign("h2", wanted[0][0]), Assign("h1", wanted[1][0])]
     assert plan(Observed((host("h1", 1), own), (), STAMPS, SHARED), 1, 9, 10) == [Retire("h2")]
 

@@ -10,9 +10,8 @@ import ray
 
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import Code, Ended, Host, HostStatus, Loaded, Placement
+from coordinator.fleet.model import AgentsLost, Code, Ended, Host, HostStatus, Loaded, Placement
 from coordinator.ray import host_deaths, host_pool
-from coordinator.ray.host_deaths import AgentsLost
 from coordinator.ray.host_pool import HostPool
 from podium.address import Address
 

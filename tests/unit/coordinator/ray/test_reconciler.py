@@ -18,9 +18,8 @@ from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement
+from coordinator.fleet.model import AgentsLost, Code, Host, HostStatus, Loaded, Placement
 from coordinator.fleet.state import FleetState
-from coordinator.ray.host_deaths import AgentsLost
 from coordinator.ray.reconciler import Reconciler
 from coordinator.telemetry.tracing import Tracing
 from podium.address import Address
@@ -231,7 +230,7 @@ async def test_who_blocked_a_shared_host_is_told_to_nobody_else(fleet: Fleet) ->
     epochs = {address: fleet.lease(address, "host_1").epoch for address in (ALICE, BOB)}
     placements = [Placement("host_1", address, epoch=epoch) for address, epoch in epochs.items()]
     how = f"podium ended it, because {ALICE} blocked the event loop of a shared host for 10 s"
-    await fleet.loop.note_end(AgentsLost(placements, how, fleet.loaded, ALICE))
+    await fleet.loop.deaths.note_end(AgentsLost(placements, how, fleet.loaded, ALICE))
     await fleet.loop.agents_lost(AgentsLost(placements, how, fleet.loaded))
     assert fleet.state.hosts.death_of(ALICE) == fleet.state.quarantine.reason(ALICE) == how
     assert "alice" not in str(fleet.state.hosts.death_of(BOB))
@@ -239,22 +238,29 @@ async def test_who_blocked_a_shared_host_is_told_to_nobody_else(fleet: Fleet) ->
     assert fleet.wanted == [ALICE, BOB]
 
 
-async def test_who_attempted_nothing_is_spared_if_a_shared_host_dies_and_nobody_knows_why(fleet: Fleet) -> None:
+async def test_nobody_pays_if_a_shared_host_dies_and_nobody_knows_why_and_its_agents_come_back_apart(
+    fleet: Fleet,
+) -> None:
     fleet.admit(ALICE)
     fleet.store.ensure_session(BOB.name, fleet.ids.session(0), fleet.ids.branch(0), 0, BOB.tenant)
     leases = {address: fleet.lease(address, "host_1") for address in (ALICE, BOB)}
     placements = [Placement("host_1", address, epoch=lease.epoch) for address, lease in leases.items()]
-    await fleet.loop.note_end(AgentsLost(placements, "killed by SIGSEGV (signal 11)", fleet.loaded))
-    assert fleet.store.lease(leases[ALICE].session_id) == leases[ALICE]
-    assert fleet.store.lease(leases[BOB].session_id) is None
+    await fleet.loop.deaths.note_end(AgentsLost(placements, "killed by SIGSEGV (signal 11)", fleet.loaded))
+    assert [fleet.store.lease(lease.session_id) for lease in leases.values()] == [None, None]
     assert fleet.state.hosts.death_of(ALICE) == fleet.state.hosts.death_of(BOB) == "killed by SIGSEGV (signal 11)"
+    for address in (ALICE, BOB):
+        fleet.state.requests.add(address, fleet.code)
+    assert fleet.state.observe().alone == {ALICE, BOB}
+    for address in (ALICE, BOB):  # their activations end in order
+        await fleet.loop.agents_lost(AgentsLost([Placement("host_2", address, epoch=9)], None))
+    assert fleet.state.observe().alone == frozenset()
 
 
 @pytest.mark.parametrize("blames", [ALICE, BOB, None])
 async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempted_nothing_unless_it_is_blamed(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch, blames: Address | None
 ) -> None:
-    """Only what is named as the blocker counts an attempt."""
+    """Only what is named as the blocker counts an attempt, and the coordinator records it."""
     fleet.admit(ALICE)
     fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, fleet.loaded, "shared"))
     fleet.state.hosts.assign("host_1", ALICE)
@@ -264,7 +270,7 @@ async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempt
     async def withdraw(host_id: str, address: Address, *, died: bool) -> None:
         assert (address, died) == (ALICE, True)
         placements = list(fleet.state.hosts.agents_of(host_id))
-        await fleet.loop.note_end(AgentsLost(placements, "it blocked", fleet.loaded, blames))
+        await fleet.loop.deaths.note_end(AgentsLost(placements, "it blocked", fleet.loaded, blames))
         fleet.state.hosts.remove(host_id)
         wanted_meanwhile.extend(fleet.state.observe().wanted)
 
@@ -277,7 +283,9 @@ async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempt
     fleet.state.waking.add(ALICE)
     await fleet.loop._wake("host_1", ALICE, request)
     lease = fleet.store.lease(fleet.store.session(ALICE.name).session_id)
-    assert (lease is not None) == (blames == ALICE)
+    assert lease is None
+    [message] = fleet.store.pending(fleet.store.session(ALICE.name).session_id)
+    assert message.attempts == (blames == ALICE)
     assert wanted_meanwhile == [], "no other host takes it before its lease is settled"
     assert [address for address, _ in fleet.state.observe().wanted] == [ALICE]
 

@@ -39,10 +39,11 @@ class Host:
 
     def __init__(self) -> None:
         self.go_on = asyncio.Event()
+        self.attempt = 1
         self.server = DeliveryServer(self._deliver)
 
     async def _deliver(self, *_: object) -> AsyncGenerator[list[Frame], None]:
-        yield [{"type": "turn_start", "turn": 1}]
+        yield [{"type": "turn_start", "turn": 1, "attempt": self.attempt}]
         await self.go_on.wait()
         yield [{"type": "message_update", "delta": "of a stale host"}]
 
@@ -102,6 +103,17 @@ async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agen
             _ = router._routes.channel(ALICE, NEW)
             assert await anext(frames) == [RETRY]
         assert (await anext(frames))[0]["type"] == "turn_start"
+
+
+async def test_an_attempt_that_ended_with_the_activation_is_reported_before_the_next_one(
+    hosts: tuple[Router, dict[str, Host]],
+) -> None:
+    router, made = hosts
+    made["host_new"].attempt = 2
+    router._routes.put(ALICE, NEW)
+    code = Code("greeter.py", "Greeter", "greeter")
+    async with asyncio.timeout(DEADLINE_S), aclosing(router.deliver(ALICE, code, _message("tried"))) as frames:
+        assert [frame["type"] for frame in await anext(frames)] == ["turn_retry", "turn_start"]
 
 
 async def test_the_attempt_that_ended_with_its_service_is_reported_by_the_next_service(
