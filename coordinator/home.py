@@ -268,11 +268,15 @@ class Home:
             self.open()
         return self._blobs_url or f"file://{self.path / 'blobs'}"
 
-    def blobs(self) -> BlobStore:
-        """Open the blob store."""
+    def blobs(self, *, kept: bool = True) -> BlobStore:
+        """Open the blob store.
+
+        Args:
+            kept: whether this node's cache of a far store may be used.
+        """
         from chronicle.blobs.packs.pack_store import PackBlobStore  # noqa: PLC0415  not every command reads blobs
 
-        return PackBlobStore(self.blobs_url)
+        return PackBlobStore(self.blobs_url, cache="node" if kept else None)
 
     @property
     def logs(self) -> Path:

@@ -2,7 +2,8 @@
 
 For each session it checks the journal (:mod:`chronicle.journal.verify`), every blob reachable from the trees, histories
 and artifacts of its turns, failed attempts included, and that snapshots give the same state as the events. The objects
-beside the events, such as artifacts of clients, are checked down to their blobs.
+beside the events, such as artifacts of clients, are checked down to their blobs. Of the packs that have the blobs, it
+checks the indexes by which the blobs are found if the store's own index is lost.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from chronicle.blobs.packs.pack_checker import PackChecker
+from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.journal.objects import object_body
@@ -23,7 +26,7 @@ from podium.errors import InvalidAddress
 from podium.events import FULL_STATE_EVENTS, STATE_EVENTS
 
 if TYPE_CHECKING:
-    from chronicle.blobs.port import BlobStore
+    from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Session
@@ -43,7 +46,8 @@ class SessionCheck:
     blobs: int
     """Blobs read for this session; blobs already read for an earlier session are not counted."""
     problem: str | None
-    """The first damage found; ``None`` if the session is intact."""
+    """The first damage found; ``None`` if the session is intact. Damage of a pack whose blobs themselves are sound
+    comes last, and is reported for the session for which the pack was read first."""
     cause: Exception | None = None
     """The error that ended the check, if an error did."""
 
@@ -53,13 +57,14 @@ class Verifier:
 
     Args:
         store: the journal.
-        blobs: the home's blob store.
+        blobs: the home's blob store; one of packs is opened without this node's cache, which would hide its damage.
     """
 
     def __init__(self, store: JournalStore, blobs: BlobStore) -> None:
         self._store = store
-        self._blobs = blobs
-        self._trees = TreeChecker(blobs)
+        self._packs = PackChecker(blobs) if isinstance(blobs, PackBlobStore) else None
+        self._blobs: BlobReader = self._packs or blobs
+        self._trees = TreeChecker(self._blobs)
 
     def check(self, session: Session) -> SessionCheck:
         """Check a session; damage is returned, not raised.
@@ -79,7 +84,7 @@ class Verifier:
             cause = error
         blobs = self._trees.blobs - before
         if cause is None:
-            return SessionCheck(label(session), report.events, blobs, None)
+            return SessionCheck(label(session), report.events, blobs, self._pack_problem())
         self._trees = TreeChecker(self._blobs)
         return SessionCheck(label(session), report.events, blobs, str(cause), cause)
 
@@ -101,7 +106,20 @@ class Verifier:
             except (Corrupt, NotFound) as error:
                 problem, cause = f"{each.kind} {each.object_id} of {each.namespace}: {error}", error
                 break
-        return SessionCheck(OBJECTS, 0, read, problem, cause) if there else None
+        return SessionCheck(OBJECTS, 0, read, problem or self._pack_problem(), cause) if there else None
+
+    def check_other_packs(self) -> str | None:
+        """Return the damage of packs from which no check has read; ``None`` if there is none.
+
+        Raises:
+            Unavailable: the store could not be read.
+        """
+        if self._packs is not None:
+            self._packs.check_others()
+        return self._pack_problem()
+
+    def _pack_problem(self) -> str | None:
+        return self._packs.problem() if self._packs is not None else None
 
     def _check_branch(self, session: Session, branch_id: BranchId) -> None:
         replay = retry_if_folded(self._store, branch_id, lambda: self._replayed(branch_id))

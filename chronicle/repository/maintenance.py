@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.gc.collector import collect
-from chronicle.blobs.packs.bulk_reader import BulkReader
-from chronicle.errors import Corrupt, NotFound, StoreInUse, StoreShared, UnsupportedFormat
+from chronicle.blobs.packs.pack_checker import PackChecker
+from chronicle.errors import Corrupt, NotFound, StoreInUse, StoreShared
 from chronicle.fuse.zygote import launcher
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commit_log import commits
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.blobs.gc.collector import GcReport
-    from chronicle.blobs.packs.pack_store import PackBlobStore
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
@@ -76,7 +75,7 @@ class Stats:
 def verify(store: StoreDirectory) -> Iterator[Check]:
     """Check each workspace: its chain of commits, and every blob that they reach, read back and hashed once."""
     with store.read_journal() as journal, store.blobs(kept=False) as blobs:
-        reader = _PackChecker(blobs, BulkReader(blobs) if blobs.is_far else blobs)
+        reader = PackChecker(blobs)
         checker = TreeChecker(reader)
         for session in journal.sessions():
             report = verify_session(journal, session)
@@ -87,44 +86,6 @@ def verify(store: StoreDirectory) -> Iterator[Check]:
             yield Check(session.name, report.events, checker.blobs - before, problem)
             if problem is not None:
                 checker = TreeChecker(reader)  # blobs that count as checked may refer to unchecked ones
-
-
-class _PackChecker:
-    """A reader that checks each pack it reads from, in addition to the blobs.
-
-    Args:
-        blobs: the store.
-        reader: reads its blobs.
-    """
-
-    def __init__(self, blobs: PackBlobStore, reader: BlobReader) -> None:
-        self._blobs = blobs
-        self._reader = reader
-        self._checked: set[str] = set()
-        self._found: list[str] = []
-
-    def get(self, blob_id: BlobId) -> bytes:
-        data = self._reader.get(blob_id)
-        name = self._blobs.pack_of(blob_id)
-        if name is not None and name not in self._checked:
-            try:
-                self._blobs.check_pack(name)
-            except NotFound:  # gc has dropped it since: the blob is in another one by now
-                return data
-            except (Corrupt, UnsupportedFormat) as error:  # its blobs were read, so no newer version wrote it
-                self._found.append(str(error))
-            self._checked.add(name)
-        return data
-
-    def problem(self) -> str | None:
-        """Return and clear the damage of packs that was found."""
-        found, self._found = self._found, []
-        if not found:
-            return None
-        return (
-            f"{'; '.join(found)}: its blobs can be read today, and not any more once the store's index is lost; put "
-            "the pack back from a backup"
-        )
 
 
 def count(store: StoreDirectory, workspace: str) -> Stats:

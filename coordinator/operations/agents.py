@@ -182,7 +182,7 @@ class HomeAgents(HomeContents):
 
     async def verify(self, address: Address) -> objects.Verification:
         """Check an agent's stored data against its hashes; reads all of it."""
-        return await self._stores.read(lambda store, blobs: branches.verify(store, blobs, address))
+        return await self._stores.read(lambda store, _: branches.verify(self._stores.home, store, address))
 
     # -- messages -------------------------------------------------------------------------------------------------
 

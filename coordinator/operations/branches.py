@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -153,14 +154,16 @@ def delete(
     return {"agent": address.name, "events": deleted.tombstone.events, "detached": list(deleted.detached)}
 
 
-def verify(store: JournalStore, blobs: BlobStore, address: Address) -> Verification:
-    """Check an agent's stored data against its hashes.
+def verify(home: Home, store: JournalStore, address: Address) -> Verification:
+    """Check an agent's stored data against its hashes, as it is on the disk or at its URL, past all caches.
 
     Raises:
         UnknownAgent: there is none.
         Unavailable: a store could not be read.
     """
-    return verification_object(Verifier(store, blobs).check(find_session(store, address)))
+    session = find_session(store, address)
+    with closing(home.blobs(kept=False)) as blobs:
+        return verification_object(Verifier(store, blobs).check(session))
 
 
 def verification_object(check: SessionCheck) -> Verification:

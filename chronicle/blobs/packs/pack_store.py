@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from chronicle.blobs import ident
 from chronicle.blobs.media.objects import shown_url
 from chronicle.blobs.packs import pack_format
-from chronicle.blobs.packs.catalog import check_pack, pack_object
+from chronicle.blobs.packs.catalog import PACK_FOLDER, check_pack, pack_object
 from chronicle.blobs.packs.condemned import CondemnedWatch
 from chronicle.blobs.packs.opening import open_medium
 from chronicle.blobs.packs.pack_reader import CACHED_BLOB_BYTES, PackReader
@@ -203,6 +203,14 @@ class PackBlobStore:
         with self._lock:
             place = self._reader.find(ident.to_raw(blob_id))
         return place[0] if place is not None else None
+
+    def packs(self) -> list[str]:
+        """Return the names of all packs, sorted.
+
+        Raises:
+            Unavailable: the store could not be reached.
+        """
+        return sorted(name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER))
 
     def check_pack(self, name: str) -> None:
         """Check a pack's own index, header and trailer, from which the store's index can be rebuilt.
