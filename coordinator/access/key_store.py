@@ -8,16 +8,16 @@ connection of its own for what a request needs.
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import threading
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import Corrupt, NotFound, StorageRefused, UnsupportedFormat
+from chronicle.journal.sqlite.watched_database import WatchedDatabase, damage
 from coordinator.access.caller import Scope, UnknownKey
-from coordinator.access.keys import KEY_PREFIX, SHOWN, TOKEN_PREFIX, Key, digest_of, home_tag, new_text
+from coordinator.access.keys import KEY_PREFIX, SHOWN, TOKEN_PREFIX, Key, digest_of, home_tag, is_of_home, new_text
 from coordinator.access.quotas import Quota
 from podium.address import Address
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import IdSource
 
-__all__ = ["FILE", "KeyStore"]
+__all__ = ["FILE", "KeyStore", "damage_of_keys"]
 
 FILE: Final = "access.db"
 _FORMAT: Final = 1
@@ -70,7 +70,7 @@ class KeyStore:
 
     Raises:
         StorageRefused: the file cannot be read or written.
-        Corrupt: the file is not a database of keys.
+        Corrupt: the file is not a database of keys, or was changed since it was closed.
         UnsupportedFormat: a newer version wrote it.
     """
 
@@ -82,8 +82,8 @@ class KeyStore:
         self._write_guard = threading.Lock()
         self._read_guard = threading.Lock()
         """Held for microseconds: the reader waits for no lock, and for the disk only with a checkpoint of the log."""
-        with self._translated(), ExitStack() as opened:
-            self._make_private()
+        self._watched = WatchedDatabase(self._path)
+        with self._translated(), self._watched.opening(), ExitStack() as opened:
             self._writer = self._connected(_WRITE_TIMEOUT_MS)
             opened.callback(self._writer.close)
             self._set_up()
@@ -94,10 +94,11 @@ class KeyStore:
 
     def close(self) -> None:
         """Close the file."""
-        with self._read_guard:
-            self._reader.close()
-        with self._write_guard:
-            self._writer.close()
+        with self._watched.closing():
+            with self._read_guard:
+                self._reader.close()
+            with self._write_guard:
+                self._writer.close()
 
     # -- keys -----------------------------------------------------------------------------------------------------
 
@@ -239,14 +240,6 @@ class KeyStore:
             raise NotFound(f"there is no key {key_id!r}; podium keys list shows the ids")
         return _key(row)
 
-    def _make_private(self) -> None:
-        """Create an empty file for this user only, unless it exists; SQLite's own files get its mode.
-
-        An existing file is not opened: closing it would release the locks of this process's other connections to it.
-        """
-        with suppress(FileExistsError):
-            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
-
     def _connected(self, timeout_ms: int) -> sqlite3.Connection:
         db = sqlite3.connect(self._path, timeout_ms / 1000, isolation_level=None, check_same_thread=False)
         db.execute("PRAGMA secure_delete = ON")
@@ -255,24 +248,14 @@ class KeyStore:
     def _set_up(self) -> None:
         """Create the tables unless they are there; opening a file that has them writes nothing."""
         db = self._writer
-        if not self._has_tables(db):
+        if not _has_tables(db, self._path):
             with self._writing():
-                if not self._has_tables(db):  # another process may have created them meanwhile
+                if not _has_tables(db, self._path):  # another process may have created them meanwhile
                     for statement in _TABLES:
                         db.execute(statement)
                     db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
                     db.execute(f"PRAGMA user_version = {_FORMAT}")
         db.execute("PRAGMA journal_mode = WAL")
-
-    def _has_tables(self, db: sqlite3.Connection) -> bool:
-        (version,) = db.execute("PRAGMA user_version").fetchone()
-        (application,) = db.execute("PRAGMA application_id").fetchone()
-        (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        if application != _APPLICATION_ID and (application or version or tables):
-            raise Corrupt(f"{self._path} is not a database of keys; put it back from a backup, or remove it")
-        if version > _FORMAT:
-            raise UnsupportedFormat(f"{self._path} has format {version}, and this code reads up to {_FORMAT}")
-        return bool(version)
 
     @contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection]:
@@ -302,6 +285,37 @@ class KeyStore:
             raise StorageRefused(f"{self._path} cannot be used: {error}") from error
         except OSError as error:
             raise StorageRefused(f"{self._path} cannot be written: {error.strerror}") from error
+
+
+def damage_of_keys(home: Path, home_id: str) -> dict[str, str]:
+    """Return the damage of a home's keys, by the name of the file; nothing is written.
+
+    It is the id of the home that is damaged if none of its keys was made with it.
+    """
+    keys: list[Key] = []
+
+    def read(db: sqlite3.Connection) -> None:
+        if _has_tables(db, home / FILE):
+            keys.extend(_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM key"))
+
+    problem = damage(home / FILE, read)
+    if problem is not None:
+        return {FILE: problem}
+    if keys and not any(is_of_home(key.prefix, home_tag(home_id)) for key in keys):
+        said = "no key of the home was made with it, so none is valid; put it back from a backup, or revoke these keys"
+        return {"id": said}
+    return {}
+
+
+def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
+    (version,) = db.execute("PRAGMA user_version").fetchone()
+    (application,) = db.execute("PRAGMA application_id").fetchone()
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if application != _APPLICATION_ID and (application or version or tables):
+        raise Corrupt(f"{path} is not a database of keys; put it back from a backup, or remove it")
+    if version > _FORMAT:
+        raise UnsupportedFormat(f"{path} has format {version}, and this code reads up to {_FORMAT}")
+    return bool(version)
 
 
 def _within(key: Key, maker: tuple[int | None] | None) -> Key:

@@ -77,11 +77,11 @@ def empty_journal_problem(home: Path, store: JournalStore) -> str | None:
 
 
 @contextmanager
-def opened_blobs(home: Path) -> Iterator[BlobStore]:
-    """Open the blob store of a home."""
+def opened_blobs(home: Path, *, kept: bool = True) -> Iterator[BlobStore]:
+    """Open the blob store of a home; see `coordinator.home.Home.blobs`."""
     from coordinator.home import Home  # noqa: PLC0415
 
-    store = Home(home).blobs()
+    store = Home(home).blobs(kept=kept)
     try:
         yield store
     finally:

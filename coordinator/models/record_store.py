@@ -8,21 +8,21 @@ handed out. Rows that are ``running`` when a model gateway starts are those of o
 from __future__ import annotations
 
 import json
-import os
 import sqlite3
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import Corrupt, StorageRefused, UnsupportedFormat
+from chronicle.journal.sqlite.watched_database import WatchedDatabase, damage
 from coordinator.models.calls import Attempt, CallRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["FILE", "RecordStore", "read_records"]
+__all__ = ["FILE", "RecordStore", "damage_of_records", "read_records"]
 
 FILE: Final = "models.db"
 _FORMAT: Final = 1
@@ -90,16 +90,15 @@ class RecordStore:
 
     Raises:
         StorageRefused: the file cannot be read or written.
-        Corrupt: the file is not a database of calls.
+        Corrupt: the file is not a database of calls, or was changed since it was closed.
         UnsupportedFormat: a newer version wrote it.
     """
 
     def __init__(self, home: Path) -> None:
         self._path = home / FILE
         self._guard = threading.Lock()
-        with _translated(self._path):
-            with suppress(FileExistsError):
-                os.close(os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        self._watched = WatchedDatabase(self._path)
+        with _translated(self._path), self._watched.opening():
             self._db = sqlite3.connect(self._path, _TIMEOUT_S, isolation_level=None, check_same_thread=False)
             try:
                 self._set_up()
@@ -109,7 +108,7 @@ class RecordStore:
 
     def close(self) -> None:
         """Close the file."""
-        with self._guard:
+        with self._watched.closing(), self._guard:
             self._db.close()
 
     def begin(self, record: CallRecord) -> bool:
@@ -213,6 +212,17 @@ def read_records(
         finally:
             db.close()
     return [_record(row) for row in rows]
+
+
+def damage_of_records(home: Path) -> str | None:
+    """Return the damage of a home's records; ``None`` if there is none, or no record. Nothing is written."""
+
+    def read(db: sqlite3.Connection) -> None:
+        if _has_tables(db, home / FILE):
+            for row in db.execute(_SELECT):
+                _record(row)
+
+    return damage(home / FILE, read)
 
 
 def _has_tables(db: sqlite3.Connection, path: Path) -> bool:

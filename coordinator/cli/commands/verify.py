@@ -18,7 +18,7 @@ from coordinator.cli.stores import empty_journal_problem, opened_blobs, opened_t
 from podium.address import label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from chronicle.journal.records import Session
     from chronicle.journal.sqlite import SqliteJournalStore
@@ -40,8 +40,9 @@ def verify(
 ) -> None:
     """Check all stored data against its hashes.
 
-    The journal's file, the chain of events of every branch, and every blob that the files and histories of all turns
-    reach, each read back and hashed. A home that was rewritten consistently, hashes included, is not detected.
+    The journal's file, the chain of events of every branch, every blob that the files and histories of all turns reach,
+    each read back and hashed, the packs that have the blobs, and the files of keys and of calls of models. A home that
+    was rewritten consistently, hashes included, is not detected.
     """
     if url:
         from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
@@ -49,11 +50,14 @@ def verify(
 
         remote.verify(Gateway(url, api_key), agent, json=json)
         return
-    from coordinator.operations.branches import verification_object  # noqa: PLC0415  slow to import
+    from coordinator.home import Home  # noqa: PLC0415  slow to import
+    from coordinator.home_damage import damaged_files  # noqa: PLC0415
+    from coordinator.operations.branches import verification_object  # noqa: PLC0415
     from coordinator.verification import Verifier  # noqa: PLC0415
 
     checks: list[SessionCheck] = []
-    with opened_to_verify(home) as store, opened_blobs(home) as blobs, Progress(lines=False) as progress:
+    files: dict[str, str] = {}
+    with opened_to_verify(home) as store, opened_blobs(home, kept=False) as blobs, Progress(lines=False) as progress:
         progress.show("checking journal.db")
         damage = store.damage() or empty_journal_problem(home, store)
         progress.clear()
@@ -72,21 +76,28 @@ def verify(
             checks.append(objects)
             if not json:
                 write_line(f"{objects.name}: {objects.blobs} blobs: {_result(objects)}")
+        if agent is None:
+            progress.show("checking packs, keys and records")
+            files = damaged_files(Home(home), verifier)
+            progress.clear()
+            for name, problem in files.items() if not json else ():
+                write_line(f"{name}: BAD: {problem}")
     bad = sum(check.problem is not None for check in checks)
     events, blobs_read = sum(check.events for check in checks), sum(check.blobs for check in checks)
     if json:
         write_json(
             {
-                "ok": not bad and damage is None,
+                "ok": not bad and not files and damage is None,
                 "events": events,
                 "blobs": blobs_read,
                 "journal": damage,
+                "files": files,
                 "agents": [verification_object(check) for check in checks],
             }
         )
     else:
-        write_line(f"{events} events and {blobs_read} blobs checked: " + _verdict(len(checks), bad, damage))
-    if bad or damage is not None:
+        write_line(f"{events} events and {blobs_read} blobs checked: " + _verdict(len(checks), bad, files, damage))
+    if bad or files or damage is not None:
         raise typer.Exit(ExitCode.DAMAGED)
 
 
@@ -121,7 +132,8 @@ def _result(check: SessionCheck) -> str:
     return f"BAD: {with_hint(check.problem, advice)}"
 
 
-def _verdict(checked: int, bad: int, damage: str | None) -> str:
+def _verdict(checked: int, bad: int, files: Collection[str], damage: str | None) -> str:
+    damaged = [*files, *(["journal.db"] if damage is not None else ())]
     if bad:
         return f"{bad} of {checked} agents are damaged"
-    return "no damage was found" if damage is None else "journal.db is damaged"
+    return f"{', '.join(damaged)} damaged" if damaged else "no damage was found"

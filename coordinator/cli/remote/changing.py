@@ -125,7 +125,7 @@ def verify(gateway: Gateway, agent: str | None, *, json: bool) -> None:
     bad = sum(not each.ok for each in checks)
     if json:
         agents = [each.model_dump(include={"agent", "ok", "events", "blobs", "problem"}) for each in checks]
-        write_json({"ok": not bad, "events": events, "blobs": blobs, "journal": None, "agents": agents})
+        write_json({"ok": not bad, "events": events, "blobs": blobs, "journal": None, "files": {}, "agents": agents})
     else:
         for each in checks:
             found = "good" if each.ok else f"BAD: {each.problem}"

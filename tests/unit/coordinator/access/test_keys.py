@@ -143,6 +143,7 @@ def test_a_file_without_a_write_ahead_log_gets_one(tmp_path: Path) -> None:
     KeyStore(tmp_path, "home1", IDS).close()
     with closing(sqlite3.connect(tmp_path / "access.db")) as db:
         assert db.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
+    (tmp_path / "access.db-sums").unlink()
     with closing(KeyStore(tmp_path, "home1", IDS)) as keys:
         key, text = keys.create("n", "default", [Scope.READ], 1)
         assert keys.find(text) == key
@@ -180,6 +181,7 @@ def test_files_of_something_else(tmp_path: Path) -> None:
     with closing(sqlite3.connect(tmp_path / "access.db")) as db:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         db.execute(f"PRAGMA user_version = {version + 1}")
+    (tmp_path / "access.db-sums").unlink()
     with pytest.raises(UnsupportedFormat, match=f"format {version + 1}, and this code reads up to {version}$"):
         KeyStore(tmp_path, "home1", IDS).close()
 
