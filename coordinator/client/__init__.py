@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         Unreachable,
     )
     from coordinator.client.files import AsyncFiles
+    from coordinator.client.paging import AsyncPages, Page
     from coordinator.client.results import (
         Agent,
         Answer,
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
     )
     from coordinator.client.run import AsyncRun
     from coordinator.client.sse_parser import ServerSentEvent, SseParser, parse_sse
-    from coordinator.client.sync_client import Files, Podium, Run
+    from coordinator.client.sync_client import Files, Pages, Podium, Run
 
 __all__ = [
     "Agent",
@@ -76,6 +77,7 @@ __all__ = [
     "AnswerTimeout",
     "Artifact",
     "AsyncFiles",
+    "AsyncPages",
     "AsyncPodium",
     "AsyncRun",
     "AuthenticationFailed",
@@ -107,6 +109,8 @@ __all__ = [
     "MessageFailed",
     "Node",
     "Outbox",
+    "Page",
+    "Pages",
     "PermissionDenied",
     "Podium",
     "RateLimited",
@@ -182,7 +186,8 @@ _MODULES: Final = {
     "AsyncFiles": "coordinator.client.files",
     "AsyncPodium": "coordinator.client.async_client",
     "AsyncRun": "coordinator.client.run",
-    **dict.fromkeys(("Files", "Podium", "Run"), "coordinator.client.sync_client"),
+    **dict.fromkeys(("AsyncPages", "Page"), "coordinator.client.paging"),
+    **dict.fromkeys(("Files", "Pages", "Podium", "Run"), "coordinator.client.sync_client"),
     **dict.fromkeys(("ServerSentEvent", "SseParser", "parse_sse"), "coordinator.client.sse_parser"),
     **dict.fromkeys(_ERRORS, "coordinator.client.errors"),
     **dict.fromkeys(_RESULTS, "coordinator.client.results"),

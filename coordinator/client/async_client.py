@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from coordinator.client.backends.choosing import choose_backend
-from coordinator.client.errors import AnswerTimeout, BadAnswer, InvalidRequest
+from coordinator.client.errors import AnswerTimeout, BadAnswer
 from coordinator.client.files import AsyncFiles
-from coordinator.client.paging import items_of
+from coordinator.client.paging import PAGE_ITEMS, AsyncPages, items_of
 from coordinator.client.results import (
     Agent,
     Answer,
@@ -35,8 +35,7 @@ from coordinator.client.results import (
     read_result,
 )
 from coordinator.client.run import AsyncRun
-from podium.address import Address
-from podium.errors import InvalidAddress
+from coordinator.client.texts import address_of
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ class AsyncPodium:
             ResourceNotFound: no agent type of that name.
         """
         key, policy = idempotency_key or uuid4().hex, BusyPolicy(when_busy).value
-        return read_result(Receipt, await self._backend.send(_address(agent), _body(message), key, policy))
+        return read_result(Receipt, await self._backend.send(address_of(agent), _body(message), key, policy))
 
     async def stream(
         self,
@@ -146,7 +145,7 @@ class AsyncPodium:
             ClientError: as `send`.
         """
         key, policy = idempotency_key or uuid4().hex, BusyPolicy(when_busy).value
-        address = _address(agent)
+        address = address_of(agent)
         frames = self._backend.submit(address, _body(message), key, policy)
         try:
             first = await anext(frames, None)
@@ -164,7 +163,7 @@ class AsyncPodium:
         Args:
             after: the `AsyncRun.position` after which its frames begin; by default they begin with the first one.
         """
-        return AsyncRun(self._backend, _address(agent), message_id, after=after)
+        return AsyncRun(self._backend, address_of(agent), message_id, after=after)
 
     async def ask(
         self,
@@ -205,7 +204,7 @@ class AsyncPodium:
         Raises:
             ResourceNotFound: no such message.
         """
-        return read_result(Message, await self._backend.message(_address(agent), message_id))
+        return read_result(Message, await self._backend.message(address_of(agent), message_id))
 
     async def cancel(self, agent: str, message_id: str) -> None:
         """Cancel a pending, running or parked message: its turn is rolled back; durable on return.
@@ -213,17 +212,21 @@ class AsyncPodium:
         Raises:
             RequestConflict: it was handled already.
         """
-        await self._backend.cancel(_address(agent), message_id)
+        await self._backend.cancel(address_of(agent), message_id)
 
     async def inbox(self, agent: str) -> list[InboxMessage]:
         """Return the pending and parked messages of an agent, by position."""
-        address = _address(agent)
-        return [found async for found in items_of(InboxMessage, lambda at: self._backend.inbox(address, at))]
+        address = address_of(agent)
+        return [
+            found async for found in items_of(InboxMessage, lambda at: self._backend.inbox(address, PAGE_ITEMS, at))
+        ]
 
     async def reminders(self, agent: str) -> list[Reminder]:
         """Return the reminders that an agent has set, by name."""
-        address = _address(agent)
-        return [found async for found in items_of(Reminder, lambda at: self._backend.reminders(address, at))]
+        address = address_of(agent)
+        return [
+            found async for found in items_of(Reminder, lambda at: self._backend.reminders(address, PAGE_ITEMS, at))
+        ]
 
     async def cancel_reminder(self, agent: str, name: str) -> None:
         """Cancel a reminder of an agent; a message that it has sent already stays in the inbox.
@@ -231,7 +234,7 @@ class AsyncPodium:
         Raises:
             ResourceNotFound: the agent has no such reminder.
         """
-        await self._backend.cancel_reminder(_address(agent), name)
+        await self._backend.cancel_reminder(address_of(agent), name)
 
     async def retry(self, agent: str, message_id: str, *, drop_steps: bool = False) -> None:
         """Make a parked message pending again, at its place in the inbox, and wake the agent.
@@ -242,22 +245,32 @@ class AsyncPodium:
         Raises:
             RequestConflict: its steps are to be dropped, and it is pending at an agent that is awake.
         """
-        await self._backend.retry(_address(agent), message_id, drop_steps=drop_steps)
+        await self._backend.retry(address_of(agent), message_id, drop_steps=drop_steps)
 
     async def drop(self, agent: str, message_id: str) -> None:
         """Remove a pending or parked message permanently; one that is being handled is cancelled."""
-        await self._backend.drop(_address(agent), message_id)
+        await self._backend.drop(address_of(agent), message_id)
 
     # -- agents ---------------------------------------------------------------------------------------------------
 
-    async def agents(self, *, agent_type: str | None = None) -> AsyncGenerator[Agent]:
+    async def agents(
+        self, *, agent_type: str | None = None, tenant: str | None = None, awake: bool = False
+    ) -> AsyncGenerator[Agent]:
         """Yield the home's agents, by address.
 
         Args:
             agent_type: only agents of this type.
+            tenant: agents of this tenant; by default of the key's. Of another one it takes an operator's key.
+            awake: only agents that are awake.
         """
-        async for found in items_of(Agent, lambda at: self._backend.agents(agent_type, at)):
+        async for found in items_of(
+            Agent, lambda at: self._backend.agents(agent_type, tenant, PAGE_ITEMS, at, awake=awake)
+        ):
             yield found
+
+    def pages(self) -> AsyncPages:
+        """Return the lists of the home, a page at a time."""
+        return AsyncPages(self._backend)
 
     async def agent(self, agent: str) -> Agent:
         """Return one agent.
@@ -265,7 +278,7 @@ class AsyncPodium:
         Raises:
             ResourceNotFound: there is none.
         """
-        return read_result(Agent, await self._backend.agent(_address(agent)))
+        return read_result(Agent, await self._backend.agent(address_of(agent)))
 
     async def delete(self, agent: str, *, detach: bool = False) -> Deleted:
         """Delete an agent permanently: its events, state, files and messages.
@@ -276,7 +289,7 @@ class AsyncPodium:
         Raises:
             RequestConflict: forks read its history, or it is awake.
         """
-        return read_result(Deleted, await self._backend.delete(_address(agent), detach=detach))
+        return read_result(Deleted, await self._backend.delete(address_of(agent), detach=detach))
 
     async def fork(self, agent: str, key: str, *, at: int | None = None) -> Forked:
         """Make a new agent that continues another one, with its state, files and history.
@@ -288,7 +301,7 @@ class AsyncPodium:
         Raises:
             RequestConflict: there is an agent of that key already.
         """
-        return read_result(Forked, await self._backend.fork(_address(agent), key, at))
+        return read_result(Forked, await self._backend.fork(address_of(agent), key, at))
 
     async def rewind(self, agent: str, turn: int, *, only: Sequence[str] = ()) -> Rewound:
         """Return an agent to an earlier turn, as a new turn; nothing is deleted.
@@ -299,7 +312,7 @@ class AsyncPodium:
         Raises:
             ResourceNotFound: it has no such turn.
         """
-        return read_result(Rewound, await self._backend.rewind(_address(agent), turn, only))
+        return read_result(Rewound, await self._backend.rewind(address_of(agent), turn, only))
 
     async def fold(
         self, agent: str, *, keep_turns: int | None = None, keep_days: float | None = None, dry_run: bool = False
@@ -314,7 +327,7 @@ class AsyncPodium:
         Raises:
             RequestConflict: it is awake, or forks read what would be dropped.
         """
-        found = await self._backend.fold(_address(agent), keep_turns, keep_days, dry_run=dry_run)
+        found = await self._backend.fold(address_of(agent), keep_turns, keep_days, dry_run=dry_run)
         return read_result(Folded, found)
 
     async def erase(self, agent: str, events: Sequence[str]) -> Erased:
@@ -326,11 +339,11 @@ class AsyncPodium:
         Raises:
             ResourceNotFound: the agent has no event of one of the ids; nothing was erased.
         """
-        return read_result(Erased, await self._backend.erase(_address(agent), events))
+        return read_result(Erased, await self._backend.erase(address_of(agent), events))
 
     async def export(self, agent: str) -> AsyncGenerator[bytes]:
         """Yield the bytes of an archive of an agent: all its events, and all versions of its files."""
-        async with aclosing(self._backend.export(_address(agent))) as chunks:
+        async with aclosing(self._backend.export(address_of(agent))) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -346,7 +359,7 @@ class AsyncPodium:
             InvalidRequest: the content is no archive, or a damaged one.
             PermissionDenied: the key is not an operator's.
         """
-        return read_result(Imported, await self._backend.import_archive(_address(agent), content))
+        return read_result(Imported, await self._backend.import_archive(address_of(agent), content))
 
     async def why(self, agent: str) -> Why:
         """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
@@ -354,7 +367,7 @@ class AsyncPodium:
         Raises:
             ResourceNotFound: no such agent.
         """
-        return read_result(Why, await self._backend.why(_address(agent)))
+        return read_result(Why, await self._backend.why(address_of(agent)))
 
     async def nodes(self) -> list[Node]:
         """Return the nodes that run agents.
@@ -367,11 +380,11 @@ class AsyncPodium:
 
     async def passivate(self, agent: str) -> None:
         """Put an agent to sleep after its running turn; return when it sleeps."""
-        await self._backend.passivate(_address(agent))
+        await self._backend.passivate(address_of(agent))
 
     async def verify(self, agent: str) -> Verification:
         """Check all stored data of an agent against its hashes. Damage is returned, not raised."""
-        return read_result(Verification, await self._backend.verify(_address(agent)))
+        return read_result(Verification, await self._backend.verify(address_of(agent)))
 
     # -- history --------------------------------------------------------------------------------------------------
 
@@ -385,7 +398,7 @@ class AsyncPodium:
             types: only events of these types; all by default.
             follow: after the last one, wait for new ones, without an end.
         """
-        address = _address(agent)
+        address = address_of(agent)
         if follow:
             async with aclosing(self._backend.tail(address, after)) as events:
                 async for event in events:
@@ -404,7 +417,7 @@ class AsyncPodium:
         Raises:
             ResourceNotFound: no such agent, or no such turn.
         """
-        return read_result(State, await self._backend.state(_address(agent), at))
+        return read_result(State, await self._backend.state(address_of(agent), at))
 
     async def follow_state(self, agent: str) -> AsyncGenerator[State]:
         """Yield an agent's state, and again after each turn, without an end.
@@ -428,19 +441,22 @@ class AsyncPodium:
             after: another one; the last one by default.
             other: the agent that ``after`` is a turn of, such as a fork; by default the same one.
         """
-        compared = _address(other) if other is not None else None
-        return read_result(Difference, await self._backend.difference(_address(agent), before, after, compared))
+        compared = address_of(other) if other is not None else None
+        return read_result(Difference, await self._backend.difference(address_of(agent), before, after, compared))
 
     # -- files and artifacts --------------------------------------------------------------------------------------
 
     def files(self, agent: str) -> AsyncFiles:
         """Return the files of an agent's workspace."""
-        return AsyncFiles(self._backend, _address(agent))
+        return AsyncFiles(self._backend, address_of(agent))
 
     async def artifacts(self, agent: str) -> list[Artifact]:
         """Return the artifacts of an agent, oldest first."""
-        address = _address(agent)
-        return [found async for found in items_of(Artifact, lambda at: self._backend.artifacts(address, at))]
+        address = address_of(agent)
+        return [
+            found
+            async for found in items_of(Artifact, lambda at: self._backend.artifacts(address, None, PAGE_ITEMS, at))
+        ]
 
     async def artifact(self, agent: str, artifact_id: str) -> bytes:
         """Return the content of an artifact.
@@ -448,7 +464,7 @@ class AsyncPodium:
         Raises:
             ResourceNotFound: there is none of that id.
         """
-        async with aclosing(self._backend.read_artifact(_address(agent), artifact_id)) as chunks:
+        async with aclosing(self._backend.read_artifact(address_of(agent), artifact_id)) as chunks:
             return b"".join([chunk async for chunk in chunks])
 
     async def find_artifact(self, artifact_id: str) -> FoundArtifact:
@@ -458,18 +474,6 @@ class AsyncPodium:
             ResourceNotFound: no agent has it.
         """
         return read_result(FoundArtifact, await self._backend.find_artifact(artifact_id))
-
-
-def _address(agent: str) -> Address:
-    """Return an agent's address.
-
-    Raises:
-        InvalidRequest: it is none.
-    """
-    try:
-        return Address.parse(agent)
-    except InvalidAddress as error:
-        raise InvalidRequest(str(error), code="invalid_address", param="agent") from error
 
 
 def _body(message: Mapping[str, Any] | str) -> Mapping[str, Any]:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from coordinator.client.errors import InvalidRequest
-from coordinator.client.paging import items_of
+from coordinator.client.paging import PAGE_ITEMS, items_of
 from coordinator.client.results import DirectoryEntry, FileChanged, FileVersion, read_result
+from coordinator.client.texts import clean_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
@@ -44,7 +43,7 @@ class AsyncFiles:
         self, path: str, *, turn: int | None = None, iteration: int | None = None
     ) -> AsyncGenerator[bytes]:
         """Yield the content of a file in pieces, for one that is too large for memory; otherwise as `read`."""
-        async with aclosing(self._backend.read_file(self._agent, _clean(path), turn, iteration)) as chunks:
+        async with aclosing(self._backend.read_file(self._agent, clean_path(path), turn, iteration)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -55,7 +54,7 @@ class AsyncFiles:
             ResourceNotFound: there is no such directory, or no such turn.
             InvalidRequest: the path names a file.
         """
-        found = await self._backend.directory(self._agent, _clean(path) if path else "", turn)
+        found = await self._backend.directory(self._agent, clean_path(path) if path else "", turn)
         return [read_result(DirectoryEntry, entry) for entry in found["entries"]]
 
     async def history(self, path: str) -> Sequence[FileVersion]:
@@ -64,8 +63,8 @@ class AsyncFiles:
         Raises:
             ResourceNotFound: there never was such a path.
         """
-        path = _clean(path)
-        pages = items_of(FileVersion, lambda at: self._backend.file_history(self._agent, path, at))
+        path = clean_path(path)
+        pages = items_of(FileVersion, lambda at: self._backend.file_history(self._agent, path, None, PAGE_ITEMS, at))
         return tuple([version async for version in pages])
 
     async def upload(self, path: str, content: bytes | AsyncIterator[bytes]) -> FileChanged:
@@ -77,7 +76,7 @@ class AsyncFiles:
         Raises:
             InvalidRequest: the path names a directory, or the content is too large.
         """
-        return read_result(FileChanged, await self._backend.upload(self._agent, _clean(path), content))
+        return read_result(FileChanged, await self._backend.upload(self._agent, clean_path(path), content))
 
     async def delete(self, path: str) -> FileChanged:
         """Delete a file as a turn of its own, after the running one. Its versions can still be read.
@@ -85,20 +84,4 @@ class AsyncFiles:
         Raises:
             ResourceNotFound: there is no such file.
         """
-        return read_result(FileChanged, await self._backend.delete_file(self._agent, _clean(path)))
-
-
-def _clean(path: str) -> str:
-    """Return a path in the form that workspaces use.
-
-    Raises:
-        InvalidRequest: it is empty, absolute, or contains ``..``.
-    """
-    parts = PurePosixPath(path).parts
-    if not parts or path.startswith("/") or ".." in parts:
-        raise InvalidRequest(
-            f"{path!r} does not name a file in a workspace; give its path from the workspace's root",
-            code="invalid_path",
-            param="path",
-        )
-    return "/".join(parts)
+        return read_result(FileChanged, await self._backend.delete_file(self._agent, clean_path(path)))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeVar
 from coordinator.client.async_client import AsyncPodium
 from coordinator.client.files import AsyncFiles
 from coordinator.client.loop_thread import LoopThread
+from coordinator.client.paging import AsyncPages
 from coordinator.client.run import AsyncRun
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from coordinator.client.results import Receipt
 
-__all__ = ["Files", "Podium", "Run"]
+__all__ = ["Files", "Pages", "Podium", "Run"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -135,6 +136,16 @@ class Files(_Twin[AsyncFiles]):
     delete = _waiting(AsyncFiles.delete)
 
 
+class Pages(_Twin[AsyncPages]):
+    """Lists of a home, a page at a time; see `AsyncPages`."""
+
+    agents = _waiting(AsyncPages.agents)
+    inbox = _waiting(AsyncPages.inbox)
+    reminders = _waiting(AsyncPages.reminders)
+    artifacts = _waiting(AsyncPages.artifacts)
+    file_history = _waiting(AsyncPages.file_history)
+
+
 class Podium(_Twin[AsyncPodium]):
     """A client of one home for programs without an event loop; see `AsyncPodium`, whose arguments it takes.
 
@@ -178,6 +189,7 @@ class Podium(_Twin[AsyncPodium]):
     retry = _waiting(AsyncPodium.retry)
     drop = _waiting(AsyncPodium.drop)
     agents = _iterating(AsyncPodium.agents)
+    pages = _making(AsyncPodium.pages, Pages)
     agent = _waiting(AsyncPodium.agent)
     delete = _waiting(AsyncPodium.delete)
     fork = _waiting(AsyncPodium.fork)

@@ -86,15 +86,16 @@ class HomeAgents(HomeContents):
         limit: int = _ITEMS,
         cursor: str | None = None,
         *,
+        awake: bool = False,
         tenant: str = DEFAULT_TENANT,
     ) -> objects.AgentPage:
         """Return a page of a tenant's agents, by address; see `listing.agent_page`."""
         now_ms = self._clock.now_ms()
-        page = await self._stores.read(
-            lambda store, _: listing.agent_page(store, tenant, agent_type, limit, cursor, now_ms)
-        )
-        await self._add_awake(page["items"], tenant)
-        return page
+        wanted = listing.AgentFilter(tenant, agent_type, awake)
+        page, rest = await self._stores.read(lambda store, _: listing.agent_page(store, wanted, limit, cursor, now_ms))
+        items = [listing.agent_of_summary(summary, now_ms) for summary in page]
+        await self._add_awake(items, tenant)
+        return {"items": items, **rest}
 
     async def agent(self, address: Address) -> objects.AgentObject:
         """Return one agent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from coordinator.operations.cursors import cursor_after, place_after
+from coordinator.operations.cursors import place_after, rest_of
 from podium.address import Address
 from podium.agent_record import find_session, list_agents
 from podium.artifacts.artifacts import find_artifact, list_artifacts
@@ -36,7 +36,7 @@ def artifact_page(
     found = [artifact for artifact in list_artifacts(store, blobs, address, turn) if artifact.seq > after]
     return {
         "items": [artifact_object(artifact) for artifact in found[:limit]],
-        "next_cursor": cursor_after("artifacts", of, found[limit - 1].seq) if len(found) > limit else None,
+        **rest_of(found, limit, "artifacts", of, lambda artifact: artifact.seq),
     }
 
 

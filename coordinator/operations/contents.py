@@ -83,11 +83,11 @@ class HomeContents:
         )
 
     async def file_history(
-        self, address: Address, path: str, limit: int = _ITEMS, cursor: str | None = None
+        self, address: Address, path: str, turn: int | None = None, limit: int = _ITEMS, cursor: str | None = None
     ) -> objects.FileHistory:
-        """Return a page of a path's committed versions, oldest first."""
+        """Return a page of a path's versions that were committed up to a turn, oldest first."""
         return await self._stores.read(
-            lambda store, blobs: files.file_history(store, blobs, address, path, limit=limit, cursor=cursor)
+            lambda store, blobs: files.file_history(store, blobs, address, path, turn, limit=limit, cursor=cursor)
         )
 
     async def put_file(

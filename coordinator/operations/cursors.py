@@ -5,19 +5,29 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
 
 from coordinator.operations.errors import InvalidCursor
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
-__all__ = ["MOST_ITEMS", "cursor_after", "place_after"]
+__all__ = ["MOST_ITEMS", "Rest", "cursor_after", "place_after", "rest_of"]
 
 MOST_ITEMS: Final = 1000
 """Limit of the items of a page."""
 
 _Place = TypeVar("_Place", int, str)
+_Item = TypeVar("_Item")
+
+
+class Rest(TypedDict):
+    """What follows a page."""
+
+    next_cursor: str | None
+    """The cursor of the next page; ``None`` at the end."""
+    remaining: int
+    """Items after the page."""
 
 
 def cursor_after(name: str, of: Sequence[str | None], place: int | str) -> str:
@@ -50,3 +60,21 @@ def place_after(cursor: str | None, name: str, of: Sequence[str | None], first: 
             "this cursor is of another list, or of one with other filters; take the next_cursor of the page before"
         )
     return place
+
+
+def rest_of(
+    found: Sequence[_Item], limit: int, name: str, of: Sequence[str | None], place: Callable[[_Item], int | str]
+) -> Rest:
+    """Return what follows a page of a list that is in memory.
+
+    Args:
+        found: the items of the list, from the first one of the page on.
+        limit: the most items of the page.
+        name, of: as of `cursor_after`.
+        place: returns an item's place.
+    """
+    more = len(found) > limit
+    return {
+        "next_cursor": cursor_after(name, of, place(found[limit - 1])) if more else None,
+        "remaining": max(len(found) - limit, 0),
+    }

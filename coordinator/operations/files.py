@@ -19,7 +19,7 @@ from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reader import iteration_of
 from chronicle.workspace.trees.tree import EMPTY, Kind, entry_at, list_dir, walk
-from coordinator.operations.cursors import cursor_after, place_after
+from coordinator.operations.cursors import place_after, rest_of
 from coordinator.operations.suggestions import nearest
 from podium.agent_record import read_agent
 from podium.errors import NotAFile, UnknownFile
@@ -186,20 +186,28 @@ def find_file(
 
 
 def file_history(
-    store: JournalStore, blobs: BlobReader, address: Address, path: str, *, limit: int, cursor: str | None
+    store: JournalStore,
+    blobs: BlobReader,
+    address: Address,
+    path: str,
+    turn: int | None,
+    *,
+    limit: int,
+    cursor: str | None,
 ) -> FileHistory:
-    """Return a page of a path's committed versions, oldest first.
+    """Return a page of a path's versions that were committed up to a turn, oldest first.
 
     Raises:
         UnknownAgent: there is no such agent, or it never started.
+        UnknownMoment: it has not committed that turn.
         UnknownFile: the path never existed.
         InvalidCursor: it is of another list.
     """
     path = clean_path(path)
-    of = [str(address), path]
+    of = [str(address), path, None if turn is None else str(turn)]
     after = place_after(cursor, "history", of, 0)
     try:
-        records = files_at(store, blobs, address, None).history(path)
+        records = files_at(store, blobs, address, turn).history(path)
     except NotFound as error:
         raise UnknownFile(str(error)) from error
     found = [record for record in records if record.number > after]
@@ -207,7 +215,7 @@ def file_history(
         "agent": address.name,
         "path": shown_path(path),
         "items": [version_object(record) for record in found[:limit]],
-        "next_cursor": cursor_after("history", of, found[limit - 1].number) if len(found) > limit else None,
+        **rest_of(found, limit, "history", of, lambda record: record.number),
     }
 
 

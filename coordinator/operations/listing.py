@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from chronicle.journal.records import SessionFilter
 from coordinator.operations.cursors import cursor_after, place_after
 from podium.address import Address
-from podium.agent_record import find_session, is_agent
+from podium.agent_record import find_session
 from podium.errors import UnknownAgent
 
 if TYPE_CHECKING:
@@ -15,38 +17,49 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import SessionSummary
     from coordinator.fleet.facts import AwakeFacts
-    from coordinator.operations.objects import AgentObject, AgentPage
+    from coordinator.operations.cursors import Rest
+    from coordinator.operations.objects import AgentObject
 
-__all__ = ["add_awake", "agent_object", "agent_of_summary", "agent_page"]
+__all__ = ["AgentFilter", "add_awake", "agent_object", "agent_of_summary", "agent_page"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFilter:
+    """Which agents a list has."""
+
+    tenant: str | None = None
+    """Agents of this one only; ``None`` for those of all."""
+    agent_type: str | None = None
+    """Agents of this type only."""
+    awake: bool = False
+    """Agents that are awake only."""
 
 
 def agent_page(
-    store: JournalStore, tenant: str, agent_type: str | None, limit: int, cursor: str | None, now_ms: int
-) -> AgentPage:
-    """Return a page of a tenant's agents, by address.
+    store: JournalStore, wanted: AgentFilter, limit: int, cursor: str | None, now_ms: int
+) -> tuple[list[SessionSummary], Rest]:
+    """Return the sessions of a page of agents, by name, then tenant, and what follows the page.
 
     Args:
-        tenant: agents of this one only.
-        agent_type: only agents of this type.
-        limit: the most items.
+        limit: the most agents.
 
     Raises:
         InvalidCursor: it is of another list.
     """
-    of = [tenant, agent_type]
-    after = place_after(cursor, "agents", of, "")
-    prefix = f"{agent_type}/" if agent_type is not None else ""
-    page: list[SessionSummary] = []
-    while len(page) <= limit:
-        found = store.summaries(prefix, tenant, after=after, limit=limit + 1)
-        page += [summary for summary in found if is_agent(summary.session)]
-        if len(found) <= limit:
-            break
-        after = found[-1].session.name
-    more, page = len(page) > limit, page[:limit]
-    return {
-        "items": [agent_of_summary(summary, now_ms) for summary in page],
-        "next_cursor": cursor_after("agents", of, page[-1].session.name) if more else None,
+    of = [wanted.tenant, wanted.agent_type, "awake" if wanted.awake else None]
+    tenant, _, name = place_after(cursor, "agents", of, "").partition(":")
+    prefix = f"{wanted.agent_type}/" if wanted.agent_type is not None else ""
+    only = SessionFilter("/", now_ms if wanted.awake else None)  # others are histories that imported agents inherited
+    found = store.summaries(prefix, wanted.tenant, after=name, after_namespace=tenant, limit=limit + 1, only=only)
+    page = [*found[:limit]]
+    if len(found) <= limit:
+        return page, {"next_cursor": None, "remaining": 0}
+    last = page[-1].session
+    return page, {
+        "next_cursor": cursor_after("agents", of, f"{last.namespace}:{last.name}"),
+        "remaining": store.count_sessions(
+            prefix, wanted.tenant, after=last.name, after_namespace=last.namespace, only=only
+        ),
     }
 
 

@@ -8,11 +8,11 @@ from chronicle.canonical import decode
 from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
 from coordinator.operations.answers import answer_of
-from coordinator.operations.cursors import cursor_after, place_after
+from coordinator.operations.cursors import place_after, rest_of
 from coordinator.operations.errors import MessageNotAnswered
 from podium.agent_record import find_session
 from podium.history.step_record import view
-from podium.messages.inbox import drop_message, list_inbox, message_of, retry_message
+from podium.messages.inbox import drop_message, inbox_entries, message_of, open_messages, retry_message
 from podium.turn.journal.frames import settled_frames
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def message_object(store: JournalStore, blobs: BlobReader, address: Address, mes
         except MessageNotAnswered as failure:
             error = {"type": failure.error_type, "message": failure.error_message}
     elif message.attempts:
-        error = _last_error(store, blobs, session, message.message_id)
+        (entry,) = inbox_entries(store, blobs, session, [message])
+        error = entry.error
     return {
         "message_id": message.message_id,
         "agent": address.name,
@@ -86,13 +87,11 @@ def inbox_page(store: JournalStore, blobs: BlobReader, address: Address, limit: 
     """
     of = [str(address)]
     after = place_after(cursor, "inbox", of, 0)
-    entries = [
-        entry for entry in list_inbox(store, blobs, find_session(store, address)) if entry.message.position > after
-    ]
-    more = len(entries) > limit
+    session = find_session(store, address)
+    found = [message for message in open_messages(store, session) if message.position > after]
     return {
-        "items": [inbox_object(entry) for entry in entries[:limit]],
-        "next_cursor": cursor_after("inbox", of, entries[limit - 1].message.position) if more else None,
+        "items": [inbox_object(entry) for entry in inbox_entries(store, blobs, session, found[:limit])],
+        **rest_of(found, limit, "inbox", of, lambda message: message.position),
     }
 
 
@@ -144,10 +143,3 @@ def drop(store: JournalStore, address: Address, message_id: str, ids: IdSource, 
         AgentAwake: the agent is awake; its activation cancels the message.
     """
     drop_message(store, find_session(store, address), MessageId(message_id), ids, now_ms)
-
-
-def _last_error(store: JournalStore, blobs: BlobReader, session: Session, message_id: MessageId) -> ErrorObject | None:
-    for entry in list_inbox(store, blobs, session):
-        if entry.message.message_id == message_id:
-            return entry.error
-    return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.errors import InvalidInput, NotFound
-from coordinator.operations.cursors import cursor_after, place_after
+from coordinator.operations.cursors import place_after, rest_of
 from podium.agent_record import find_session
 from podium.reminders.plans import scheduled
 
@@ -28,10 +28,9 @@ def reminder_page(store: JournalStore, address: Address, limit: int, cursor: str
     of = [str(address)]
     after = place_after(cursor, "reminders", of, "")
     found = [each for each in store.reminders(find_session(store, address).session_id) if each.name > after]
-    more = len(found) > limit
     return {
         "items": [reminder_object(each) for each in found[:limit]],
-        "next_cursor": cursor_after("reminders", of, found[limit - 1].name) if more else None,
+        **rest_of(found, limit, "reminders", of, lambda each: each.name),
     }
 
 

@@ -29,7 +29,16 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage, Session, StoredStep
     from podium.events import ErrorInfo, TurnFailed
 
-__all__ = ["InboxEntry", "drop_message", "is_open", "list_inbox", "message_of", "retry_message"]
+__all__ = [
+    "InboxEntry",
+    "drop_message",
+    "inbox_entries",
+    "is_open",
+    "list_inbox",
+    "message_of",
+    "open_messages",
+    "retry_message",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +54,31 @@ class InboxEntry:
 
 def list_inbox(store: JournalStore, blobs: BlobReader, session: Session) -> Sequence[InboxEntry]:
     """Return an agent's pending and parked messages, by position."""
+    return inbox_entries(store, blobs, session, open_messages(store, session))
+
+
+def open_messages(store: JournalStore, session: Session) -> Sequence[InboxMessage]:
+    """Return the records of an agent's pending and parked messages, by position."""
     found = [
         message
         for status in (MessageStatus.PENDING, MessageStatus.PARKED)
         for message in store.messages(session.session_id, status)
     ]
-    attempted = {message.message_id for message in found if message.attempts}
+    return sorted(found, key=lambda message: message.position)
+
+
+def inbox_entries(
+    store: JournalStore, blobs: BlobReader, session: Session, messages: Sequence[InboxMessage]
+) -> Sequence[InboxEntry]:
+    """Return pending and parked messages of an agent with what their attempts left, in the order given."""
+    attempted = {message.message_id for message in messages if message.attempts}
     errors = _last_errors(store, blobs, session, attempted) if attempted else {}
-    found.sort(key=lambda message: message.position)
     steps: dict[MessageId, list[StoredStep]] = {}
-    for step in store.steps_of_session(session.session_id) if found else ():
+    for step in store.steps_of_session(session.session_id) if messages else ():
         steps.setdefault(step.message_id, []).append(step)
-    return [InboxEntry(message, errors.get(message.message_id), steps.get(message.message_id, ())) for message in found]
+    return [
+        InboxEntry(message, errors.get(message.message_id), steps.get(message.message_id, ())) for message in messages
+    ]
 
 
 def message_of(store: JournalStore, session: Session, message_id: MessageId) -> InboxMessage:

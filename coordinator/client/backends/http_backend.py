@@ -51,9 +51,13 @@ class HttpBackend:
         """Close all connections; streams that are open end."""
         await self._connection.close()
 
-    async def agents(self, agent_type: str | None, cursor: str | None) -> Wire:
+    async def agents(
+        self, agent_type: str | None, tenant: str | None, limit: int, cursor: str | None, *, awake: bool
+    ) -> Wire:
         """Return a page of the home's agents, by address."""
-        return await self._get(path_of("agents"), type=agent_type, cursor=cursor)
+        return await self._get(
+            path_of("agents"), type=agent_type, tenant=tenant, awake=awake or None, limit=limit, cursor=cursor
+        )
 
     async def agent(self, agent: Address) -> Wire:
         """Return one agent."""
@@ -142,13 +146,13 @@ class HttpBackend:
         """Remove a pending or parked message."""
         await self._post(_path(agent, "messages", message_id, "drop"))
 
-    async def inbox(self, agent: Address, cursor: str | None) -> Wire:
+    async def inbox(self, agent: Address, limit: int, cursor: str | None) -> Wire:
         """Return a page of the pending and parked messages, by position."""
-        return await self._get(_path(agent, "inbox"), cursor=cursor)
+        return await self._get(_path(agent, "inbox"), limit=limit, cursor=cursor)
 
-    async def reminders(self, agent: Address, cursor: str | None) -> Wire:
+    async def reminders(self, agent: Address, limit: int, cursor: str | None) -> Wire:
         """Return a page of the reminders, by name."""
-        return await self._get(_path(agent, "reminders"), cursor=cursor)
+        return await self._get(_path(agent, "reminders"), limit=limit, cursor=cursor)
 
     async def cancel_reminder(self, agent: Address, name: str) -> None:
         """Cancel a reminder."""
@@ -235,9 +239,9 @@ class HttpBackend:
             raise not_a(path, "directory")
         return _object(found)
 
-    async def file_history(self, agent: Address, path: str, cursor: str | None) -> Wire:
+    async def file_history(self, agent: Address, path: str, turn: int | None, limit: int, cursor: str | None) -> Wire:
         """Return a page of the versions of a path, oldest first."""
-        return await self._get(_path(agent, "history", os.fsencode(path)), cursor=cursor)
+        return await self._get(_path(agent, "history", os.fsencode(path)), turn=turn, limit=limit, cursor=cursor)
 
     async def upload(self, agent: Address, path: str, content: bytes | AsyncIterator[bytes]) -> Wire:
         """Write a file, as a turn of its own."""
@@ -247,9 +251,9 @@ class HttpBackend:
         """Delete a file, as a turn of its own."""
         return _object(await self._connection.json("DELETE", _file_path(agent, path), timeout_s=None))
 
-    async def artifacts(self, agent: Address, cursor: str | None) -> Wire:
+    async def artifacts(self, agent: Address, turn: int | None, limit: int, cursor: str | None) -> Wire:
         """Return a page of the artifacts, oldest first."""
-        return await self._get(_path(agent, "artifacts"), cursor=cursor)
+        return await self._get(_path(agent, "artifacts"), turn=turn, limit=limit, cursor=cursor)
 
     async def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:
         """Yield the content of an artifact."""

@@ -19,6 +19,7 @@ from coordinator.operations.problems import TYPES, Problem, more_of, problem_of
 from coordinator.service.link import ServiceLink
 from coordinator.streams.message_streams import MessageStreams
 from coordinator.streams.position import Position
+from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
 
@@ -69,10 +70,13 @@ class LocalBackend:
         if self._keeper is not None:
             await self._keeper
 
-    async def agents(self, agent_type: str | None, cursor: str | None) -> Wire:
+    async def agents(
+        self, agent_type: str | None, tenant: str | None, limit: int, cursor: str | None, *, awake: bool
+    ) -> Wire:
         """Return a page of the home's agents, by address."""
         with _translated():
-            return _wire(await (await self._agents()).agents(agent_type=agent_type, cursor=cursor))
+            agents = await self._agents()
+            return _wire(await agents.agents(agent_type, limit, cursor, awake=awake, tenant=tenant or DEFAULT_TENANT))
 
     async def agent(self, agent: Address) -> Wire:
         """Return one agent."""
@@ -147,15 +151,15 @@ class LocalBackend:
         with _translated():
             await (await self._agents()).drop(agent, message_id)
 
-    async def inbox(self, agent: Address, cursor: str | None) -> Wire:
+    async def inbox(self, agent: Address, limit: int, cursor: str | None) -> Wire:
         """Return a page of the pending and parked messages, by position."""
         with _translated():
-            return _wire(await (await self._agents()).inbox(agent, cursor=cursor))
+            return _wire(await (await self._agents()).inbox(agent, limit, cursor))
 
-    async def reminders(self, agent: Address, cursor: str | None) -> Wire:
+    async def reminders(self, agent: Address, limit: int, cursor: str | None) -> Wire:
         """Return a page of the reminders, by name."""
         with _translated():
-            return _wire(await (await self._agents()).reminders(agent, cursor=cursor))
+            return _wire(await (await self._agents()).reminders(agent, limit, cursor))
 
     async def cancel_reminder(self, agent: Address, name: str) -> None:
         """Cancel a reminder."""
@@ -253,10 +257,10 @@ class LocalBackend:
             raise not_a(path, "directory")
         return _wire(found)
 
-    async def file_history(self, agent: Address, path: str, cursor: str | None) -> Wire:
+    async def file_history(self, agent: Address, path: str, turn: int | None, limit: int, cursor: str | None) -> Wire:
         """Return a page of the versions of a path, oldest first."""
         with _translated():
-            return _wire(await (await self._agents()).file_history(agent, path, cursor=cursor))
+            return _wire(await (await self._agents()).file_history(agent, path, turn, limit, cursor))
 
     async def upload(self, agent: Address, path: str, content: bytes | AsyncIterator[bytes]) -> Wire:
         """Write a file, as a turn of its own."""
@@ -269,10 +273,10 @@ class LocalBackend:
         with _translated():
             return _wire(await (await self._agents()).delete_file(agent, path))
 
-    async def artifacts(self, agent: Address, cursor: str | None) -> Wire:
+    async def artifacts(self, agent: Address, turn: int | None, limit: int, cursor: str | None) -> Wire:
         """Return a page of the artifacts, oldest first."""
         with _translated():
-            return _wire(await (await self._agents()).artifacts(agent, cursor=cursor))
+            return _wire(await (await self._agents()).artifacts(agent, turn, limit, cursor))
 
     async def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:
         """Yield the content of an artifact."""

@@ -29,13 +29,15 @@ Chunks: TypeAlias = AsyncGenerator[bytes]
 class Backend(Protocol):
     """A home's operations. A reader that leaves an async generator early closes it.
 
-    A page of a list is ``{items, next_cursor}``; the cursor is ``None`` at the end.
+    A page of a list is ``{items, next_cursor}``, most have ``remaining``; the cursor is ``None`` at the end.
     """
 
     async def close(self) -> None:
         """Close all connections; streams that are open end."""
 
-    async def agents(self, agent_type: str | None, cursor: str | None) -> Wire:
+    async def agents(
+        self, agent_type: str | None, tenant: str | None, limit: int, cursor: str | None, *, awake: bool
+    ) -> Wire:
         """Return a page of the home's agents, by address."""
 
     async def agent(self, agent: Address) -> Wire:
@@ -76,10 +78,10 @@ class Backend(Protocol):
     async def drop(self, agent: Address, message_id: str) -> None:
         """Remove a pending or parked message."""
 
-    async def inbox(self, agent: Address, cursor: str | None) -> Wire:
+    async def inbox(self, agent: Address, limit: int, cursor: str | None) -> Wire:
         """Return a page of the pending and parked messages, by position."""
 
-    async def reminders(self, agent: Address, cursor: str | None) -> Wire:
+    async def reminders(self, agent: Address, limit: int, cursor: str | None) -> Wire:
         """Return a page of the reminders, by name."""
 
     async def cancel_reminder(self, agent: Address, name: str) -> None:
@@ -131,7 +133,7 @@ class Backend(Protocol):
     async def directory(self, agent: Address, path: str, turn: int | None) -> Wire:
         """Return a directory of the workspace."""
 
-    async def file_history(self, agent: Address, path: str, cursor: str | None) -> Wire:
+    async def file_history(self, agent: Address, path: str, turn: int | None, limit: int, cursor: str | None) -> Wire:
         """Return a page of the versions of a path, oldest first."""
 
     async def upload(self, agent: Address, path: str, content: bytes | AsyncIterator[bytes]) -> Wire:
@@ -140,7 +142,7 @@ class Backend(Protocol):
     async def delete_file(self, agent: Address, path: str) -> Wire:
         """Delete a file, as a turn of its own."""
 
-    async def artifacts(self, agent: Address, cursor: str | None) -> Wire:
+    async def artifacts(self, agent: Address, turn: int | None, limit: int, cursor: str | None) -> Wire:
         """Return a page of the artifacts, oldest first."""
 
     def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:

@@ -32,6 +32,7 @@ from coordinator.operations.objects import (
     WhyObject,
 )
 from coordinator.streams.public_texts import public_text
+from podium.address import check_tenant
 
 __all__ = ["agent", "router"]
 
@@ -47,12 +48,24 @@ async def list_agents(
     agent_type: Annotated[
         str | None, Query(alias="type", max_length=64, description="Agents of this type only.")
     ] = None,
+    tenant: Annotated[
+        str | None,
+        Query(
+            max_length=63,
+            description="Agents of this tenant, by default of the key's; of another it needs `admin`, "
+            "and a key of the tenant `default`.",
+        ),
+    ] = None,
+    awake: Annotated[bool, Query(description="Agents that are awake only.")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> AgentPage:
     """List agents, by address."""
     caller.require(Scope.READ)
-    return await agents.agents(agent_type, limit, cursor, tenant=caller.tenant)
+    if tenant is not None and tenant != caller.tenant:
+        caller.require_operator()
+        check_tenant(tenant)
+    return await agents.agents(agent_type, limit, cursor, awake=awake, tenant=tenant or caller.tenant)
 
 
 @agent.get("", responses=statuses(404))

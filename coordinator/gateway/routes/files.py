@@ -83,10 +83,16 @@ async def delete_file(request: Request, agents: Agents, address: Writing, path: 
 
 @router.get("/history/{path:rest}", responses=statuses(404))
 async def get_file_history(
-    request: Request, agents: Agents, address: Reading, path: FilePath, limit: Limit = 100, cursor: Cursor = None
+    request: Request,
+    agents: Agents,
+    address: Reading,
+    path: FilePath,
+    turn: Turn = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
 ) -> FileHistory:
-    """List the committed versions of a path, oldest first."""
-    return await agents.file_history(address, _exact(request, path), limit, cursor)
+    """List the versions of a path that were committed up to a turn, oldest first."""
+    return await agents.file_history(address, _exact(request, path), turn, limit, cursor)
 
 
 async def _found(

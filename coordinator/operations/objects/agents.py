@@ -53,6 +53,8 @@ class AgentPage(TypedDict):
     items: list[AgentObject]
     next_cursor: str | None
     """The cursor of the next page; null at the end."""
+    remaining: int
+    """Items after this page."""
 
 
 @documented

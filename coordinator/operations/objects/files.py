@@ -84,6 +84,9 @@ class FileHistory(TypedDict):
     path: str
     items: list[FileVersion]
     next_cursor: str | None
+    """The cursor of the next page; null at the end."""
+    remaining: int
+    """Items after this page."""
 
 
 @documented
@@ -136,3 +139,6 @@ class ArtifactPage(TypedDict):
 
     items: list[ArtifactObject]
     next_cursor: str | None
+    """The cursor of the next page; null at the end."""
+    remaining: int
+    """Items after this page."""

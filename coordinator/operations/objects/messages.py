@@ -150,6 +150,9 @@ class InboxPage(TypedDict):
 
     items: list[InboxMessageObject]
     next_cursor: str | None
+    """The cursor of the next page; null at the end."""
+    remaining: int
+    """Items after this page."""
 
 
 @documented
@@ -175,6 +178,9 @@ class ReminderPage(TypedDict):
 
     items: list[ReminderObject]
     next_cursor: str | None
+    """The cursor of the next page; null at the end."""
+    remaining: int
+    """Items after this page."""
 
 
 @documented

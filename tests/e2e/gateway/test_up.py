@@ -230,7 +230,7 @@ def test_a_signal_ends_gateway_and_service_in_order(served: Served, number: int,
     with served.foreground(*(tls if serves_tls else ("--reload",))) as (process, url):
         if serves_tls:
             assert url.startswith("https://127.0.0.1:")
-            assert ask(url, "/v1/agents") == (200, {"items": [], "next_cursor": None})
+            assert ask(url, "/v1/agents") == (200, {"items": [], "next_cursor": None, "remaining": 0})
         else:
             assert served.podium("send", "patient/a", "hi").stdout.endswith(" 1\n")
             served.edit("plain.py", REPLY, EDITED)

@@ -45,8 +45,12 @@ async def test_agents_are_listed_by_address_a_page_at_a_time(home: ServedHome) -
     assert (first["items"][1]["isolation"], first["items"][1]["memory"]) == (None, None)
     rest = await home.get("/agents", limit=2, cursor=first["next_cursor"])
     assert [item["agent"] for item in rest["items"]] == ["notes/carol"]
-    assert rest["next_cursor"] is None
-    assert (await home.get("/agents", type="other")) == {"items": [], "next_cursor": None}
+    assert (first["remaining"], rest["remaining"], rest["next_cursor"]) == (1, 0, None)
+    assert [item["agent"] for item in (await home.get("/agents", awake="true"))["items"]] == [
+        "notes/alice",
+        "notes/carol",
+    ]
+    assert (await home.get("/agents", type="other")) == {"items": [], "next_cursor": None, "remaining": 0}
 
 
 @pytest.mark.parametrize("silence", [ServiceError("no service"), ServiceRefused("InvalidInput", "an older one")])
