@@ -111,6 +111,7 @@ EXITS: Final = ExitTable(
         BrokenPipeError: ExitCode.BROKEN_PIPE,
         "coordinator.gateway.process.listener.PortTaken": ExitCode.PORT_TAKEN,
         "coordinator.gateway_record.GatewayRuns": ExitCode.GATEWAY_RUNS,
+        "coordinator.operations.errors.InvalidCursor": ExitCode.USAGE,
         "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,  # its module imports asyncio
         "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,
         "coordinator.client.errors.InvalidRequest": ExitCode.USAGE,  # their module is for remote homes only

@@ -71,7 +71,7 @@ def empty_journal_problem(home: Path, store: JournalStore) -> str | None:
     """Return why a journal without agents must be damaged; ``None`` if it may be intact, or has agents."""
     from coordinator.home import Home  # noqa: PLC0415
 
-    if store.sessions() or store.tombstones() or not Home(home).has_layers():
+    if store.sessions(limit=1) or store.tombstones() or not Home(home).has_layers():
         return None
     return "it has no agent and none was deleted, but there are files of agents in nodes/"
 

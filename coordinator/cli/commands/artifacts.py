@@ -23,6 +23,7 @@ from coordinator.cli.options import (
     MomentArgument,
     UrlOption,
 )
+from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, rest_in, say_rest
 from coordinator.cli.stores import opened_blobs, read_journal
 from coordinator.cli.views.files import show_artifacts
 from podium.address import label
@@ -30,6 +31,8 @@ from podium.address import label
 if TYPE_CHECKING:
     from typing import BinaryIO
 
+    from coordinator.cli.paging import Bounds
+    from coordinator.operations.cursors import Rest
     from podium.artifacts.artifacts import Artifact
 
 __all__ = ["artifact", "artifacts"]
@@ -41,6 +44,9 @@ _IN_MEMORY_BYTES: Final = 16 * 1024 * 1024
 def artifacts(
     moment: MomentArgument,
     *,
+    limit: LimitOption = None,
+    cursor: CursorOption = None,
+    everything: AllOption = False,
     home: HomeOption = DEFAULT_HOME,
     url: UrlOption = "",
     api_key: ApiKeyOption = "",
@@ -51,25 +57,31 @@ def artifacts(
 
     `podium artifact ID` prints the content.
     """
+    wanted = bounds(limit, cursor, everything=everything)
     if url:
         from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
         from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
 
-        remote.artifacts(Gateway(url, api_key), moment, json=json)
-        return
-    from podium.address import Address  # noqa: PLC0415  slow to import, and --help needs none
-    from podium.artifacts.artifacts import list_artifacts  # noqa: PLC0415
+        agent, found, rest = remote.artifacts(Gateway(url, api_key), moment, wanted)
+    else:
+        agent, found, rest = _listed(home, moment, wanted)
+    if json:
+        write_json(found)
+    elif found:
+        show_artifacts(found)
+    else:
+        say(f"{agent} has no artifacts")
+    say_rest(rest)
+
+
+def _listed(home: Path, moment: str, wanted: Bounds) -> tuple[str, list[dict[str, Any]], Rest]:
+    from coordinator.operations.artifacts import artifact_page  # noqa: PLC0415  slow to import, and --help needs none
+    from podium.address import Address  # noqa: PLC0415
 
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
-        found = list_artifacts(store, blobs, Address.of(session), turn)
-    objects = [_object(artifact) for artifact in found]
-    if json:
-        write_json(objects)
-    elif objects:
-        show_artifacts(objects)
-    else:
-        say(f"{label(session)} has no artifacts")
+        page = artifact_page(store, blobs, Address.of(session), turn, wanted.limit, wanted.cursor)
+    return label(session), [{**artifact} for artifact in page["items"]], rest_in(page)
 
 
 def artifact(

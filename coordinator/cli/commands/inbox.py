@@ -18,17 +18,20 @@ from coordinator.cli.options import (
     JsonOption,
     UrlOption,
 )
+from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, rest_in, say_rest
 from coordinator.cli.service_call import call_service
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
 from coordinator.cli.views.agents import show_outbox
-from coordinator.cli.views.messages import show_inbox
+from coordinator.cli.views.messages import inbox_row, show_inbox
 from podium.address import label
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from chronicle.ids import MessageId
-    from podium.messages.inbox import InboxEntry
+    from coordinator.cli.paging import Bounds
+    from coordinator.operations.cursors import Rest
 
 __all__ = ["drop", "inbox", "retry"]
 
@@ -38,6 +41,9 @@ MessageArgument = Annotated[str, typer.Argument(metavar="MESSAGE_ID", help="As p
 def inbox(
     agent: AgentArgument,
     *,
+    limit: LimitOption = None,
+    cursor: CursorOption = None,
+    everything: AllOption = False,
     home: HomeOption = DEFAULT_HOME,
     url: UrlOption = "",
     api_key: ApiKeyOption = "",
@@ -49,37 +55,51 @@ def inbox(
     Pending messages wait; the first one may be in progress. Parked ones failed their last attempt: podium retry makes
     them pending again, podium drop removes a message.
     """
+    from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
+
+    found: Sequence[Mapping[str, Any]]
+    outbox: Mapping[str, Any] | None
+    wanted = bounds(limit, cursor, everything=everything)
     if url:
         from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
         from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
 
-        remote.inbox(Gateway(url, api_key), agent, json=json)
-        return
-    from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
-    from coordinator.operations.explaining import outbox_object  # noqa: PLC0415
-    from podium.agent_record import find_session  # noqa: PLC0415
-    from podium.errors import UnknownAgent  # noqa: PLC0415
-    from podium.messages.inbox import list_inbox  # noqa: PLC0415
-
-    with read_journal(home) as store, opened_blobs(home) as blobs:
-        address = find_address(store, agent)
-        entries: Sequence[InboxEntry] = ()
-        with suppress(UnknownAgent):  # only in the outbox
-            entries = list_inbox(store, blobs, find_session(store, address))
-        outbox = outbox_object(store, address, None)
-        if outbox is not None:
-            facts = call_service(home, f"asking for {address}", lambda client: client.facts(str(address)))
-            outbox = outbox_object(store, address, facts)
-    messages, now_ms = [_object(entry) for entry in entries], SystemClock().now_ms()
+        found, outbox, rest = remote.inbox(Gateway(url, api_key), agent, wanted)
+    else:
+        agent, found, outbox, rest = _waiting(home, agent, wanted)
+    messages, now_ms = [inbox_row(each) for each in found], SystemClock().now_ms()
     if json:
-        write_json({"agent": str(address), "messages": messages, "outbox": outbox})
+        write_json({"agent": agent, "messages": messages, "outbox": outbox, **rest})
         return
     if messages:
         show_inbox(messages, now_ms)
     elif outbox is None:
-        say(f"no message waits for {address}, and none is parked")
+        say(f"no message waits for {agent}, and none is parked")
+    say_rest(rest)
     if outbox is not None:
-        show_outbox(str(address), outbox, now_ms)
+        show_outbox(agent, outbox, now_ms)
+
+
+def _waiting(
+    home: Path, name: str, wanted: Bounds
+) -> tuple[str, Sequence[Mapping[str, Any]], Mapping[str, Any] | None, Rest]:
+    """Return an agent's address, a page of its inbox, what the outbox has for it, and what follows the page."""
+    from coordinator.operations.explaining import outbox_object  # noqa: PLC0415  slow to import
+    from coordinator.operations.messages import inbox_page  # noqa: PLC0415
+    from podium.errors import UnknownAgent  # noqa: PLC0415
+
+    messages: Sequence[Mapping[str, Any]] = ()
+    rest: Rest = {"next_cursor": None, "remaining": 0}
+    with read_journal(home) as store, opened_blobs(home) as blobs:
+        address = find_address(store, name)
+        with suppress(UnknownAgent):  # only in the outbox
+            page = inbox_page(store, blobs, address, wanted.limit, wanted.cursor)
+            messages, rest = page["items"], rest_in(page)
+        outbox = outbox_object(store, address, None)
+        if outbox is not None:
+            facts = call_service(home, f"asking for {address}", lambda client: client.facts(str(address)))
+            outbox = outbox_object(store, address, facts)
+    return str(address), messages, outbox, rest
 
 
 def retry(
@@ -185,21 +205,3 @@ def _drop(home: Any, agent: str, message_id: MessageId) -> dict[str, Any]:
             if not call_service(home, f"asking {label(session)} to cancel it", cancel):
                 raise
     return {"agent": label(session), "message_id": message_id}
-
-
-def _object(entry: InboxEntry) -> dict[str, Any]:
-    from chronicle.canonical import decode  # noqa: PLC0415
-    from podium.history.step_record import view  # noqa: PLC0415
-
-    message = entry.message
-    return {
-        "message_id": message.message_id,
-        "position": message.position,
-        "status": message.status.value,
-        "attempts": message.attempts,
-        "admitted": message.admitted_ms,
-        "sender": message.sender,
-        "message": decode(message.body) if message.body is not None else None,
-        "error": entry.error,
-        "steps": [view(step) for step in entry.steps],
-    }

@@ -19,6 +19,7 @@ from coordinator.cli.options import (
     JsonOption,
     UrlOption,
 )
+from coordinator.cli.paging import most, say_later_events
 from coordinator.cli.stores import opened_blobs, read_journal
 from coordinator.cli.views.events import show_steps, write_event
 from coordinator.cli.views.messages import text_of
@@ -44,12 +45,16 @@ def log(
     agent: AgentArgument,
     *,
     after: Annotated[int, typer.Option("--after", metavar="N", min=0, help="Only events after this seq.")] = 0,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=0, help="At most so many events.")] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=0, help="The most events; 100 by default, without --follow."),
+    ] = None,
     types: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only events of this type; can be repeated.")
     ] = None,
     all_events: Annotated[
-        bool, typer.Option("--all", help="Also events that a rewind of the transcript has hidden.")
+        bool,
+        typer.Option("--all", help="All events, unless --limit says how many; also those that a rewind has hidden."),
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new events, until Ctrl-C.")] = False,
     home: HomeOption = DEFAULT_HOME,
@@ -64,6 +69,7 @@ def log(
     their messages while those are kept. Below them, the steps that ended in the running attempt of a message, or in
     attempts that failed.
     """
+    left = None if follow and limit is None else most(limit, everything=all_events)
     if url:
         from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
         from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
@@ -72,19 +78,20 @@ def log(
             Gateway(url, api_key),
             agent,
             after=after,
-            limit=limit,
+            limit=left,
             types=types or (),
             hidden=all_events,
             follow=follow,
             json=json,
         )
         return
-    left = limit
     steps: set[tuple[str, int]] = set()
     while True:
-        shown, after = _show(home, agent, after, left, types or (), hidden=all_events, json=json)
+        shown, after, last = _show(home, agent, after, left, types or (), hidden=all_events, json=json)
         left = None if left is None else left - shown
-        if not types and left != 0:
+        if last is not None:
+            say_later_events(after, last)
+        elif not types and left != 0:
             _show_steps(home, agent, steps, json=json)
         if not follow or left == 0:
             return
@@ -93,8 +100,12 @@ def log(
 
 def _show(
     home: Path, agent: str, after: int, limit: int | None, types: Sequence[str], *, hidden: bool, json: bool
-) -> tuple[int, int]:
-    """Show the events after a seq; return their number, and the seq of the last one."""
+) -> tuple[int, int, int | None]:
+    """Show events after a seq.
+
+    Returns:
+        their number, the seq of the last one, and that of the agent's last event if the limit left some out.
+    """
     from chronicle.journal.event_codec import event_view  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
     from podium.history.transcript import visible_transcript  # noqa: PLC0415
@@ -110,13 +121,14 @@ def _show(
         if not hidden and is_agent(session.name):
             transcript = visible_transcript(store, blobs, Address.of(session), head)
             found = (event for event in found if transcript.has(event.seq))
+        found = iter(found)
         for event in islice(found, limit):
             shown, after = shown + 1, event.seq
             if json:
                 write_json(event_view(event, blobs))
             else:
                 write_event(event_view(event, blobs), _said(store, event, blobs))
-    return shown, after
+        return shown, after, None if next(found, None) is None else head.seq
 
 
 def _show_steps(home: Path, agent: str, seen: set[tuple[str, int]], *, json: bool) -> None:

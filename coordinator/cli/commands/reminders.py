@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,12 +17,16 @@ from coordinator.cli.options import (
     JsonOption,
     UrlOption,
 )
+from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, rest_in, say_rest
 from coordinator.cli.stores import opened_journal, read_journal
 from coordinator.cli.views.messages import show_reminders
 from podium.address import label
 
 if TYPE_CHECKING:
-    from podium.address import Address
+    from pathlib import Path
+
+    from coordinator.cli.paging import Bounds
+    from coordinator.operations.cursors import Rest
 
 __all__ = ["reminders"]
 
@@ -33,6 +37,9 @@ def reminders(
     cancel: Annotated[
         str | None, typer.Option("--cancel", metavar="NAME", help="Cancel this reminder instead of listing them.")
     ] = None,
+    limit: LimitOption = None,
+    cursor: CursorOption = None,
+    everything: AllOption = False,
     home: HomeOption = DEFAULT_HOME,
     url: UrlOption = "",
     api_key: ApiKeyOption = "",
@@ -43,32 +50,49 @@ def reminders(
 
     A message that a cancelled reminder has sent already stays in the inbox. An agent sets reminders with ctx.remind.
     """
+    if cancel is not None:
+        _cancel(home, url, api_key, agent, cancel, json=json)
+        return
+    wanted = bounds(limit, cursor, everything=everything)
     if url:
         from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
         from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
 
-        remote.reminders(Gateway(url, api_key), agent, cancel, json=json)
+        found, rest = remote.reminders(Gateway(url, api_key), agent, wanted)
+    else:
+        agent, found, rest = _listed(home, agent, wanted)
+    if json:
+        write_json({"agent": agent, "reminders": found, **rest})
         return
-    from coordinator.operations import reminders as operations  # noqa: PLC0415  slow to import
+    show_reminders(agent, found)
+    say_rest(rest)
+
+
+def _listed(home: Path, name: str, wanted: Bounds) -> tuple[str, list[dict[str, Any]], Rest]:
+    from coordinator.operations.reminders import reminder_page  # noqa: PLC0415  slow to import
     from podium.address import Address  # noqa: PLC0415
 
-    if cancel is not None:
+    with read_journal(home) as store:
+        session = find_agent(store, name)
+        page = reminder_page(store, Address.of(session), wanted.limit, wanted.cursor)
+    return label(session), [{**reminder} for reminder in page["items"]], rest_in(page)
+
+
+def _cancel(home: Path, url: str, api_key: str, agent: str, name: str, *, json: bool) -> None:
+    if url:
+        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
+        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+
+        remote.cancel_reminder(Gateway(url, api_key), agent, name)
+    else:
+        from coordinator.operations import reminders as operations  # noqa: PLC0415  slow to import
+        from podium.address import Address  # noqa: PLC0415
+
         with opened_journal(home) as store:
             session = find_agent(store, agent)
-            operations.cancel(store, Address.of(session), cancel)
-        _show_cancelled(Address.of(session), cancel, json=json)
-        return
-    with read_journal(home) as store:
-        session = find_agent(store, agent)
-        found = [operations.reminder_object(each) for each in store.reminders(session.session_id)]
+            operations.cancel(store, Address.of(session), name)
+        agent = label(session)
     if json:
-        write_json({"agent": label(session), "reminders": found})
-    else:
-        show_reminders(label(session), found)
-
-
-def _show_cancelled(address: Address, name: str, *, json: bool) -> None:
-    if json:
-        write_json({"agent": str(address), "name": name})
+        write_json({"agent": agent, "name": name})
     else:
         write_line(f"{name} is cancelled")

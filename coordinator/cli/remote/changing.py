@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from coordinator.client.async_client import AsyncPodium
     from coordinator.client.results import Difference, Forked, Verification
 
-__all__ = ["delete", "drop", "erase", "fold", "fork", "passivate", "retry", "rewind", "verify"]
+__all__ = ["cancel_reminder", "delete", "drop", "erase", "fold", "fork", "passivate", "retry", "rewind", "verify"]
 
 _MOST_SHOWN: Final = 20
 """Limit of state changes shown as text."""
@@ -185,3 +185,8 @@ def erase(gateway: Gateway, agent: str, events: Sequence[str], *, yes: bool, jso
         write_json({"agent": agent, "erased": [event.event_id for event in erased]})
     else:
         show_erased([event.model_dump() for event in erased])
+
+
+def cancel_reminder(gateway: Gateway, agent: str, name: str) -> None:
+    """Cancel a reminder of an agent."""
+    ask(gateway, f"cancelling {name}", lambda podium: podium.cancel_reminder(agent, name))

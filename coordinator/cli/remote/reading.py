@@ -7,25 +7,30 @@ from contextlib import aclosing
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from chronicle.cli_kit.terminal import json_text, say, write, write_json, write_line
+from chronicle.cli_kit.terminal import json_text, say, write, write_json
 from chronicle.clock import SystemClock
 from chronicle.errors import NotFound
+from coordinator.cli.paging import collect, say_later_events
 from coordinator.cli.remote.connection import ask, moment_of
-from coordinator.cli.views.agents import show_agents, show_nodes, show_outbox, show_why
+from coordinator.cli.views.agents import show_nodes, show_why
 from coordinator.cli.views.events import show_steps, write_event
-from coordinator.cli.views.files import show_artifacts, show_diff, show_text, show_versions
-from coordinator.cli.views.messages import show_inbox, show_reminders
+from coordinator.cli.views.files import show_diff, show_text
 from coordinator.client.errors import ResourceNotFound
+from podium.address import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Sequence
     from typing import BinaryIO
 
+    from coordinator.cli.paging import Bounds
     from coordinator.cli.remote.connection import Gateway, Moment
     from coordinator.client.async_client import AsyncPodium
-    from coordinator.client.results import Artifact, Difference, FileVersion, FoundArtifact, Outbox, State
+    from coordinator.client.paging import Page
+    from coordinator.client.results import Agent, Difference, FileVersion, FoundArtifact, State
+    from coordinator.operations.cursors import Rest
 
 __all__ = [
+    "agents",
     "artifact",
     "artifacts",
     "cat",
@@ -34,36 +39,25 @@ __all__ = [
     "inbox",
     "log",
     "nodes",
-    "ps",
     "reminders",
     "state",
     "why",
 ]
 
 
-def ps(gateway: Gateway, *, json: bool) -> None:
-    """Show the agents of a home."""
+def agents(
+    gateway: Gateway, agent_type: str | None, tenant: str | None, wanted: Bounds, *, awake: bool
+) -> tuple[list[dict[str, Any]], Rest]:
+    """Return agents of a home, as ``ps`` shows them, and what follows them."""
 
-    async def read(podium: AsyncPodium) -> list[dict[str, Any]]:
-        return [
-            {
-                **agent.model_dump(include={"agent", "status", "turn", "version"}),
-                "last_activity": agent.updated_at,
-                "pending": agent.pending,
-                "parked": agent.parked,
-                "isolation": agent.isolation,
-                "memory": agent.memory,
-            }
-            async for agent in podium.agents()
-        ]
+    async def read(podium: AsyncPodium) -> tuple[list[dict[str, Any]], Rest]:
+        def page(limit: int, cursor: str | None) -> Awaitable[Page[Agent]]:
+            return podium.pages().agents(agent_type=agent_type, tenant=tenant, awake=awake, limit=limit, cursor=cursor)
 
-    agents = ask(gateway, f"listing the agents of {gateway.url}", read)
-    if json:
-        write_json({"home": gateway.url, "service": True, "agents": agents})
-    elif agents:
-        show_agents(agents, SystemClock().now_ms())
-    else:
-        say(f"no agents at {gateway.url} yet")
+        found, rest = await collect(page, wanted)
+        return [{**agent, "agent": _label(agent["agent"], tenant)} for agent in found], rest
+
+    return ask(gateway, f"listing the agents of {gateway.url}", read)
 
 
 def why(gateway: Gateway, agent: str, *, json: bool) -> None:
@@ -113,98 +107,70 @@ def log(
     """Show an agent's events, with ``hidden`` those that a rewind has hidden, and with ``follow`` those that come."""
 
     async def show(podium: AsyncPodium) -> None:
-        left = limit
-        if left == 0:
-            return
+        shown, at = 0, after
         async with aclosing(podium.events(agent, after=after, types=types, follow=follow)) as events:
             async for event in events:
                 if not (event.visible or hidden):
                     continue
-                shown = event.model_dump(exclude={"visible"})
-                if json:
-                    write_json(shown)
-                else:
-                    write_event(shown)
-                left = None if left is None else left - 1
-                if left == 0:
+                if shown == limit:
+                    say_later_events(at, (await podium.agent(agent)).version)
                     return
-        if not types:
+                shown, at = shown + 1, event.seq
+                line = event.model_dump(exclude={"visible"})
+                if json:
+                    write_json(line)
+                else:
+                    write_event(line)
+                if follow and shown == limit:
+                    return
+        if not types and shown != limit:
             waiting = await podium.inbox(agent)
             show_steps((step.model_dump() for message in waiting for step in message.steps), set(), json=json)
 
     ask(gateway, "", show)
 
 
-def inbox(gateway: Gateway, agent: str, *, json: bool) -> None:
-    """Show the pending and parked messages of an agent, and what the outbox has for it."""
+def inbox(gateway: Gateway, agent: str, wanted: Bounds) -> tuple[list[dict[str, Any]], dict[str, Any] | None, Rest]:
+    """Return pending and parked messages of an agent, what the outbox has for it, and what follows the messages."""
 
-    async def read(podium: AsyncPodium) -> tuple[list[dict[str, Any]], Outbox | None]:
+    async def read(podium: AsyncPodium) -> tuple[list[dict[str, Any]], dict[str, Any] | None, Rest]:
         outbox = (await podium.why(agent)).outbox
+        messages: list[dict[str, Any]] = []
+        rest: Rest = {"next_cursor": None, "remaining": 0}
         try:
-            messages = await podium.inbox(agent)
+            messages, rest = await collect(
+                lambda limit, cursor: podium.pages().inbox(agent, limit=limit, cursor=cursor), wanted
+            )
         except ResourceNotFound:
             if outbox is None:
                 raise
-            messages = []
-        return [
-            {
-                "message_id": message.message_id,
-                "position": message.position,
-                "status": message.status,
-                "attempts": message.attempts,
-                "admitted": message.admitted_at,
-                "sender": message.sender,
-                "message": message.message,
-                "error": message.error.model_dump() if message.error else None,
-                "steps": [step.model_dump() for step in message.steps],
-            }
-            for message in messages
-        ], outbox
+        return messages, outbox.model_dump() if outbox is not None else None, rest
 
-    messages, outbox = ask(gateway, f"reading the inbox of {agent}", read)
-    held, now_ms = outbox.model_dump() if outbox is not None else None, SystemClock().now_ms()
-    if json:
-        write_json({"agent": agent, "messages": messages, "outbox": held})
-        return
-    if messages:
-        show_inbox(messages, now_ms)
-    elif held is None:
-        say(f"no message waits for {agent}, and none is parked")
-    if held is not None:
-        show_outbox(agent, held, now_ms)
+    return ask(gateway, f"reading the inbox of {agent}", read)
 
 
-def reminders(gateway: Gateway, agent: str, cancel: str | None, *, json: bool) -> None:
-    """Show the reminders of an agent, or cancel one."""
-    if cancel is not None:
-        ask(gateway, f"cancelling {cancel}", lambda podium: podium.cancel_reminder(agent, cancel))
-        if json:
-            write_json({"agent": agent, "name": cancel})
-        else:
-            write_line(f"{cancel} is cancelled")
-        return
-    found = ask(gateway, f"reading the reminders of {agent}", lambda podium: podium.reminders(agent))
-    shown = [reminder.model_dump() for reminder in found]
-    if json:
-        write_json({"agent": agent, "reminders": shown})
-    else:
-        show_reminders(agent, shown)
+def reminders(gateway: Gateway, agent: str, wanted: Bounds) -> tuple[list[dict[str, Any]], Rest]:
+    """Return reminders of an agent, and what follows them."""
+    return ask(
+        gateway,
+        f"reading the reminders of {agent}",
+        lambda podium: collect(
+            lambda limit, cursor: podium.pages().reminders(agent, limit=limit, cursor=cursor), wanted
+        ),
+    )
 
 
-def history(gateway: Gateway, moment: str, path: str, *, json: bool) -> None:
-    """Show the versions of a path."""
+def history(gateway: Gateway, moment: str, path: str, wanted: Bounds) -> tuple[list[dict[str, Any]], Rest]:
+    """Return versions of a path, and what follows them."""
 
-    async def read(podium: AsyncPodium) -> list[FileVersion]:
+    async def read(podium: AsyncPodium) -> tuple[list[dict[str, Any]], Rest]:
         at = await moment_of(podium, moment)
-        return await _versions(podium, at, path)
+        return await collect(
+            lambda limit, cursor: podium.pages().file_history(at.agent, path, turn=at.turn, limit=limit, cursor=cursor),
+            wanted,
+        )
 
-    versions = [
-        version.model_dump(exclude_none=True) for version in ask(gateway, f"reading the history of {path}", read)
-    ]
-    if json:
-        write_json(versions)
-    else:
-        show_versions(versions)
+    return ask(gateway, f"reading the history of {path}", read)
 
 
 def cat(gateway: Gateway, moment: str, path: str, iteration: int | None, *, json: bool) -> None:
@@ -240,22 +206,18 @@ def cat(gateway: Gateway, moment: str, path: str, iteration: int | None, *, json
     )
 
 
-def artifacts(gateway: Gateway, moment: str, *, json: bool) -> None:
-    """Show the artifacts of an agent."""
+def artifacts(gateway: Gateway, moment: str, wanted: Bounds) -> tuple[str, list[dict[str, Any]], Rest]:
+    """Return an agent's address, artifacts of it, and what follows them."""
 
-    async def read(podium: AsyncPodium) -> tuple[str, list[Artifact]]:
+    async def read(podium: AsyncPodium) -> tuple[str, list[dict[str, Any]], Rest]:
         at = await moment_of(podium, moment)
-        found = await podium.artifacts(at.agent)
-        return at.agent, [each for each in found if at.turn is None or each.turn <= at.turn]
+        found, rest = await collect(
+            lambda limit, cursor: podium.pages().artifacts(at.agent, turn=at.turn, limit=limit, cursor=cursor),
+            wanted,
+        )
+        return at.agent, found, rest
 
-    agent, found = ask(gateway, f"reading the artifacts of {moment}", read)
-    objects = [each.model_dump() for each in found]
-    if json:
-        write_json(objects)
-    elif objects:
-        show_artifacts(objects)
-    else:
-        say(f"{agent} has no artifacts")
+    return ask(gateway, f"reading the artifacts of {moment}", read)
 
 
 def artifact(gateway: Gateway, artifact_id: str, file: BinaryIO) -> dict[str, Any]:
@@ -288,6 +250,11 @@ def diff(gateway: Gateway, moment: str, other: str | None, *, json: bool) -> Non
         write_json(found)
     else:
         show_diff(found)
+
+
+def _label(agent: str, tenant: str | None) -> str:
+    """Return an agent's address, with its tenant if the command names another one than ``default``."""
+    return agent if tenant is None else str(Address.parse(agent, tenant))
 
 
 async def _versions(podium: AsyncPodium, at: Moment, path: str) -> list[FileVersion]:

@@ -9,28 +9,20 @@ import re
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 
-from coordinator.access.caller import OpenAccess
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
-from coordinator.gateway.app import create_app
-from coordinator.home import Home
-from coordinator.operations.agents import HomeAgents
-from coordinator.service.client import ServiceError
-from coordinator.streams.home_streams import HomeStreams
 from coordinator.testing import ScriptedResponse, ScriptedServer
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.testing import AgentHarness
+from tests.unit.coordinator.cli.cli_gateway import gateway_over
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium, set_reminders
-from tests.waiting import wait_until
 
 
 class Publisher(BaseAgent):
@@ -41,13 +33,6 @@ class Publisher(BaseAgent):
 
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         await ctx.add_artifact("note.txt", "a note\n")
-
-
-class NoService:
-    """The link to a service that does not run."""
-
-    async def client(self) -> Any:
-        raise ServiceError("no service runs")
 
 
 @pytest.fixture
@@ -69,19 +54,8 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
 @pytest.fixture
 def url(made: HomeMaker) -> Iterator[str]:
     """The URL of a gateway over the home, in a thread of its own."""
-    service = NoService()
-    agents = HomeAgents(Home(made.path).open(), service)
-    app = create_app(agents, OpenAccess(), HomeStreams(service.client, agents))
-    listener = socket.create_server(("127.0.0.1", 0))
-    config = uvicorn.Config(app, log_level="warning", lifespan="off", log_config=None)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-    thread.start()
-    wait_until(lambda: server.started)
-    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-    server.should_exit = True
-    thread.join()
-    agents.close()
+    with gateway_over(made.path) as url:
+        yield url
 
 
 @pytest.fixture

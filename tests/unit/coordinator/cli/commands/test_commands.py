@@ -97,6 +97,8 @@ def test_ps(made: HomeMaker, podium: Podium) -> None:
                 "memory": None,
             },
         ],
+        "next_cursor": None,
+        "remaining": 0,
     }
     lines = podium("ps").splitlines()
     headings = "AGENT STATUS TURN VERSION LAST ACTIVITY PENDING PARKED ISOLATION MEMORY"

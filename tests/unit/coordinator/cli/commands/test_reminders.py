@@ -59,6 +59,8 @@ def test_reminders_are_listed(podium: Podium) -> None:
                 "message": {"text": "it is soon"},
             },
         ],
+        "next_cursor": None,
+        "remaining": 0,
     }
     assert podium("reminders", "counter/b") == ""
     assert podium.err == "counter/b has set no reminder\n"

@@ -1,0 +1,107 @@
+"""A page of a list as commands show it: how long it is, where it begins, and what follows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from chronicle.cli_kit.terminal import say
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from coordinator.client.paging import Page
+    from coordinator.operations.cursors import Rest
+
+__all__ = [
+    "AllOption",
+    "Bounds",
+    "CursorOption",
+    "LimitOption",
+    "bounds",
+    "collect",
+    "most",
+    "rest_in",
+    "say_later_events",
+    "say_rest",
+]
+
+_DEFAULT_ITEMS: Final = 100
+"""Rows that a command shows, unless it is told otherwise."""
+_ALL_ITEMS: Final = 2**31
+"""More rows than any list has."""
+_MOST_ITEMS: Final = 1000
+"""Limit of a page over HTTP: `coordinator.operations.cursors.MOST_ITEMS`, which is slow to import."""
+
+LimitOption = Annotated[
+    int | None, typer.Option("--limit", metavar="N", min=1, help=f"The most rows; {_DEFAULT_ITEMS} by default.")
+]
+CursorOption = Annotated[
+    str | None,
+    typer.Option("--cursor", metavar="CURSOR", help="Go on where a call before ended, which printed the cursor."),
+]
+AllOption = Annotated[bool, typer.Option("--all", help="All rows, unless --limit says how many.")]
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Which part of a list a command shows."""
+
+    limit: int
+    cursor: str | None
+
+
+def most(limit: int | None, *, everything: bool) -> int:
+    """Return the most rows to show.
+
+    Args:
+        limit: the command's `LimitOption`.
+        everything: its `AllOption`.
+    """
+    return limit if limit is not None else _ALL_ITEMS if everything else _DEFAULT_ITEMS
+
+
+def bounds(limit: int | None, cursor: str | None, *, everything: bool) -> Bounds:
+    """Return the part of a list that the options of a command name; see `most`."""
+    return Bounds(most(limit, everything=everything), cursor)
+
+
+async def collect(
+    fetch: Callable[[int, str | None], Awaitable[Page[Any]]], wanted: Bounds
+) -> tuple[list[dict[str, Any]], Rest]:
+    """Return the items of as many pages of a home at a URL as a command shows, and what follows them.
+
+    Args:
+        fetch: returns the page of at most so many items at a cursor.
+    """
+    items: list[dict[str, Any]] = []
+    cursor = wanted.cursor
+    while True:
+        page = await fetch(min(wanted.limit - len(items), _MOST_ITEMS), cursor)
+        items += [item.model_dump(exclude_unset=True) for item in page.items]
+        cursor = page.next_cursor
+        if cursor is None or len(items) >= wanted.limit:
+            return items, {"next_cursor": cursor, "remaining": page.remaining}
+
+
+def rest_in(page: Mapping[str, Any]) -> Rest:
+    """Return what follows a page of `coordinator.operations`."""
+    return {"next_cursor": page["next_cursor"], "remaining": page["remaining"]}
+
+
+def say_rest(rest: Rest) -> None:
+    """Say how many rows were not shown, and how to see them."""
+    if rest["next_cursor"] is not None:
+        say(f"… and {rest['remaining']:,} more: --cursor {rest['next_cursor']}, --limit N or --all")
+
+
+def say_later_events(after: int, last: int) -> None:
+    """Say how many events of a log were not shown at most, and how to see them.
+
+    Args:
+        after: the seq of the last event that was shown.
+        last: that of the agent's last event. Those that the options leave out are not counted one by one.
+    """
+    say(f"… and up to {last - after:,} more, to {last}: --after {after}, --limit N or --all")
