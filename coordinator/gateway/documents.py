@@ -37,6 +37,7 @@ _MEANINGS: Final = {
     415: "The body is not JSON.",
     416: "The range is outside of the file.",
     429: "Too many messages wait, or too many requests came; see `Retry-After`.",
+    431: "The line and the headers of the request are too long.",
     500: "An unexpected error; the gateway's log has it.",
     502: "The agent could not handle the message.",
     503: "The home's service cannot be reached now; see `Retry-After`.",
@@ -44,7 +45,7 @@ _MEANINGS: Final = {
     507: "The disk of the home is full.",
 }
 _TYPES: Final = tuple(sorted(set(TYPES.values())))
-_OF_ALL: Final = (400, 401, 403, 429, 500, 503)
+_OF_ALL: Final = (400, 401, 403, 429, 431, 500, 503)
 """Statuses that every route may have."""
 
 

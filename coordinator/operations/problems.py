@@ -46,6 +46,7 @@ TYPES: Final[Mapping[int, str]] = {
     415: "invalid_request_error",
     416: "invalid_request_error",
     429: "rate_limit_error",
+    431: "invalid_request_error",
     500: "api_error",
     502: "api_error",
     503: "api_error",

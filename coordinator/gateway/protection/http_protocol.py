@@ -2,22 +2,25 @@
 
 uvicorn (0.54, h11) limits the size of headers (64 KiB) and the idle time between two requests of a connection, but not
 the time in which the headers of a request must come, nor the number of connections of an address: a client that sends a
-byte a minute keeps its connection for hours. Here such a connection is answered 408 and closed, one too many 429, and
-what is not HTTP 400, each in the shape of all errors. A client that takes nothing of its answer is cut off:
-uvicorn waits for it without a limit, and closing the connection would wait as well.
+byte a minute keeps its connection for hours. Here such a connection is answered 408 and closed, one too many 429,
+headers that are too long 431, and what is not HTTP 400, each in the shape of all errors. What a refused client still
+sends is read and dropped for a while: the kernel would answer it with a reset, which takes the answer from the client.
+A client that takes nothing of its answer is cut off: uvicorn waits for it without a limit, and closing the connection
+would wait as well.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import json
+import sys
 from collections import Counter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from coordinator.gateway.protection.rules import is_loopback_name
+from coordinator.gateway.protection.rules import HEADERS_TOO_LARGE, is_loopback_name
 
 if TYPE_CHECKING:
     import asyncio
@@ -27,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["guarded_protocol"]
 
 _RETRY_AFTER_S: Final = 1
+_LINGER_S: Final = 2.0
+"""Time in which what a refused client sends is dropped, unless it closes the connection before."""
 _CLOSE: Final = (b"connection", b"close")
 
 
@@ -81,6 +86,7 @@ class _Guarded(H11Protocol):
         self._header_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
         self._address: str | None = None
+        self._refused = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn's
         super().connection_made(transport)
@@ -99,7 +105,7 @@ class _Guarded(H11Protocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        if self.transport.is_closing():  # it was refused, and goes on sending
+        if self._refused or self.transport.is_closing():
             return
         super().data_received(data)
         self._watch()
@@ -119,7 +125,11 @@ class _Guarded(H11Protocol):
         super().resume_writing()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, "invalid_http", "invalid_request_error", f"this is not HTTP: {msg.lower()}")
+        error = sys.exception()  # uvicorn calls this as it handles h11's
+        if isinstance(error, h11.RemoteProtocolError) and error.error_status_hint == 431:
+            self._refuse(431, "headers_too_large", "invalid_request_error", HEADERS_TOO_LARGE)
+        else:
+            self._refuse(400, "invalid_http", "invalid_request_error", f"this is not HTTP: {msg.lower()}")
 
     def _await_progress(self) -> None:
         unsent = self.transport.get_write_buffer_size()
@@ -139,7 +149,7 @@ class _Guarded(H11Protocol):
 
     def _watch(self) -> None:
         """Have the timer run while the headers of a request are awaited."""
-        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+        if self.conn.their_state is not h11.IDLE or self._refused or self.transport.is_closing():
             self._stop_watching()
         elif self._header_timer is None and self.limits.header_timeout_s:
             self._header_timer = self.loop.call_later(self.limits.header_timeout_s, self._headers_late)
@@ -151,11 +161,12 @@ class _Guarded(H11Protocol):
 
     def _headers_late(self) -> None:
         self._header_timer = None
-        if not self.transport.is_closing():
+        if not self._refused and not self.transport.is_closing():
             self._refuse(408, "headers_too_slow", "invalid_request_error", "the request did not come in time")
 
     def _refuse(self, status: int, code: str, kind: str, message: str) -> None:
-        """Answer an error, and close the connection."""
+        """Answer an error, and close the connection when the client does, or after a while."""
+        self._refused = True
         self._stop_watching()
         self._unset_keepalive_if_required()
         error = {"message": message, "type": kind, "code": code, "param": None}
@@ -176,4 +187,6 @@ class _Guarded(H11Protocol):
                 self.transport.write(self.conn.send(event) or b"")
         except h11.LocalProtocolError:  # an answer was begun
             pass
-        self.transport.close()
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+        self.loop.call_later(_LINGER_S, self.transport.close)

@@ -1,9 +1,10 @@
 """`Protection`: what every request passes before the application, in pure ASGI, because each one pays for it.
 
-It refuses, in this order: a ``Host`` that is not this gateway's (a page whose name was bound to this address anew, DNS
-rebinding), an ``Origin`` that is not allowed (a page of another site), too many requests of an address, and a ``POST``
-with a body that is not JSON (which a page of another site may send without asking). It cuts off bodies that come too
-slowly. CORS is off unless origins are given.
+It refuses, in this order: a request whose length is given in two ways (which another server on its way may take for
+two requests), a line and headers that are too long, a ``Host`` that is not this gateway's (a page whose name was bound
+to this address anew, DNS rebinding), an ``Origin`` that is not allowed (a page of another site), too many requests of
+an address, and a ``POST`` with a body that is not JSON (which a page of another site may send without asking). It cuts
+off bodies that come too slowly. CORS is off unless origins are given.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 
 from coordinator.access.rates import Rates
 from coordinator.gateway.errors import error_response
-from coordinator.gateway.protection.rules import is_loopback_name
+from coordinator.gateway.protection.rules import HEADERS_TOO_LARGE, MAX_HEADER_BYTES, is_loopback_name
 from coordinator.operations.problems import Problem
 
 if TYPE_CHECKING:
@@ -82,12 +83,13 @@ class Protection:
                 await self._app(scope, receive, send)
             return
         found: dict[bytes, bytes] = {}
-        hosts = 0
+        hosts, size = 0, len(scope["raw_path"]) + len(scope["query_string"])
         for name, value in scope["headers"]:
+            size += len(name) + len(value)
             if name in _HEADERS:
                 hosts += name == b"host"
                 found[name] = value
-        refused = self._refusal(scope, found, hosts)
+        refused = self._refusal(scope, found, hosts, size)
         if refused is not None:
             problem, message = refused
             await error_response(problem, message, headers={"Connection": "close"})(scope, receive, send)
@@ -99,7 +101,13 @@ class Protection:
 
     # -- what is refused ------------------------------------------------------------------------------------------
 
-    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], hosts: int) -> tuple[Problem, str] | None:
+    def _refusal(self, scope: Scope, headers: dict[bytes, bytes], hosts: int, size: int) -> tuple[Problem, str] | None:
+        if b"transfer-encoding" in headers and (b"content-length" in headers or scope["http_version"] == "1.0"):
+            return Problem(400, "invalid_http"), (
+                "a request with Transfer-Encoding is one of HTTP/1.1 without Content-Length; leave one of them out"
+            )
+        if size > MAX_HEADER_BYTES:
+            return Problem(431, "headers_too_large"), HEADERS_TOO_LARGE
         host = headers.get(b"host", b"")
         if scope["path"] not in _PROBES and (hosts != 1 or not self._is_own(host)):
             return Problem(403, "host_not_allowed"), (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import InvalidInput
 
@@ -12,7 +12,12 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-__all__ = ["Rules", "Tls", "is_loopback_name", "read_rules"]
+__all__ = ["HEADERS_TOO_LARGE", "MAX_HEADER_BYTES", "Rules", "Tls", "is_loopback_name", "read_rules"]
+
+
+MAX_HEADER_BYTES: Final = 64 * 1024
+"""Longest line and headers of a request: the limit of uvicorn and h11 for those that come in pieces."""
+HEADERS_TOO_LARGE: Final = f"the line and the headers of a request may have {MAX_HEADER_BYTES} bytes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -382,6 +382,57 @@ async def test_what_is_not_http() -> None:
         writer.close()
 
 
+async def test_headers_that_came_at_once_are_measured_too() -> None:
+    async with client() as http:
+        for headers in ({"X-Long": "x" * 66_000}, {f"X-{number}": "x" * 60 for number in range(1100)}):
+            answer = await http.get("/thing", headers=headers)
+            assert (answer.status_code, code_of(answer)) == (431, "headers_too_large")
+            assert answer.headers["connection"] == "close"
+        assert (await http.get("/thing", headers={"X-Long": "x" * 60_000})).status_code == 200
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"GET /thing HTTP/1.1\r\nHost: localhost\r\nX-Long: " + b"x" * 200_000 + b"\r\n\r\n",
+        b"GET /thing HTTP/1.1\r\nHost: localhost\r\n" + b"X-Many: value\r\n" * 14_000 + b"\r\n",
+        b"GET /thing?" + b"x" * 200_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"x" * 200_000,
+    ],
+    ids=["one header", "many headers", "a long line", "no end of a line"],
+)
+async def test_headers_that_are_too_long(sent: bytes, at_once: bool) -> None:
+    async with serving(Rules()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for start in range(0, len(sent), len(sent) if at_once else 8192):
+            writer.write(sent[start : start + (len(sent) if at_once else 8192)])
+            await writer.drain()
+        status, headers, body = await said(reader)
+        assert (status, body["error"]["code"], headers["connection"]) == (431, "headers_too_large", "close")
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        b"HTTP/1.1\r\nContent-Length: 4\r\nTransfer-Encoding: chunked",
+        b"HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 4",
+        b"HTTP/1.0\r\nTransfer-Encoding: chunked",
+    ],
+)
+async def test_a_request_whose_length_is_not_certain_is_refused_and_ends_its_connection(headers: bytes) -> None:
+    async with serving(Rules()) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(
+            b"PUT /thing " + headers + b"\r\nHost: localhost\r\n\r\n0\r\n\r\n"
+            b"GET /thing HTTP/1.1\r\nHost: localhost\r\n\r\n"
+        )
+        status, answered, body = await said(reader)
+        assert (status, body["error"]["code"], answered["connection"]) == (400, "invalid_http", "close")
+        writer.close()
+
+
 async def test_too_many_connections() -> None:
     async with serving(Rules(connections=3)) as port:
         held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(3)]
