@@ -31,7 +31,7 @@ from chronicle.workspace.port import LayerSpec
 from tests.fuse.conftest import served
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 
@@ -96,6 +96,40 @@ def test_query(root: Path) -> None:
     )
     assert sorted(os.listdir(root / ".chronicle" / "query")) == ["d"]
     assert os.listdir(root / ".chronicle" / "query" / "d") == ["out.txt"]
+
+
+# S3.27
+def test_each_kind_of_operation_makes_a_version(root: Path) -> None:
+    a, b, c, link = root / "a", root / "b", root / "c", root / "link"
+    operations: list[tuple[Callable[[], object], Path, str, bytes | None]] = [
+        (a.touch, a, "create", b""),
+        (lambda: a.write_bytes(b"one"), a, "write", b"one"),
+        (lambda: patch(a, 3, b", two"), a, "write", b"one, two"),
+        (lambda: patch(a, 0, b"O"), a, "write", b"One, two"),
+        (lambda: os.truncate(a, 3), a, "write", b"One"),
+        (lambda: a.chmod(0o600), a, "mode", b"One"),
+        (lambda: os.setxattr(a, "user.mark", b"1"), a, "xattr", b"One"),
+        (lambda: os.removexattr(a, "user.mark"), a, "xattr", b"One"),
+        (lambda: a.rename(b), b, "rename", b"One"),
+        (lambda: os.link(b, c), c, "link", b"One"),
+        (lambda: patch(c, 0, b"o"), c, "write", b"one"),
+        (b.unlink, b, "delete", None),
+        (lambda: link.symlink_to("c"), link, "symlink", None),
+    ]
+    seen: dict[Path, int] = {}
+    for operate, path, op, content in operations:
+        operate()
+        rows = json.loads((root / ".chronicle" / "query" / path.name).read_text())
+        assert (len(rows) > seen.get(path, 0), rows[-1]["op"]) == (True, op)
+        seen[path] = len(rows)
+        if content is not None:
+            assert (root / ".chronicle" / "at" / str(rows[-1]["iteration"]) / path.name).read_bytes() == content
+
+
+def patch(path: Path, offset: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(offset)
+        file.write(data)
 
 
 def test_query_of_what_is_gone(root: Path) -> None:

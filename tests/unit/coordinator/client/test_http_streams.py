@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 
@@ -252,7 +253,7 @@ async def test_a_readable_stream_gives_the_frames_as_server_sent_events() -> Non
         run = await podium.stream(AGENT, "hi")
         pieces = [piece async for piece in run.to_readable_stream()]
     events = parse_sse_stream(pieces)
-    assert [event.id for event in events] == [position for position, _ in STREAM]
+    assert [(event.id, json.loads(event.data)) for event in events] == STREAM
     assert all(event.type == "message" for event in events)
 
 

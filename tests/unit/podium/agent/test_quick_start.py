@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from pathlib import Path
@@ -54,7 +55,7 @@ def no_hooks() -> None:
     hooks.clear()
 
 
-# S3.3, S3.7, S3.8, S3.9, S3.10, S3.11, S3.24
+# S3.3, S3.7, S3.8, S3.9, S3.10, S3.11
 async def test_an_agent_answers_and_its_state_is_kept_without_a_call() -> None:
     async with AgentHarness(MyAgent) as agent:
         assert agent.state == {"count": 0, "history": [], "settings": {}}
@@ -94,7 +95,7 @@ def test_version_and_entity_type_are_plain_attributes_of_the_class() -> None:
     assert set(MyAgent.State().model_dump()) == {"count", "history", "settings"}
 
 
-# S3.13, S3.14, S3.15, S3.25
+# S3.13, S3.15, S3.25
 async def test_hooks_run_as_an_activation_begins_idles_and_ends() -> None:
     async with AgentHarness(MyAgent) as agent:
         await agent.send({"text": "one"})
@@ -111,6 +112,51 @@ async def test_hooks_run_as_an_activation_begins_idles_and_ends() -> None:
         ("init", 2, 1),  # of the next activation, which finds state and files
         ("shutdown", 3, 1),
     ]
+
+
+class Closing(MyAgent):
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        ctx.state.count += 1
+
+    async def on_shutdown(self, ctx: AgentContext[Any]) -> None:
+        ctx.state.history.append(f"closed after {ctx.state.count}")
+        (ctx.workspace / "closed.txt").write_text(str(ctx.state.count))
+
+
+# S3.14
+async def test_what_on_shutdown_leaves_at_an_orderly_end_is_kept_and_a_killed_agent_has_none() -> None:
+    async with AgentHarness(Closing) as agent:
+        await agent.send({})
+        await agent.kill()
+        assert agent.state["history"] == []
+        assert list(agent.workspace.iterdir()) == [], "it did not end in order"
+        await agent.send({})
+        await agent.sleep()
+        await agent.send({})
+        assert agent.state == {"count": 3, "history": ["closed after 2"], "settings": {}}
+        assert (agent.workspace / "closed.txt").read_text() == "2"
+
+
+class Beating(BaseAgent):
+    """Has a task of its own, which runs between messages as well."""
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if message["text"] == "begin":
+            self.loop = asyncio.get_running_loop()
+            self.heard = asyncio.Event()
+            self.listening = asyncio.create_task(self.heard.wait())
+            return
+        assert asyncio.get_running_loop() is self.loop
+        assert not self.listening.done(), "a task outlives its turn"
+        asyncio.get_running_loop().call_soon(self.heard.set)
+        await self.listening
+
+
+# S3.24
+async def test_the_hooks_of_an_agent_run_in_one_event_loop_and_let_its_tasks_run() -> None:
+    async with AgentHarness(Beating) as agent:
+        assert (await agent.send({"text": "begin"})).ok
+        assert (await agent.send({"text": "go on"})).ok
 
 
 class ConversationState(DeltaState):
@@ -142,7 +188,31 @@ class Conversation(BaseAgent):
                 ctx.state.settings["a"]["b"][0]["c"] = "changed"
 
 
-# S3.16, S3.17, S3.18, S3.19, S3.20, S3.21
+# S3.18
+async def test_mixed_values_come_back_as_they_were_of_their_types() -> None:
+    values = [0, 1, True, False, None, 1.5, -1e300, "", "1", "ä\U0001f600", [], {}, [[None, {"": [True]}]], {"1": 1}]
+    mixed = {"settings": {"all": values}, "messages": [{"role": "user", "parts": values}, {}]}
+    async with AgentHarness(Mixed) as agent:
+        assert (await agent.send(mixed)).ok
+        assert (await agent.send({"messages": [{"role": None}, *mixed["messages"]]})).ok
+        wanted = {"messages": [{"role": None}, *mixed["messages"]], "settings": mixed["settings"]}
+        for _ in range(2):
+            # By their JSON: True == 1 and 1 == 1.0 in Python.
+            assert json.dumps({name: agent.state[name] for name in wanted}, sort_keys=True) == json.dumps(
+                wanted, sort_keys=True
+            )
+            await agent.kill()
+
+
+class Mixed(BaseAgent):
+    State = ConversationState
+
+    async def on_message(self, ctx: AgentContext[ConversationState], message: dict[str, Any]) -> None:
+        for name, value in message.items():
+            setattr(ctx.state, name, value)
+
+
+# S3.16, S3.17, S3.19, S3.20, S3.21
 async def test_each_change_is_an_operation_of_json_patch() -> None:
     async with AgentHarness(Conversation) as agent:
         document = agent.state
