@@ -11,9 +11,7 @@ from typing import Any
 
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.models import LLMMessage, TextDelta
-from podium.models.codec import message_from_json, message_to_json
-from podium.models.collecting import Collector
+from podium.models import Collector, LLMMessage, TextDelta, message_from_json, message_to_json
 
 INSTRUCTIONS = "You are a friendly assistant. Answer in a few sentences."
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from podium.models.collecting import Answered, collect
+    from podium.models.codec import message_from_json, message_to_json
+    from podium.models.collecting import Answered, Collector, collect
     from podium.models.errors import ModelError
     from podium.models.port import (
         Finished,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answered",
+    "Collector",
     "Finished",
     "ImageBlock",
     "LLMMessage",
@@ -46,10 +48,13 @@ __all__ = [
     "ToolCallDone",
     "Usage",
     "collect",
+    "message_from_json",
+    "message_to_json",
 ]
 
 _MODULES: Final = {
     "Answered": "podium.models.collecting",
+    "Collector": "podium.models.collecting",
     "Finished": "podium.models.port",
     "ImageBlock": "podium.models.port",
     "LLMMessage": "podium.models.port",
@@ -65,6 +70,8 @@ _MODULES: Final = {
     "ToolCallDone": "podium.models.port",
     "Usage": "podium.models.port",
     "collect": "podium.models.collecting",
+    "message_from_json": "podium.models.codec",
+    "message_to_json": "podium.models.codec",
 }
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import subprocess
@@ -89,3 +90,11 @@ def test_the_reference_has_every_public_name_once_and_no_other() -> None:
     for package in PUBLIC:
         assert sorted(listed.pop(package)) == sorted(importlib.import_module(package).__all__), package
     assert listed == {}
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_import_public_names_only(example: Path) -> None:
+    imports = [node for node in ast.walk(ast.parse(example.read_text())) if isinstance(node, ast.ImportFrom)]
+    modules = {node.module or "" for node in imports}
+    own = {module for module in modules if module.partition(".")[0] in {"chronicle", "podium", "coordinator"}}
+    assert own <= {*PUBLIC, "podium.agent.models.delta_state"}
