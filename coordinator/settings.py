@@ -49,7 +49,8 @@ class Settings(BaseSettings):
     """Approximate size, in bytes, at which a log file is rotated to ``….1``, which is replaced: both files together
     take at most twice as much."""
     host_cpus: float = Field(default=0.1, gt=0)
-    """CPUs that Ray reserves for a host. Agents mostly wait; with 0.1 a node takes ten hosts per CPU."""
+    """CPUs that Ray reserves for a host. Agents mostly wait; with 0.1 a machine takes 40 hosts per core, as its own Ray
+    counts each core as four CPUs, and a node of a cluster that was joined (``RAY_ADDRESS``) ten per CPU."""
     lease_ttl_s: float = Field(default=15.0, gt=0)
     """Time to live of a host's lease: a partitioned host keeps its agent for that long. Renewed every third of it."""
     shared_agents: int = Field(default=5000, ge=1)
