@@ -142,7 +142,7 @@ class TurnTelemetry:
             yield
 
     @contextmanager
-    def step(self, name: str, key: str) -> Iterator[None]:
+    def step(self, name: str, key: str) -> Iterator[Span]:
         """Measure and trace a step that is run. Steps may overlap.
 
         Args:
@@ -151,8 +151,8 @@ class TurnTelemetry:
         """
         began_s = self._clock.monotonic_s()
         try:
-            with self._tracer.span(f"step {name}", {"podium.step.key": key}):
-                yield
+            with self._tracer.span(f"step {name}", {"podium.step.key": key}) as span:
+                yield span
         except BaseException:
             self._meter.add(STEPS, (*self._labels, "failed"))
             raise

@@ -32,7 +32,6 @@ class Question:
         cause: the message that the turn handles.
         deadline_ms: the deadline of the turn.
         timeout_s: how long the asker waits; ``None`` for the turn's deadline alone.
-        trace: the ``traceparent`` of the turn.
 
     Raises:
         AskCycle: the receiver is the asker itself, or waits for the answer of the turn.
@@ -46,7 +45,6 @@ class Question:
         cause: InboxMessage,
         deadline_ms: int,
         timeout_s: float | None,
-        trace: str | None,
     ) -> None:
         asked = Headers.from_json(cause.headers).ask
         path = (*(asked.path if asked is not None else ()), str(sender))
@@ -62,10 +60,12 @@ class Question:
         self._deadline_ms = deadline_ms if asked is None else min(deadline_ms, asked.deadline_ms)
         self._timeout_s = timeout_s
         self._header = AskHeader(path, 0)
-        self._trace = trace
 
-    async def answer(self, asker: Asker, clock: Clock, ids: IdSource, step_key: str) -> Json:
+    async def answer(self, asker: Asker, clock: Clock, ids: IdSource, step_key: str, trace: str | None) -> Json:
         """Send the question, and return the answer as an object.
+
+        Args:
+            trace: the ``traceparent`` of the step; of the sender's span, if steps have none.
 
         Raises:
             AskFailed: the receiver failed at it, or it was cancelled.
@@ -81,7 +81,7 @@ class Question:
             now_ms,
             question_key(self._cause.message_id, step_key),
             str(self._sender),
-            headers=Headers(ask=replace(self._header, deadline_ms=deadline_ms), trace=self._trace).to_json(),
+            headers=Headers(ask=replace(self._header, deadline_ms=deadline_ms), trace=trace).to_json(),
         )
         limit_s = max(0.0, (deadline_ms - now_ms) / 1000)
         circle: list[str] = []

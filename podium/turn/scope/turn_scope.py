@@ -134,12 +134,14 @@ class TurnScope:
         if collected.asker is None:
             raise PodiumError("no service runs other agents here, so nobody can answer")
         asker, clock, ids = collected.asker, self._clock, self._ids
-        question = Question(sender, receiver, message, cause, collected.deadline_ms, timeout_s, self.traceparent)
+        question = Question(sender, receiver, message, cause, collected.deadline_ms, timeout_s)
 
         async def answer(_receiver: str, _message: Json) -> Json:
             step = current_step()
             assert step is not None, "it is the function of a step"
-            return await question.answer(asker, clock, ids, step.key)
+            assert step.span is not None, "it runs"
+            step.span.rename(f"step ask {receiver.agent_type}")
+            return await question.answer(asker, clock, ids, step.key, step.span.traceparent or self.traceparent)
 
         return await self.step(f"ask {receiver.name}", answer, (receiver.name, message), None)
 

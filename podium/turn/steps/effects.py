@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
     from podium.agent.reply import Reply
+    from podium.turn.telemetry import Span
 
 __all__ = ["RunningStep", "StepSink", "current_step", "inside", "repeat_effects"]
 
@@ -38,6 +39,8 @@ class RunningStep:
     overlaps: bool
     """Whether another step ran at some time while it did."""
     effects: list[Json] = field(default_factory=list)
+    span: Span | None = None
+    """Its span, once its function runs."""
 
     def note_text(self, ordinal: int, text: str, *, begun: bool = False, end: bool = False) -> None:
         """Note a piece of a reply: its beginning, a text, its end."""

@@ -295,7 +295,7 @@ class TurnSteps:
         await replay.until_over(key)
         step = self._begin(key, name, hashed)
         try:
-            with self._telemetry.step(name, key):
+            with self._telemetry.step(name, key) as step.span:
                 return await self._run_to_its_end(step, function, arguments, retry)
         except BaseException as error:
             self._failed.append(failed_step(key, hashed, error))

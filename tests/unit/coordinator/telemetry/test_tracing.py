@@ -182,9 +182,10 @@ async def test_a_question_is_a_part_of_the_trace_of_its_asker(receiver: OtlpRece
     by_agent = {span.attributes["gen_ai.agent.id"]: span for span in receiver.named("process asking")}
     asker, asked = by_agent["asking/one"], by_agent["asking/other"]
     assert (asker.trace_id, asker.parent_id) == (TRACE, SPAN)
-    assert (asked.trace_id, asked.parent_id) == (TRACE, asker.span_id)
-    (step,) = receiver.named("step ask asking/other")
+    (step,) = receiver.named("step ask asking")
+    assert step.attributes["podium.step.key"] == "ask asking/other#1", "the key is in no name"
     assert (step.trace_id, step.parent_id) == (TRACE, asker.span_id)
+    assert (asked.trace_id, asked.parent_id) == (TRACE, step.span_id)
     assert step.start_ns < asked.start_ns < asked.end_ns < step.end_ns
 
 
