@@ -121,7 +121,10 @@ class AgentContext(Generic[S]):
 
     @property
     def sender(self) -> str | None:
-        """The address of the agent that sent the message with `tell`; ``None`` for a client's, and in other hooks."""
+        """The address of the agent that sent the message, with `tell` or `ask`.
+
+        ``None`` for the message of a client or of a reminder, and in other hooks.
+        """
         return self._scope.sender
 
     @property
