@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 from fastapi import Header
-from starlette.responses import PlainTextResponse, Response
+from starlette.responses import Response
 
 from coordinator.gateway.dependencies import Agents, Called
 from coordinator.gateway.documents import statuses
@@ -17,7 +17,11 @@ __all__ = ["router"]
 router = router_at("", "health")
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses=statuses())
+# Not PlainTextResponse: FastAPI would describe the errors, which are JSON, as text, too.
+_TEXT: Final[dict[int | str, dict[str, Any]]] = {200: {"content": {"text/plain": {"schema": {"type": "string"}}}}}
+
+
+@router.get("/metrics", response_class=Response, responses={**_TEXT, **statuses()})
 async def get_metrics(agents: Agents, caller: Called, accept: Annotated[str | None, Header()] = None) -> Response:
     """Return the metrics of the home as Prometheus reads them, or OpenMetrics, if the `Accept` header prefers it.
 

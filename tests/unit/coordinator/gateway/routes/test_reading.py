@@ -174,6 +174,13 @@ async def test_the_document_names_each_operation_once(home: ServedHome) -> None:
     assert len(names) == len(set(names))
     assert all("500" in operation["responses"] for operation in operations)
     assert not [name for operation in operations for name in operation["responses"] if name == "422"]
+    errors = [
+        (operation["operationId"], list(answer["content"]))
+        for operation in operations
+        for status, answer in operation["responses"].items()
+        if int(status) >= 400
+    ]
+    assert [name for name, content in errors if content != ["application/json"]] == []
 
 
 async def test_limits_have_their_names_of_json_schema(home: ServedHome) -> None:
