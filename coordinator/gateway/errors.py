@@ -47,6 +47,8 @@ _NOT_JSON: Final = Problem(400, "invalid_json")
 _WRONG_TYPE: Final = Problem(415, "unsupported_media_type")
 _UNKNOWN_TAGS: Final = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _INVALID: Final = Problem(400, "invalid_parameter")
+_REPEATED: Final = frozenset({408, 409, 429})
+"""Statuses below 500 that the clients of OpenAI and Anthropic repeat, unless ``x-should-retry`` is false."""
 
 
 def error_response(
@@ -72,6 +74,8 @@ def error_response(
     sent = dict(headers or {})
     if problem.retry_after_s is not None and problem.status in {429, 503}:
         sent["Retry-After"] = str(problem.retry_after_s)
+    if problem.retry_after_s is None and (problem.status in _REPEATED or problem.status >= 500):
+        sent["x-should-retry"] = "false"
     if problem.status == 401:
         sent["WWW-Authenticate"] = "Bearer"
     return JSONResponse({"error": described}, problem.status, sent)

@@ -47,6 +47,7 @@ _EXPOSED_HEADERS: Final = (
     "ETag",
     "Content-Range",
     "Retry-After",
+    "x-should-retry",
     "Content-Disposition",
     "Agent-Execution-Profile",
     "Agent-Resolved-Provider",

@@ -288,6 +288,31 @@ def test_vendors_that_misbehave_have_statuses(gateway: Gateway) -> None:
     assert branch.version == 1, "nothing was appended"
 
 
+async def test_the_openai_client_repeats_no_call_in_vain(gateway: Gateway) -> None:
+    """S0.28: one call each, though the client repeats 5xx; and one for both requests of a key."""
+    until = threading.Event()
+    async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v2", api_key="none") as client:
+        before = len(gateway.calls("vendor"))
+        try:
+            gateway.vendor.will(Reply(Answer("one two three"), shape=hold_after(0, until)))
+            with pytest.raises(openai.APIStatusError) as late:
+                await client.responses.create(model="vendor", input="hi", extra_body={"qos": {"deadline_ms": 500}})
+        finally:
+            until.set()
+            gateway.vendor.replies.clear()
+        assert (late.value.status_code, late.value.code) == (504, "deadline_exceeded")
+        with pytest.raises(openai.APIStatusError) as keyless:
+            await client.responses.create(model="keyless", input="hi")
+        assert (keyless.value.status_code, keyless.value.code) == (502, "model_auth")
+        key = {"Idempotency-Key": "mine"}
+        first = await client.responses.create(model="vendor", input="hi", extra_headers=key)
+        again = await client.responses.create(model="vendor", input="hi", extra_headers=key)
+        assert again.model_dump() == first.model_dump()
+    assert len(gateway.calls("vendor")) == before + 2
+    keyless_calls = [call for call in gateway.calls("keyless") if call.owner == keyless.value.body["response_id"]]  # type: ignore[index]
+    assert len(keyless_calls) == 1
+
+
 def test_a_saturated_primary_degrades(gateway: Gateway) -> None:
     """S0.28: the fallback answers, and the outcome says so; without permission the deadline ends it."""
     body = {"model": "busy", "input": "hold", "stream": True}

@@ -184,6 +184,31 @@ async def test_each_failure_of_a_model_has_its_status(home: ServedHome) -> None:
         assert (kept["status"], kept["error"]["code"]) == ("failed", kind)
 
 
+@pytest.mark.parametrize(("kind", "status", "code"), STATUSES)
+async def test_the_openai_client_repeats_only_what_may_succeed(
+    home: ServedHome, client: openai.AsyncOpenAI, kind: ModelErrorKind, status: int, code: str
+) -> None:
+    home.models.answer = lambda _: [ModelError("why", kind)]
+    may_succeed = kind in {"rate_limited", "overloaded", "unavailable"}
+    with pytest.raises(openai.APIStatusError) as failed:
+        await client.with_options(max_retries=0 if may_succeed else 2).responses.create(model="code.fast", input="hi")
+    assert (failed.value.status_code, failed.value.code) == (status, code)
+    assert failed.value.response.headers.get("Retry-After") == ("1" if may_succeed else None)
+    assert "x-should-retry" not in failed.value.response.headers or not may_succeed
+    assert len(home.models.requests) == 1
+
+
+async def test_the_openai_client_can_repeat_by_a_key_of_its_own(home: ServedHome, client: openai.AsyncOpenAI) -> None:
+    key = {"Idempotency-Key": "mine"}
+    first = await client.responses.create(model="code.fast", input="hi", extra_headers=key)
+    again = await client.responses.create(model="code.fast", input="hi", extra_headers=key)
+    assert again.model_dump() == first.model_dump()
+    assert len(home.models.requests) == 1
+    with pytest.raises(openai.ConflictError) as other:
+        await client.with_options(max_retries=2).responses.create(model="code.fast", input="other", extra_headers=key)
+    assert other.value.response.headers["x-should-retry"] == "false"
+
+
 async def test_a_deadline_in_the_past_is_over(home: ServedHome) -> None:
     """S0.28"""
     error = await home.error("POST", "/v2/responses", 504, json={**ASK, "qos": {"deadline_ms": 0}})
