@@ -25,6 +25,7 @@ Keys are named here and never kept: the model gateway reads the variable or the 
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -39,7 +40,7 @@ from podium.errors import InvalidAddress
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.canonical import JsonObject
+    from chronicle.canonical import Json, JsonObject
 
 __all__ = [
     "ANY_TENANT",
@@ -63,6 +64,14 @@ ANY_TENANT: Final = "*"
 _PROVIDERS: Final = get_args(ProviderName)
 _CACHES: Final = ("short", "long")
 _EXECUTIONS: Final = get_args(Execution)
+_PROMPT_CACHES: Final[Mapping[str, tuple[str, ...]]] = {
+    "openai": ("breakpoints", "retention", "off"),
+    "openai-responses": ("breakpoints", "retention", "off"),
+    "anthropic": ("breakpoints", "off"),
+    "scripted": (),
+}
+"""How a provider can be told the cache hints; by default it decides by server and model."""
+_VENDORS: Final = ("api.openai.com", "api.anthropic.com")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _MOST_TOKENS: Final = 10_000_000
@@ -108,6 +117,10 @@ class Profile:
     max_output_tokens: int | None = None
     cache: Literal["short", "long"] | None = None
     """The prompt cache hint of messages that have none."""
+    prompt_cache: str | None = None
+    """How the server is told hints: ``breakpoints``, ``retention`` or ``off``; by default only the vendor's is told."""
+    extra: Mapping[str, Json] = field(default_factory=dict)
+    """Further fields of each request, as the provider has them."""
     timeout_s: float | None = None
     """Seconds without anything from the provider after which an attempt fails."""
     price: Price | None = None
@@ -206,6 +219,8 @@ class _Reader:
             "execution": _execution,
             "max_output_tokens": _whole,
             "cache": _cache,
+            "prompt_cache": _text,
+            "extra": _fields,
             "timeout_s": _seconds,
             "price": self._price,
             "limits": self._limits,
@@ -246,10 +261,13 @@ class _Reader:
             for what in ("base_url", "api_key_env", "api_key_file"):
                 if getattr(profile, what) is not None:
                     raise _Problem(f"{key}.{what}", "a scripted model calls no server; remove it")
+            if profile.extra:
+                raise _Problem(f"{key}.extra", "a scripted model sends no request; remove it")
         elif not profile.model:
             raise _Problem(f"{key}.model", "it is missing; write the provider's name of the model")
         elif profile.script is not None:
             raise _Problem(f"{key}.script", 'only provider = "scripted" has a script; remove it')
+        _check_prompt_cache(key, profile)
         return profile
 
     def _read_keys(self, key: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
@@ -363,6 +381,16 @@ def _cache(key: str, value: Any) -> str:
     return str(value)
 
 
+def _fields(key: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Problem(key, 'write {reasoning_effort = "low"}: fields of the provider\'s request')
+    try:
+        json.dumps(value, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise _Problem(key, f"it cannot be sent as JSON: {error}") from None
+    return value
+
+
 def _execution(key: str, value: Any) -> str:
     if value not in _EXECUTIONS:
         raise _Problem(key, f"{value!r} cannot be used; write one of {', '.join(map(repr, _EXECUTIONS))}")
@@ -388,6 +416,26 @@ def _amount(key: str, value: Any) -> str:
 def _check_keys(key: str, variable: str | None, file: str | None) -> None:
     if variable is not None and file is not None:
         raise _Problem(f"{key}.api_key_file", "api_key_env is there, too; remove one of them")
+
+
+def _check_prompt_cache(key: str, profile: Profile) -> None:
+    """Refuse a hint that the provider would drop, and a way to tell it that the provider does not have."""
+    ways = _PROMPT_CACHES[profile.provider]
+    if profile.prompt_cache is not None and profile.prompt_cache not in ways:
+        known = f"write one of {', '.join(map(repr, ways))}" if ways else "a scripted model has no cache; remove it"
+        raise _Problem(f"{key}.prompt_cache", f"{profile.prompt_cache!r} cannot be used; {known}")
+    if profile.cache is not None and profile.prompt_cache is None and not _is_vendors(profile):
+        raise _Problem(
+            f"{key}.cache",
+            f"only the vendor's own servers are told it, and {profile.base_url} is none: say how with prompt_cache = "
+            f"{' or '.join(json.dumps(way) for way in ways if way != 'off')}, or remove cache",
+        )
+
+
+def _is_vendors(profile: Profile) -> bool:
+    """Return whether a profile's server is that of the vendor; so is a scripted model."""
+    host = (urlsplit(profile.base_url).hostname or "") if profile.base_url is not None else ""
+    return not host or any(host == own or host.endswith(f".{own}") for own in _VENDORS)
 
 
 def _check_tenant(key: str, tenant: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -79,7 +80,9 @@ class Providers:
         """
         key = key_of(profile, self._variables)
         script = _changed_ns(profile.script)
-        of = (profile.name, profile.provider, profile.model, profile.base_url, profile.timeout_s, key, script)
+        extra = json.dumps(profile.extra, sort_keys=True)
+        same = (profile.name, profile.provider, profile.model, profile.base_url, profile.timeout_s)
+        of = (*same, profile.prompt_cache, extra, key, script)
         kept = self._kept.get(of)
         if kept is None:
             kept = self._kept[of] = _Kept(self._make(profile, key))
@@ -127,18 +130,23 @@ def make_provider(profile: Profile, key: str | None) -> Provider:
 
 
 def _make(profile: Profile, key: str | None, silence_s: float) -> Provider:
-    match profile.provider:
-        case "scripted":
-            return _scripted(profile)
-        case "anthropic":
-            from podium.models.anthropic.provider import AnthropicProvider  # noqa: PLC0415
+    if profile.provider == "scripted":
+        return _scripted(profile)
+    parts: dict[str, Any] = {
+        "base_url": profile.base_url,
+        "api_key": key,
+        "silence_timeout_s": silence_s,
+        "prompt_cache": profile.prompt_cache or "auto",
+        "extra": profile.extra,
+    }
+    if profile.provider == "anthropic":
+        from podium.models.anthropic.provider import AnthropicProvider  # noqa: PLC0415
 
-            return AnthropicProvider(profile.model, base_url=profile.base_url, api_key=key, silence_timeout_s=silence_s)
-        case "openai" | "openai-responses":
-            from podium.models.openai_compat import provider  # noqa: PLC0415
+        return AnthropicProvider(profile.model, **parts)
+    from podium.models.openai_compat import provider  # noqa: PLC0415
 
-            kind = provider.OpenAICompatProvider if profile.provider == "openai" else provider.OpenAIResponsesProvider
-            return kind(profile.model, base_url=profile.base_url, api_key=key, silence_timeout_s=silence_s)
+    kind = provider.OpenAICompatProvider if profile.provider == "openai" else provider.OpenAIResponsesProvider
+    return kind(profile.model, **parts)
 
 
 def _changed_ns(script: str | None) -> tuple[str, int] | None:

@@ -320,6 +320,32 @@ async def test_each_wire_format_goes_through(served: Served, provider: ProviderN
     assert record.output_tokens is not None
 
 
+@pytest.mark.parametrize(
+    ("provider", "prompt_cache", "said"),
+    [
+        ("openai", "breakpoints", {"prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}),
+        ("openai", "retention", {"prompt_cache_retention": "24h"}),
+        ("openai-responses", "breakpoints", {"prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}),
+        ("anthropic", "breakpoints", {"cache_control": {"type": "ephemeral", "ttl": "1h"}}),
+    ],
+)
+async def test_what_a_profile_says_reaches_its_server(
+    served: Served, provider: ProviderName, prompt_cache: str, said: dict[str, Any]
+) -> None:  # S0.25, S1.37, S4.27
+    with ModelServer() as server:
+        url = server.url if provider == "anthropic" else server.openai_url
+        profile = Profile("code.fast", provider, "model-1", base_url=url, cache="long", extra={"seed": 7})
+        served.profiles(replace(profile, prompt_cache=prompt_cache), replace(profile, name="plain", cache=None))
+        await served.call("code.fast", temperature=0.25)
+        await served.call("plain")
+    hinted, plain = (each.body for each in server.requests)
+    for key, value in said.items():
+        assert f"{json.dumps(key)}: {json.dumps(value)}" in json.dumps(hinted)
+        assert key not in json.dumps(plain)
+    assert (hinted["model"], hinted["temperature"], hinted["seed"]) == ("model-1", 0.25, 7)
+    assert "temperature" not in plain
+
+
 async def test_a_saturated_profile_degrades_and_the_record_tells(served: Served) -> None:  # S0.28
     gate = threading.Event()
     with ModelServer() as server:

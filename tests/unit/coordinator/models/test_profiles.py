@@ -31,6 +31,8 @@ emergency_fallback = "openrouter"
 execution = "hybrid"
 max_output_tokens = 4096
 cache = "short"
+prompt_cache = "breakpoints"
+extra = {reasoning_effort = "low"}
 timeout_s = 30
 price = {input = 0.25, output = "2.00", cached = "0.025"}
 limits = {concurrent = 8, per_minute = 500}
@@ -57,6 +59,7 @@ acme = {per_day = "5.00"}
 "*" = {per_day = 1}
 """
 
+LOCAL = '[models.a]\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:1/v1"\n'
 TWO = '[models.b]\nprovider = "scripted"\n[models.a]\nprovider = "scripted"\n'
 
 
@@ -78,6 +81,8 @@ def test_profiles_of_a_project(tmp_path: Path) -> None:  # S0.25, S0.31
         execution="hybrid",
         max_output_tokens=4096,
         cache="short",
+        prompt_cache="breakpoints",
+        extra={"reasoning_effort": "low"},
         timeout_s=30.0,
         price=Price("0.25", "2.00", "0.025"),
         limits=Limits(8, 500),
@@ -162,6 +167,21 @@ def test_a_server_of_a_tenant_never_gets_the_key_of_the_home(tmp_path: Path) -> 
         ('[models.a]\nprovider = "scripted"\nfallbacks = "b"', "models.a.fallbacks", "write a list"),
         ('[models.a]\nprovider = "scripted"\nmax_output_tokens = 0', "models.a.max_output_tokens", "whole number from"),
         ('[models.a]\nprovider = "scripted"\ncache = "ever"', "models.a.cache", '"short" or "long"'),
+        (
+            f'{LOCAL}cache = "long"',
+            "models.a.cache",
+            'http://127.0.0.1:1/v1 is none: say how with prompt_cache = "breakpoints" or "retention", or remove',
+        ),
+        (f'{LOCAL}prompt_cache = "on"', "models.a.prompt_cache", "one of 'breakpoints', 'retention', 'off'"),
+        (
+            '[models.a]\nprovider = "anthropic"\nmodel = "m"\nprompt_cache = "retention"',
+            "models.a.prompt_cache",
+            "one of 'breakpoints', 'off'",
+        ),
+        ('[models.a]\nprovider = "scripted"\nprompt_cache = "off"', "models.a.prompt_cache", "has no cache"),
+        ('[models.a]\nprovider = "scripted"\nextra = {a = 1}', "models.a.extra", "sends no request"),
+        (f"{LOCAL}extra = 1", "models.a.extra", "fields of the provider's request"),
+        (f"{LOCAL}extra = {{day = 2026-01-01}}", "models.a.extra", "cannot be sent as JSON"),
         ('[models.a]\nprovider = "scripted"\nprice = {input = 1}', "models.a.price", "for a million tokens"),
         (
             '[models.a]\nprovider = "scripted"\nprice = {input = "x", output = 1}',
