@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+import re
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -14,9 +17,6 @@ from podium.models.port import Finished, LLMMessage, LLMStreamChunk, ReasoningDe
 from podium.models.scripted import ScriptedProvider, script_of_file
 from tests.unit.coordinator.models.routing.models import in_virtual_time
 from tests.unit.podium.models.values import texts
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 async def ask(provider: ScriptedProvider, text: str = "Hello") -> Any:
@@ -54,6 +54,24 @@ async def test_all_that_an_answer_may_have() -> None:
         ToolCall("call_1_0", "add", {"a": 1}, after_blocks=1),
         ToolCall("c", "now", after_blocks=1),
     )
+
+
+async def test_the_documented_script() -> None:
+    """The file of docs/models.md, as it says it."""
+    page = (Path(__file__).parents[4] / "docs/models.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"^```json\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
+    provider = ScriptedProvider(json.loads(shown))
+    assert (await ask(provider)).message.text == "Hello!"
+    added = await ask(provider, "1 + 2?")
+    assert [(call.name, call.arguments) for call in added.message.tool_calls] == [("add", {"a": 1, "b": 2})]
+    assert (await ask(provider, "what weather?")).message.text == "It rains."
+    three = await ask(provider)
+    assert (three.reasoning, three.message.text, three.usage) == ("Easy.", "3", Usage(7, 1))
+    for kind in ("overloaded", "protocol"):
+        with pytest.raises(ModelError) as failed:
+            await ask(provider)
+        assert failed.value.kind == kind
+    assert (await ask(provider)).message.text == "Hello!", "it begins again"
 
 
 async def test_answers_for_certain_messages() -> None:
