@@ -50,6 +50,8 @@ from tests.model_server.wires import frames
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
+    from chronicle.canonical import JsonObject
+
 Provider = OpenAICompatProvider | AnthropicProvider
 HELLO = [LLMMessage("user", "Hello?")]
 RICH = Answer(
@@ -90,6 +92,19 @@ async def chunks_of(provider: Provider, messages: list[LLMMessage] = HELLO) -> l
 
 
 # -- answers -----------------------------------------------------------------------------------------------------------
+
+
+# S1.37
+async def test_tools_and_temperature_are_sent(provider: Provider, server: ModelServer, wire: Wire) -> None:
+    tool: JsonObject = {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}
+    await collect(provider.stream(HELLO, tools=[tool], temperature=0.25))
+    await collect(provider.stream(HELLO, temperature=0.0))
+    await collect(provider.stream(HELLO))
+    told, zero, silent = (request.body for request in server.requests)
+    assert (told["temperature"], zero["temperature"]) == (0.25, 0.0)
+    (sent,) = told["tools"]
+    assert sent.get("function", sent)["name"] == "add", wire
+    assert silent.keys().isdisjoint({"temperature", "tools"})
 
 
 # S1.37, S1.38, S1.39
