@@ -6,6 +6,10 @@ integers of any size are written with their exact digits, where RFC 8785 would r
 orjson writes the text. A pass before it checks the value and substitutes encoded fragments where orjson would write
 something else (floats that it and ECMAScript write differently, integers over 64 bits, keys outside ASCII). The pass
 checks the *set* of types in a container, so that plain data costs little more than orjson alone.
+
+The JSON policy is here, too. What comes from outside (clients, users, other programs) is read by `decode_input`,
+which refuses what a later reader could not read, or would read otherwise: its limits are well below those of `encode`
+and `decode`, as inside it is wrapped into other values. What Podium itself has written, `decode` reads.
 """
 
 from __future__ import annotations
@@ -13,21 +17,29 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections import Counter
 from decimal import MAX_EMAX, MAX_PREC, Context, Decimal
-from typing import Any, Final, NoReturn, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, cast
 
 import orjson
 
 from chronicle.errors import InvalidInput
 
-__all__ = ["Json", "JsonObject", "decode", "encode"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["MAX_DIGITS", "MAX_INPUT_DEPTH", "Json", "JsonObject", "decode", "decode_input", "encode", "encode_input"]
 
 Json: TypeAlias = "bool | int | float | str | list[Json] | dict[str, Json] | None"
 """A JSON value. Decoding distinguishes integers and floats by their text: ``1`` is an int, ``1.5`` a float."""
 JsonObject: TypeAlias = "dict[str, Json]"
 
+MAX_INPUT_DEPTH: Final = 100
+"""Nesting depth of what comes from outside."""
+MAX_DIGITS: Final = 4300
+"""Digits of an integer that comes from outside: Python's `int` and pydantic's reader refuse longer texts."""
 _MAX_DEPTH: Final = 200
-"""Nesting depth; orjson's limit is 254. A value that contains itself fails here, too."""
+"""Nesting depth of what is written; orjson's limit is 254. A value that contains itself fails here, too."""
 _EXACT_FLOAT_INT: Final = 2.0**53
 """Below it an integral float has the same digits as the int; above, ECMAScript pads with zeros."""
 _MAX_I64: Final = 2**63 - 1
@@ -38,6 +50,7 @@ _PLAIN_BUT_INT: Final[frozenset[type]] = _PLAIN - {int}
 _DIGITS_TO_ZERO: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
 _LONG_INTEGER: Final = b"0" * 19
 """Integers of up to 18 digits fit 64 bits with any sign; orjson reads longer ones as floats."""
+_TOO_MANY_DIGITS: Final = b"0" * (MAX_DIGITS + 1)
 _REPR_FLOAT: Final = re.compile(r"(\d)(?:\.(\d+))?e([+-]\d+)")
 _EXACT: Final = Context(prec=MAX_PREC, Emax=MAX_EMAX)
 
@@ -67,14 +80,39 @@ def decode(data: bytes) -> Json:
     Raises:
         InvalidInput: the text is not JSON.
     """
-    try:
-        if _LONG_INTEGER not in data.translate(_DIGITS_TO_ZERO):
-            return cast("Json", orjson.loads(data))
-        value = json.loads(data.decode(), parse_int=_exact_int, parse_float=_finite, parse_constant=_finite)
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"not JSON: {error}") from error
-    _refuse_what_is_not_json(value, ())
-    return cast("Json", value)
+    if _LONG_INTEGER in data.translate(_DIGITS_TO_ZERO):
+        return _parsed(data, _exact_int, dict)
+    return _loaded(data)
+
+
+def decode_input(data: bytes) -> Json:
+    """Return the value of a JSON text that comes from outside; what it accepts, every later reader reads alike.
+
+    Raises:
+        InvalidInput: the text is not JSON, is nested more than `MAX_INPUT_DEPTH` levels deep, or has an integer of more
+            than `MAX_DIGITS` digits, a number that no double holds, or an object with two members of one name.
+    """
+    is_long = _LONG_INTEGER in data.translate(_DIGITS_TO_ZERO)
+    value = _parsed(data, _bounded_int, _members) if is_long else _loaded(data)
+    if _containers(data) > MAX_INPUT_DEPTH and _is_deeper(value, MAX_INPUT_DEPTH):
+        raise InvalidInput(f"not JSON that is accepted: it is nested more than {MAX_INPUT_DEPTH} levels deep")
+    if not is_long and _strings(data) != _strings(orjson.dumps(value)):  # the value has lost members
+        _parsed(data, _bounded_int, _members)
+    return value
+
+
+def encode_input(value: object) -> bytes:
+    """Return the canonical bytes of a value that comes from outside.
+
+    Raises:
+        InvalidInput: it is not JSON, or `decode_input` would refuse its text.
+    """
+    data = encode(value)
+    if len(data) > MAX_INPUT_DEPTH and (
+        _containers(data) > MAX_INPUT_DEPTH or _TOO_MANY_DIGITS in data.translate(_DIGITS_TO_ZERO)
+    ):
+        decode_input(data)
+    return data
 
 
 class _NotJsonError(Exception):
@@ -171,6 +209,69 @@ def _ecmascript_float(value: float) -> str:
     return f"{sign}{mantissa}e{exponent:+d}"
 
 
+def _loaded(data: bytes) -> Json:
+    """Return the value of a text without long integers."""
+    try:
+        return cast("Json", orjson.loads(data))
+    except ValueError as error:
+        raise InvalidInput(f"not JSON: {error}") from error
+
+
+def _parsed(data: bytes, parse_int: Callable[[str], int], members: Callable[[list[tuple[str, Json]]], object]) -> Json:
+    """Return the value of any text, slowly: orjson reads neither long integers nor members of one name exactly."""
+    try:
+        value = json.loads(
+            data.decode(),
+            parse_int=parse_int,
+            parse_float=_finite,
+            parse_constant=_finite,
+            object_pairs_hook=members,
+        )
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"not JSON: {error}") from error
+    _refuse_what_is_not_json(value, ())
+    return cast("Json", value)
+
+
+def _containers(data: bytes) -> int:
+    """Return a number that is not below that of the containers in a text, and so not below its depth."""
+    return data.count(b"[") + data.count(b"{")
+
+
+def _is_deeper(value: Json, limit: int) -> bool:
+    level = [value]
+    for _ in range(limit):
+        level = [
+            item
+            for container in level
+            for item in (container.values() if isinstance(container, dict) else cast("list[Json]", container))
+            if isinstance(item, dict | list)
+        ]
+    return bool(level)
+
+
+def _strings(data: bytes) -> int:
+    """Return how many quotation marks of a text begin or end a string."""
+    if b"\\" not in data:
+        return data.count(b'"')
+    data = data.replace(b"\\\\", b"")
+    return data.count(b'"') - data.count(b'\\"')
+
+
+def _members(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = Counter(name for name, _ in pairs)
+        raise ValueError(f"an object has several members of the name {max(names, key=names.__getitem__)!a}")
+    return found
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits.removeprefix("-")) > MAX_DIGITS:
+        raise ValueError(f"an integer has {len(digits)} digits, and at most {MAX_DIGITS} are accepted; send it as text")
+    return _exact_int(digits)
+
+
 def _exact_int(digits: str) -> int:
     # Decimal, as int() refuses more than 4,300 digits.
     return int(digits) if len(digits) < 4000 else int(Decimal(digits))
@@ -185,7 +286,7 @@ def _finite(text: str) -> float:
 
 def _refuse_what_is_not_json(value: object, path: tuple[str, ...]) -> None:
     """Walk the value and raise for the first thing that is not JSON; return if all is."""
-    if len(path) > _MAX_DEPTH:
+    if len(path) == _MAX_DEPTH and isinstance(value, dict | list | tuple):
         _refuse(path[:8], f"nested more than {_MAX_DEPTH} levels deep below here, or contains itself")
     if isinstance(value, dict):
         for key, item in value.items():

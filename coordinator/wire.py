@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from typing import Any, Final
 
 import orjson
 
-__all__ = ["BatchedWriter", "from_json", "to_json"]
+from chronicle.canonical import decode
+from chronicle.errors import InvalidInput
 
-_DIGITS_TO_ZERO: Final = bytes(0x30 if 0x30 <= byte <= 0x39 else 0x20 for byte in range(256))
-_LONG_INTEGER: Final = b"0" * 19
-"""orjson reads integers of more than 64 bits as floats."""
+__all__ = ["BatchedWriter", "from_json", "id_of", "to_json"]
+
+_ID: Final = re.compile(rb'\{"id":([0-9]{1,18})[,}]')
 _MOST_PENDING: Final = 64 * 1024
 """Bytes that wait for the end of an iteration of the event loop, before a `BatchedWriter.drain` writes them."""
 
@@ -29,18 +31,28 @@ def to_json(value: object) -> bytes:
 
 
 def from_json(data: bytes) -> Any:
-    """Return the value of a JSON text.
+    """Return the value of a JSON text that another process of the home has written.
+
+    It may hold lone surrogates: names of files and of variables are bytes, and need not be UTF-8.
 
     Raises:
-        ValueError: it is none.
-        RecursionError: it is nested too deeply.
+        InvalidInput: it is not JSON.
     """
-    if _LONG_INTEGER not in data.translate(_DIGITS_TO_ZERO):
-        try:
-            return orjson.loads(data)
-        except orjson.JSONDecodeError:
-            pass  # such as a lone surrogate
-    return json.loads(data)
+    try:
+        return decode(data)
+    except InvalidInput:
+        if b"\\u" not in data:
+            raise
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInput(f"not JSON: {error}") from error
+
+
+def id_of(data: bytes) -> int | None:
+    """Return the id at the begin of an object that cannot be read; ``None`` if there is none."""
+    found = _ID.match(data)
+    return int(found[1]) if found is not None else None
 
 
 class BatchedWriter:

@@ -152,7 +152,7 @@ async def _http(request: Request, error: Exception) -> Response:
         case 413:
             problem, message = Problem(413, "body_too_large"), "the body is too large"
         case 400:
-            problem, message = _NOT_JSON, "the body cannot be read as JSON in UTF-8, or is nested too deeply"
+            problem, message = _NOT_JSON, str(error.detail)
         case status:
             problem, message = Problem(status, "error"), str(error.detail)
     return error_response(problem, message, headers=error.headers)
@@ -176,8 +176,6 @@ async def _invalid(request: Request, error: Exception) -> Response:
     first = cast("Mapping[str, Any]", error.errors()[0])
     place = _place(first["loc"], error.body)
     param = ".".join(place[1:]) or None
-    if first["type"] == "json_invalid":
-        return error_response(_NOT_JSON, f"the body is not JSON: {first['ctx']['error']} at character {place[-1]}")
     if place == ("body",) and isinstance(error.body, bytes | None) and not _is_json(request):
         return error_response(_WRONG_TYPE, "send the body as JSON, with Content-Type: application/json")
     if first["type"] == "extra_forbidden":

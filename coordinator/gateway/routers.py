@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 
+from coordinator.gateway.json_bodies import JsonRoute
+
 if TYPE_CHECKING:
     from fastapi.routing import APIRoute
 
@@ -26,4 +28,4 @@ def router_at(path: str, tag: str) -> APIRouter:
         path: what the paths of its routes begin with; it may be empty.
         tag: the group of its routes in the document.
     """
-    return APIRouter(prefix=path, tags=[tag], generate_unique_id_function=_name)
+    return APIRouter(prefix=path, tags=[tag], generate_unique_id_function=_name, route_class=JsonRoute)

@@ -21,7 +21,8 @@ for the deliveries of all its agents, which it numbers:
 ``{"id", "end": true}``
     cancels a delivery whose reader has disconnected. The message is handled nevertheless.
 
-Both ends belong to the same installation and user: the protocol has no version. A malformed object ends the connection.
+Both ends belong to the same installation and user: the protocol has no version. An object that cannot be read ends its
+delivery with an error; one without an id ends the connection.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from chronicle.errors import ChronicleError
+from chronicle.errors import ChronicleError, InvalidInput
 from chronicle.journal.records import InboxMessage, MessageStatus
-from coordinator.wire import BatchedWriter, from_json, to_json
+from coordinator.wire import BatchedWriter, from_json, id_of, to_json
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
 from podium.turn.journal.ledger import Offer
@@ -133,11 +134,11 @@ class DeliveryServer:
         try:
             while (request := await _receive(reader)) is not None:
                 number = request["id"]
-                if "message_id" in request:
+                if "malformed" in request:
+                    answers.write(_packed({"id": number, "error": _pickled(InvalidInput(request["malformed"]))}))
+                elif "message_id" in request:
                     window = asyncio.Semaphore(_WINDOW)
-                    address = Address.parse(request["agent"])
-                    message = request["message_id"], request["position"], _from_wire(request)
-                    delivering = self._send(number, self._deliver(address, *message), window, answers)
+                    delivering = self._send(request, window, answers)
                     task = asyncio.get_running_loop().create_task(delivering, name="delivery")
                     running[number] = task, window
                     task.add_done_callback(lambda _, number=number: running.pop(number, None))  # type: ignore[misc]
@@ -150,14 +151,11 @@ class DeliveryServer:
             self._connections.discard(answers)
             answers.close()
 
-    async def _send(
-        self,
-        number: int,
-        frames: AsyncGenerator[list[Frame], None],
-        window: asyncio.Semaphore,
-        writer: BatchedWriter,
-    ) -> None:
+    async def _send(self, request: dict[str, Any], window: asyncio.Semaphore, writer: BatchedWriter) -> None:
+        number = request["id"]
         try:
+            address, offer = Address.parse(request["agent"]), _from_wire(request)
+            frames = self._deliver(address, request["message_id"], request["position"], offer)
             async with aclosing(frames) as batches:
                 async for batch in batches:
                     await window.acquire()
@@ -315,7 +313,12 @@ class DeliveryChannel:
         try:
             while (answer := await _receive(reader)) is not None:
                 delivery = self._deliveries.get(answer["id"])
-                if answer["id"] == _NO_DELIVERY:
+                if "malformed" in answer:
+                    if delivery is not None:
+                        delivery.add(
+                            {"error": _pickled(PodiumError(f"the host's answer cannot be read: {answer['malformed']}"))}
+                        )
+                elif answer["id"] == _NO_DELIVERY:
                     address = Address.parse(answer["agent"])
                     self._on_notice(Notice(address, answer["epoch"], answer["turn"], answer["config"]))
                 elif delivery is not None:
@@ -336,15 +339,21 @@ class DeliveryChannel:
 
 
 async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
-    """Read the next object; ``None`` at the end of the connection, or if the object is malformed."""
+    """Read the next object; ``None`` at the end of the connection, or if the object is malformed and has no id.
+
+    Of a malformed one that has an id, it returns the id, and why it is ``malformed``.
+    """
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        message: Any = from_json(await reader.readexactly(length))
+        data = await reader.readexactly(length)
     except (asyncio.IncompleteReadError, OSError):
         return None
-    except ValueError as error:
+    try:
+        message: Any = from_json(data)
+    except InvalidInput as error:
         _log.warning("delivery_malformed", error=str(error))
-        return None
+        number = id_of(data)
+        return {"id": number, "malformed": str(error)} if number is not None else None
     if not isinstance(message, dict) or not isinstance(message.get("id"), int):
         _log.warning("delivery_malformed", error="not an object with an id")
         return None

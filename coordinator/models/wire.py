@@ -18,12 +18,12 @@ A line that is no request is answered with an error.
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.errors import InvalidInput
 from coordinator.models.calls import CallRecord, ModelRequest, QualityOfService
+from coordinator.wire import from_json, to_json
 from podium.models.codec import chunk_from_json, error_from_json, message_from_json, message_to_json
 from podium.models.errors import ModelError
 
@@ -39,8 +39,7 @@ MAX_LINE: Final = 64 * 1024 * 1024
 
 def line_of(value: dict[str, Any]) -> bytes:
     """Return a line."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return text.encode("utf-8", "surrogatepass") + b"\n"
+    return to_json(value) + b"\n"
 
 
 def object_of(line: bytes) -> JsonObject:
@@ -50,9 +49,9 @@ def object_of(line: bytes) -> JsonObject:
         InvalidInput: it is none.
     """
     try:
-        value = json.loads(line.decode("utf-8", "surrogatepass"))
-    except (ValueError, RecursionError) as error:
-        raise InvalidInput(f"a line of the model gateway's socket is not JSON: {error}") from None
+        value = from_json(line)
+    except InvalidInput as error:
+        raise InvalidInput(f"a line of the model gateway's socket cannot be read: {error}") from None
     if not isinstance(value, dict):
         raise InvalidInput("a line of the model gateway's socket is not a JSON object")
     return cast("JsonObject", value)

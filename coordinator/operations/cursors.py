@@ -5,8 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from typing import TYPE_CHECKING, Final, TypedDict, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, cast
 
+from chronicle.canonical import decode_input
+from chronicle.errors import InvalidInput
 from coordinator.operations.errors import InvalidCursor
 
 if TYPE_CHECKING:
@@ -52,8 +54,8 @@ def place_after(cursor: str | None, name: str, of: Sequence[str | None], first: 
         return first
     try:
         data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        *whose, place = json.loads(data)
-    except (ValueError, binascii.Error, TypeError, RecursionError):
+        *whose, place = cast("list[Any]", decode_input(data))
+    except (ValueError, binascii.Error, TypeError, InvalidInput):
         raise InvalidCursor("this is no cursor; take the next_cursor of the page before") from None
     if whose != [name, *of] or type(place) is not type(first):
         raise InvalidCursor(

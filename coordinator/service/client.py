@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.error_pickling import send_causes_of
+from chronicle.errors import InvalidInput
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
 from coordinator.telemetry.snapshots import from_wire
-from coordinator.wire import BatchedWriter, from_json, to_json
+from coordinator.wire import BatchedWriter, from_json, id_of, to_json
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
 from podium.turn.stream import Subscription
@@ -95,7 +96,7 @@ class ServiceClient:
         self._writer = writer
         self._requests = BatchedWriter(writer)
         self._ids = itertools.count(1)
-        self._answers: dict[int, _Answers] = {}
+        self._answers: dict[int | None, _Answers] = {}
         self._lost = asyncio.Event()
         self._probing = asyncio.Lock()
         self._heard_s = asyncio.get_running_loop().time()
@@ -333,8 +334,8 @@ class ServiceClient:
         try:
             while line := await self._reader.readline():
                 self._heard_s = asyncio.get_running_loop().time()
-                answer = from_json(line)
-                answers = self._answers.get(answer["id"])
+                number, answer = _answer_of(line)
+                answers = self._answers.get(number)
                 if answers is not None:
                     answers.add(answer)
         except (ConnectionError, ValueError):
@@ -393,6 +394,16 @@ class ServiceClient:
             yield answers
         finally:
             del self._answers[request_id]
+
+
+def _answer_of(line: bytes) -> tuple[int | None, dict[str, Any]]:
+    """Return the number of a request, and its answer in a line; an error for it if the line cannot be read."""
+    try:
+        answer = from_json(line)
+        return answer["id"], answer
+    except (InvalidInput, KeyError, TypeError) as error:
+        message = f"the service's answer cannot be read: {error}"
+        return id_of(line), {"error": {"type": "InvalidInput", "message": message}}
 
 
 class _Answers:

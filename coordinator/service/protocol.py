@@ -73,7 +73,9 @@ that agents inherit (`coordinator.process_environment`);
     answers ``{"nodes"}``, a list of `coordinator.fleet.facts.NodeFacts`;
 ``ps {}``; ``ping {}``, a liveness probe.
 
-Unless stated otherwise ``agent`` is an address. A line that is not a request, or is too long, ends the connection.
+Unless stated otherwise ``agent`` is an address. A line that is not a request is answered by an error of the type
+``InvalidInput``, whose ``id`` is null if the line does not begin with one. One that is too long ends the connection; an
+answer that would be is replaced by an error.
 
 When a client disconnects, the messages that it sent are handled nevertheless, but its running ``passivate`` and
 ``rewind`` and ``change_file`` requests are cancelled. Unless it is pinned, the service ends with its last client.

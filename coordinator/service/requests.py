@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from chronicle.blobs.ident import to_raw
-from chronicle.canonical import encode
+from chronicle.canonical import encode_input
 from chronicle.errors import InvalidInput
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
@@ -50,11 +50,11 @@ def parse_request(line: bytes) -> dict[str, Any]:
     """Parse a client's line.
 
     Raises:
-        ValueError: it is not a request, and has no id for an answer.
+        InvalidInput: it is not a request.
     """
     request = from_json(line)
     if not isinstance(request, dict) or "id" not in request:
-        raise ValueError("a request must be a JSON object with an id")
+        raise InvalidInput("a request must be a JSON object with an id")
     return request
 
 
@@ -106,7 +106,7 @@ def message_in(request: Mapping[str, Any]) -> SentMessage:
         raise InvalidInput(f"'when_busy' must be one of {', '.join(BusyPolicy)}") from None
     address = Address(named.agent_type, str(key)) if named is not None else address_in(request)
     trace = read_traceparent(request.get("trace"))
-    return SentMessage(address, named, encode(message), idempotency_key, when_busy, trace)
+    return SentMessage(address, named, encode_input(message), idempotency_key, when_busy, trace)
 
 
 def switch_in(request: Mapping[str, Any], name: str) -> bool | None:

@@ -36,7 +36,7 @@ from coordinator.service.requests import (
 )
 from coordinator.service.service_tracing import ServiceTracing
 from coordinator.telemetry.snapshots import to_wire
-from coordinator.wire import BatchedWriter, to_json
+from coordinator.wire import BatchedWriter, id_of, to_json
 from podium.agent_record import find_session
 from podium.errors import AgentAwake, PodiumError
 from podium.events import PARTS
@@ -181,8 +181,12 @@ class ServiceServer:
         self._changed.set()
         try:
             while line := await reader.readline():
-                self._spawn(client, parse_request(line))
-        except (ConnectionError, ValueError, RecursionError) as error:
+                try:
+                    self._spawn(client, parse_request(line))
+                except InvalidInput as error:
+                    refusal = {"type": "InvalidInput", "message": str(error)}
+                    await client.say({"id": id_of(line)}, error=refusal)
+        except (ConnectionError, ValueError) as error:  # such as a line that is too long
             _log.warning("client dropped: %s", error)
         finally:
             client.hang_up()
@@ -394,7 +398,11 @@ class _Client:
 
 
 def _line(request: dict[str, Any], **answer: object) -> bytes:
-    return to_json({"id": request["id"], **answer}) + b"\n"
+    line = to_json({"id": request["id"], **answer}) + b"\n"
+    if len(line) > MAX_LINE:  # the client could not read it, and would lose its connection
+        message = f"the answer has {len(line)} bytes, and a line of the service's socket at most {MAX_LINE}"
+        return _line(request, error={"type": "InvalidInput", "message": message})
+    return line
 
 
 def _receipt(message: Admitted) -> dict[str, Any]:

@@ -18,12 +18,12 @@ import json
 import zipfile
 import zlib
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 from chronicle.blobs.ident import blob_id
 from chronicle.blobs.readers import RecordingReader
 from chronicle.canonical import decode
-from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+from chronicle.errors import Corrupt, InvalidInput, NotFound, UnsupportedFormat
 from chronicle.ids import BlobId, BranchId
 from chronicle.journal.chain import check_events, empty_head
 from chronicle.journal.event_codec import event_from_object, event_object
@@ -216,8 +216,8 @@ class Archive:
         name = f"events/{number}.jsonl"
         for line, text in enumerate(self._read(name).splitlines(), start=1):
             try:
-                yield event_from_object(json.loads(text), erased=True)
-            except (ValueError, TypeError) as error:
+                yield event_from_object(cast("dict[str, Any]", decode(text)), erased=True)
+            except (ValueError, TypeError, InvalidInput) as error:
                 raise self._damaged(f"{name} line {line}", f"not an event: {error}") from error
 
     def blob_ids(self) -> list[BlobId]:
@@ -241,7 +241,7 @@ class Archive:
 
     def _read_manifest(self) -> Manifest:
         try:
-            fields = json.loads(self._read(_MANIFEST))
+            fields = cast("dict[str, Any]", decode(self._read(_MANIFEST)))
             if fields["format"] > FORMAT:
                 raise UnsupportedFormat(
                     f"a newer version wrote {self.path}: its format is {fields['format']}, this version reads up to "
@@ -255,7 +255,7 @@ class Archive:
                 blobs=fields["blobs"],
                 base=Head(**fields["base"]) if "base" in fields else None,
             )
-        except (ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError, InvalidInput) as error:
             raise self._damaged(_MANIFEST, f"it cannot be read: {error}") from error
 
     def _damaged(self, where: str, why: str) -> Corrupt:

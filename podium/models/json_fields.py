@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from chronicle.canonical import decode_input
+from chronicle.errors import InvalidInput
 from podium.models.port import ToolCall
 
 __all__ = ["count_of", "object_of", "text_of", "tool_call"]
@@ -37,8 +38,8 @@ def tool_call(call_id: str, name: str, arguments_json: str) -> ToolCall:
     if not arguments_json.strip():
         return ToolCall(call_id, name)
     try:
-        arguments = json.loads(arguments_json)
-    except (ValueError, RecursionError):
+        arguments = decode_input(arguments_json.encode())
+    except (UnicodeEncodeError, InvalidInput):
         arguments = None
     if isinstance(arguments, dict):
         return ToolCall(call_id, name, arguments)

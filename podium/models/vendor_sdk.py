@@ -14,6 +14,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from chronicle.clock import SystemClock
+from chronicle.errors import InvalidInput
 from podium.models.errors import ModelError, ProviderNotInstalled
 from podium.models.failures import model_error, short_text
 
@@ -34,7 +35,7 @@ _DRAIN_S: Final = 0.1
 _CLOCK: Final = SystemClock()
 """For waits that a provider names as a date."""
 _MOST_OF_A_PAGE: Final = 20_000
-_MALFORMED: Final = (ValueError, TypeError, KeyError, AttributeError, IndexError)
+_MALFORMED: Final = (InvalidInput, ValueError, TypeError, KeyError, AttributeError, IndexError)
 """What reading raises if an event has not the shape that the protocol gives it."""
 
 

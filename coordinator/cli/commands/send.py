@@ -101,14 +101,14 @@ def _message(text: str | None, json_message: str | None) -> dict[str, Any]:
     Raises:
         InvalidInput: there is none, or it is no JSON object.
     """
-    from chronicle.canonical import decode  # noqa: PLC0415
+    from chronicle.canonical import decode_input  # noqa: PLC0415
     from chronicle.errors import InvalidInput  # noqa: PLC0415
 
     if (text is None) == (json_message is None):
         raise InvalidInput("give a TEXT or --json-message, one of the two")
     if json_message is None:
         return {"text": text}
-    message = decode(json_message.encode())
+    message = decode_input(json_message.encode("utf-8", "surrogateescape"))
     if not isinstance(message, dict):
         raise InvalidInput("--json-message is not a JSON object")
     return message

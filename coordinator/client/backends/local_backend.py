@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from chronicle.canonical import encode_input
 from chronicle.errors import ChronicleError
 from coordinator.client.errors import ClientError, Unreachable, error_of_wire, not_a
 from coordinator.home import Home
@@ -108,6 +109,7 @@ class LocalBackend:
     async def send(self, agent: Address, message: Mapping[str, Any], idempotency_key: str, when_busy: str) -> Wire:
         """Admit a message; return its receipt."""
         with _translated():
+            encode_input(message)  # or what JSON cannot represent would be sent as something else
             agents = await self._agents()
             return _wire(
                 await agents.send(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.canonical import decode_input
 from podium.models.json_fields import count_of, object_of, text_of, tool_call
 from podium.models.port import (
     Finished,
@@ -152,7 +153,7 @@ class MessagesReader:
             return
         if block.get("type") != "tool_use":
             if written:
-                block["input"] = json.loads(written)
+                block["input"] = decode_input(written.encode())
             yield ProviderBlock(self._provider, block)
             return
         call_id = text_of(block, "id")

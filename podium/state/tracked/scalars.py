@@ -14,7 +14,7 @@ from typing import Final
 from pydantic import ValidationError
 from pydantic_core import PydanticSerializationError, SchemaSerializer, SchemaValidator
 
-from chronicle.canonical import Json, encode
+from chronicle.canonical import MAX_DIGITS, Json, encode
 from chronicle.errors import InvalidInput
 from podium.state.tracked.node import Refusal
 from podium.state.tracked.shape import of_validation, validated
@@ -23,8 +23,7 @@ __all__ = ["Coded", "Scalar", "json_scalar"]
 
 _NO_OFFSET: Final = timedelta(0)
 _MINUTE: Final = timedelta(minutes=1)
-_MAX_INT_BITS: Final = 14_284
-"""Integers of up to 4,300 digits: CPython and pydantic's JSON reader refuse longer ones."""
+_TOO_LARGE: Final = 10**MAX_DIGITS
 
 
 def json_scalar(value: object) -> Json:
@@ -67,8 +66,8 @@ def _text(value: str) -> str:
 
 
 def _whole(value: int) -> int:
-    if value.bit_length() > _MAX_INT_BITS:
-        raise Refusal("an integer of more than 4,300 digits could not be read back; put it as text")
+    if not -_TOO_LARGE < value < _TOO_LARGE:
+        raise Refusal(f"an integer of more than {MAX_DIGITS:,} digits could not be read back; put it as text")
     return value if type(value) is int else int(value)
 
 

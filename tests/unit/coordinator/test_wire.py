@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from chronicle.errors import InvalidInput
 from coordinator.wire import BatchedWriter, from_json, to_json
 from podium.turn.busy import BusyPolicy
 
@@ -37,7 +38,7 @@ def test_a_name_of_an_enumeration_is_its_text() -> None:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"\xff", b"[1,]"])
 def test_what_is_no_json_is_refused(text: bytes) -> None:
-    with pytest.raises(ValueError, match=r"."):
+    with pytest.raises(InvalidInput, match="not JSON"):
         from_json(text)
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chronicle.canonical import decode, encode
+from chronicle.canonical import decode, decode_input, encode, encode_input
 from chronicle.errors import InvalidInput
 
 _ESCAPES = {8: "\\b", 9: "\\t", 10: "\\n", 12: "\\f", 13: "\\r", 34: '\\"', 92: "\\\\"}
@@ -232,3 +232,46 @@ def test_what_contains_itself_is_refused() -> None:
 def test_what_is_not_json_is_refused(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="not JSON"):
         decode(data)
+
+
+@pytest.mark.parametrize("brackets", [("[", "]"), ('{"a":', "}")])
+def test_depth_is_limited_where_it_is_written_and_where_it_comes_from_outside(brackets: tuple[str, str]) -> None:
+    def nested(levels: int, inner: str = "") -> bytes:
+        begin, end = brackets
+        return (begin * (levels - 1) + (f"[{inner}]" if begin == "[" else f"{{{inner}}}") + end * (levels - 1)).encode()
+
+    assert decode_input(nested(100)) == decode(nested(100))
+    assert encode_input(decode(nested(100))) == encode(decode(nested(100)))
+    for levels in (101, 200, 500):
+        with pytest.raises(InvalidInput, match="nested more than 100 levels"):
+            decode_input(nested(levels))
+    with pytest.raises(InvalidInput, match="nested more than 100 levels"):
+        encode_input(decode(nested(101)))
+    assert encode(decode(nested(200))) == nested(200)
+    for levels in (201, 202, 260):
+        with pytest.raises(InvalidInput, match="more than 200 levels"):
+            encode(decode(nested(levels)))
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b'{"a":1,"b":2,"a":1}', "several members of the name 'a'"),
+        (b'[{"a\\\\":"\\"","\\u0061\\\\":1}]', "several members of the name"),
+        (b'{"a":1,"a":"x\\u0022:"}', "several members of the name 'a'"),
+        (b'{"a":{"b":' + b"1" * 30 + b',"b":2}}', "several members of the name 'b'"),
+        (b"[" + b"9" * 4301 + b"]", "an integer has 4301 digits, and at most 4300"),
+        (b"[-" + b"9" * 5000 + b"]", "send it as text"),
+    ],
+)
+def test_what_later_readers_would_not_read_alike_is_refused_from_outside(data: bytes, why: str) -> None:
+    decode(data)
+    with pytest.raises(InvalidInput, match=why):
+        decode_input(data)
+
+
+def test_integers_with_as_many_digits_as_may_be_come_from_outside() -> None:
+    for value in (10**4299, -(10**4300) + 1, "9" * 5000):
+        assert decode_input(encode_input([value])) == [value]
+    with pytest.raises(InvalidInput, match="4301 digits"):
+        encode_input({"n": 10**4300})

@@ -361,3 +361,39 @@ async def test_deliveries_run_in_no_context_of_the_agent_that_was_activated_firs
     server.close()
     channel.close()
     await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
+
+
+async def test_an_object_that_cannot_be_read_ends_its_own_delivery_only(tmp_path: Path) -> None:
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for _ in range(2):
+            (length,) = struct.unpack(">I", await reader.readexactly(4))
+            asked = json.loads(await reader.readexactly(length))
+            last = b'"looks":1e999' if asked["message_id"] == "a" else b'"type":"turn_end"'
+            for answer in (b'{"id":0,"turn":NaN}', b'{"id":%d,"frames":[{%b}]}' % (asked["id"], last)):
+                writer.write(struct.pack(">I", len(answer)) + answer)
+        await reader.read()
+        writer.close()
+
+    server = await asyncio.start_unix_server(babble, path=str(tmp_path / "babbling"))
+    channel = DeliveryChannel(tmp_path / "babbling")
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(PodiumError, match="cannot be read"):
+            await _all(channel, "a")
+        assert await _all(channel, "b") == [{"type": "turn_end"}]
+    channel.close()
+    await _until(lambda: not any("babble" in repr(task) for task in asyncio.all_tasks()))
+    server.close()
+
+    host = Host(tmp_path / "host")
+    channel = await host.start()
+    reader, writer = await asyncio.open_unix_connection(str(host.path))
+    for request in (b'{"id":7,"message_id":NaN}', b'{"id":8,"agent":5,"message_id":"m"}'):
+        writer.write(struct.pack(">I", len(request)) + request)
+    async with asyncio.timeout(DEADLINE_S):
+        for number in (7, 8):
+            (length,) = struct.unpack(">I", await reader.readexactly(4))
+            answer = json.loads(await reader.readexactly(length))
+            assert answer["id"] == number
+            assert "error" in answer
+    writer.close()
+    await host.closed(channel)

@@ -13,12 +13,15 @@ from coordinator.ray.router import Router
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
 from coordinator.service.connecting import connect
+from coordinator.service.protocol import MAX_LINE
 from coordinator.service.server import ServiceServer
 from coordinator.settings import Settings
+from coordinator.wire import from_json, to_json
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+    from pathlib import Path
 
     from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code
@@ -151,3 +154,57 @@ def test_a_client_that_starts_a_service_and_dies_lets_another_one(home: Home) ->
     second = home.start_alone()
     assert second is not None
     second.close()
+
+
+@pytest.mark.parametrize(
+    "value", ["9" * 5000, "[" * 199 + "]" * 199, "[" * 2000 + "]" * 2000, "NaN", "1e999", '"\\ud800"', "{"]
+)
+async def test_a_line_that_cannot_be_used_costs_its_own_request_only(home: Home, value: str) -> None:
+    message = f'"agent":"hello/a","message":{{"n":{value}}}'.encode()
+    router = cast("Router", Answering())
+    async with asyncio.timeout(DEADLINE_S), ServiceServer(home, Settings(), router).listening():
+        reader, writer = await asyncio.open_unix_connection(home.socket_path)
+        for line in (b'{"id":1,"op":"admit",' + message + b"}", b'{"id":2,"op":"ping"}', b"{", b'{"id":3,"op":"ping"}'):
+            writer.write(line + b"\n")
+        answers = {}
+        for _ in range(4):
+            answer = from_json(await reader.readline())
+            answers[answer["id"]] = answer
+        writer.close()
+    assert answers[1]["error"]["type"] == answers[None]["error"]["type"] == "InvalidInput"
+    assert answers[2]["result"] == answers[3]["result"] == {}
+
+
+class Unreadable(Answering):
+    """A router whose agents emit what a line cannot carry."""
+
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[list[dict[str, Any]]]:
+        text = "x" * MAX_LINE if address.key == "long" else ""
+        yield [{"type": "turn_end", "message_id": message.message_id, "data": text}]
+
+
+async def test_an_answer_that_is_too_long_costs_its_own_request_only(home: Home) -> None:
+    async with client_of(home, cast("Router", Unreadable())) as client:
+        with pytest.raises(ServiceRefused, match="at most 67108864"):
+            await sent(client, "long", "one")
+        assert await sent(client, "short", "two") == ["accepted", "turn_end"]
+
+
+async def test_an_answer_that_cannot_be_read_costs_its_own_request_only(tmp_path: Path) -> None:
+    async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            request = from_json(line)
+            broken = {"poke": b'{"id":%d,"result":{"looks":NaN}}\n', "ping": b"{}\n[]\n{\n"}.get(request["op"], b"")
+            writer.write(broken.replace(b"%d", str(request["id"]).encode()))
+            writer.write(to_json({"id": request["id"], "result": {"pid": 7}}) + b"\n")
+        writer.close()
+
+    server = await asyncio.start_unix_server(babble, path=str(tmp_path / "service"))
+    client = ServiceClient(*await asyncio.open_unix_connection(tmp_path / "service"))
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(ServiceRefused, match="cannot be read"):
+            await client.poke("hello/a")
+        assert await client.status() == {"pid": 7}
+        assert not client.is_lost
+        await client.close()
+    server.close()

@@ -158,3 +158,15 @@ async def test_a_reply_holds_no_half_of_a_surrogate_pair(tokens: list[str], text
         assert answer.text == text
         assert "".join(frame["delta"] for frame in answer.frames if frame["type"] == "message_update") == text
         assert [payload["text"] for _, payload in agent.events("assistant_message")] == [text]
+
+
+async def test_a_message_that_an_event_cannot_hold_is_parked_and_the_agent_lives() -> None:
+    message: dict[str, Any] = {}
+    for _ in range(199):
+        message = {"n": message}
+    async with AgentHarness(Quiet) as agent:
+        refused = await agent.send(message)
+        assert refused.error is not None
+        assert (refused.error["type"], refused.frames[-1]["parked"]) == ("InvalidInput", True)
+        assert "more than 200 levels" in str(refused.error["message"])
+        assert (await agent.send("hi")).error is None

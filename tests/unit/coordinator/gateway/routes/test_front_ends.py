@@ -108,7 +108,7 @@ async def test_text_that_is_no_unicode_is_refused(home: ServedHome) -> None:
             content=str(sent).replace("'", '"').replace("?", "\\ud800"),
             headers={"Content-Type": "application/json"},
         )
-        assert error["code"] == "invalid_input"
+        assert error["code"] == "invalid_json"
     assert (await home.get("/agents"))["items"] == []
 
 
