@@ -119,6 +119,10 @@ class InvalidInput(ChronicleError):
     """A value that cannot be used. The message says which, and how to mend it."""
 
 
+class WrongType(InvalidInput, TypeError):
+    """A value of a type that cannot be used."""
+
+
 class Conflict(ChronicleError):
     """Another writer was first. Reading again and retrying is safe."""
 

@@ -20,6 +20,7 @@
     ├── HostDied                a process ended while it woke an agent, or does not answer liveness probes
     ├── Evicted                 this activation lost its lease: another one runs the agent
     ├── Permanent               for agents' code to raise: no further attempt can succeed
+    │   ├── ContextMisuse       agents' code uses its context in a place or at a time where it does not work
     │   ├── ProgramChanged      an attempt asks for other steps than the record of an earlier one has
     │   └── StepsOutdated       recorded steps do not fit what the agent has become since
     ├── AskCycle                an agent asks one that waits for its own answer
@@ -61,6 +62,7 @@ __all__ = [
     "AskFailed",
     "AskRefused",
     "AskTimeout",
+    "ContextMisuse",
     "EventNotFound",
     "Evicted",
     "HomeError",
@@ -212,6 +214,10 @@ class Permanent(PodiumError):
 
     A step that raises it is not tried again by its `Retry`.
     """
+
+
+class ContextMisuse(Permanent):
+    """Agents' code uses its context where or when it does not work, such as in another hook or after the turn."""
 
 
 class ProgramChanged(Permanent):

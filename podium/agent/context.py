@@ -16,12 +16,13 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Generic, cast, overload
 
 from typing_extensions import TypeVar
 
-from chronicle.errors import InvalidInput
+from chronicle.errors import WrongType
 from podium.address import Address
 from podium.agent.answer import Answer
 from podium.agent.models.delta_state import DeltaState
 from podium.agent.reply import Reply
 from podium.errors import InvalidAddress
+from podium.state.plain_json import sent_object
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -196,16 +197,17 @@ class AgentContext(Generic[S]):
 
         Raises:
             InvalidAddress: ``agent`` is not an address, or one of another tenant.
-            InvalidInput: ``message`` is not a JSON object.
+            InvalidInput: ``message`` is not a JSON object, or ``agent`` is not text.
             UnknownAgentType: the project has no agent class of that type; nothing is sent.
             PodiumError: the turn is over.
         """
-        return self._scope.tell(self._address, self._receiver(agent, message, "tell"), message)
+        message = sent_object(message, "tell")
+        return self._scope.tell(self._address, self._receiver(agent, "tell"), message)
 
-    def _receiver(self, agent: str, message: object, method: str) -> Address:
-        """Return the address of a message's receiver, after checking the call."""
-        if not isinstance(message, dict):
-            raise InvalidInput(f"{method} takes a dict, not {type(message).__name__}")
+    def _receiver(self, agent: object, method: str) -> Address:
+        """Return the address of a message's receiver, after checking it."""
+        if not isinstance(agent, str):
+            raise WrongType(f"{method} takes an address, a text such as 'hello/alice', not {type(agent).__name__}")
         receiver = Address.parse(agent, self._address.tenant)
         if receiver.tenant != self._address.tenant:
             raise InvalidAddress(
@@ -236,7 +238,10 @@ class AgentContext(Generic[S]):
             InvalidAddress, InvalidInput, UnknownAgentType: as for `tell`.
             PodiumError: the hook handles no message, or the turn is over.
         """
-        receiver = self._receiver(agent, message, "ask")
+        message = sent_object(message, "ask")
+        receiver = self._receiver(agent, "ask")
+        if not isinstance(timeout, int | float | None):
+            raise WrongType(f"ask takes a timeout in seconds, not {type(timeout).__name__}")
         answer = await self._scope.ask(self._address, receiver, message, timeout)
         return Answer(**cast("dict[str, Any]", answer))
 

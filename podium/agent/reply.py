@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from podium.errors import PodiumError
+from chronicle.errors import WrongType
+from podium.errors import ContextMisuse
 from podium.events import ASSISTANT_MESSAGE
 
 if TYPE_CHECKING:
@@ -62,13 +63,13 @@ class Reply:
             final: finish the message with it.
 
         Raises:
-            TypeError: ``token`` is not a string.
+            WrongType: ``token`` is not a string.
             PodiumError: the message is finished, or its turn is over.
         """
         if not isinstance(token, str):
-            raise TypeError(f"stream_token takes a string, not {type(token).__name__}; call str() on it")
+            raise WrongType(f"stream_token takes a string, not {type(token).__name__}; call str() on it")
         if self.finished:
-            raise PodiumError("this message was finished; begin another one with ctx.send_message")
+            raise ContextMisuse("this message was finished; begin another one with ctx.send_message")
         await self._write(self._whole(token))
         if final:
             await self.finish()

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.errors import InvalidInput
+from chronicle.errors import InvalidInput, WrongType
 from chronicle.workspace.content.content import store_bytes, store_file
-from podium.errors import PodiumError
+from podium.errors import ContextMisuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,7 +56,7 @@ class ArtifactWriter:
             data: see `podium.agent.AgentContext.add_artifact`.
 
         Raises:
-            TypeError: it is none of these.
+            WrongType: it is none of these.
             InvalidInput: it is too large, not Unicode text, or not a file of the workspace.
             OSError: the file cannot be read.
             PodiumError: the turn is over.
@@ -73,7 +73,7 @@ class ArtifactWriter:
             with self._lock:
                 return store_bytes(self._open_buffer(), data)
         if not isinstance(data, Path):
-            raise TypeError(f"an artifact is made of bytes, a str or a Path, not {type(data).__name__}")
+            raise WrongType(f"an artifact is made of bytes, a str or a Path, not {type(data).__name__}")
         with self._opened(name, data) as file, self._lock:
             return store_file(self._open_buffer(), cast("BinaryIO", _Source(self, name, file)))
 
@@ -94,7 +94,7 @@ class ArtifactWriter:
 
     def _check_size(self, name: str, size: int) -> None:
         if self._over:
-            raise PodiumError(f"artifact {name} came too late: the turn is over")
+            raise ContextMisuse(f"artifact {name} came too late: the turn is over")
         if size > self._limit_bytes:
             raise InvalidInput(
                 f"artifact {name} has more than {self._limit_bytes} bytes; split it, or raise the class's "

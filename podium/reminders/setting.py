@@ -9,6 +9,7 @@ from chronicle.journal.records import SetReminder
 from podium.reminders.plans import Plan
 from podium.reminders.schedule import new_rule
 from podium.reminders.times import from_ms
+from podium.state.plain_json import sent_object
 
 if TYPE_CHECKING:
     from datetime import datetime, timedelta
@@ -44,6 +45,7 @@ def new_reminder(
     check_reminder_name(name)
     if not isinstance(message, dict):
         raise InvalidInput(f"the message of a reminder is a dict, not {type(message).__name__}")
+    message = sent_object(message, "remind")
     rule, due_ms = new_rule(now_ms, at, every, cron, tz, since_ms)
     return SetReminder(name, due_ms, Plan(address, rule, message).to_body()), from_ms(due_ms)
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from chronicle.errors import InvalidInput
 from podium.state.errors import InvalidValue
 from podium.state.pointer import join
 from podium.state.tracked.node import MAX_DEPTH, Refusal
 from podium.state.tracked.scalars import json_scalar
 
 if TYPE_CHECKING:
-    from chronicle.canonical import Json
+    from chronicle.canonical import Json, JsonObject
 
-__all__ = ["plain_json"]
+__all__ = ["plain_json", "sent_json", "sent_object"]
 
 
-def plain_json(value: object) -> Json:
+def plain_json(value: object, max_depth: int = MAX_DEPTH) -> Json:
     """Return a copy of a value as plain JSON that shares nothing with it; tuples become lists.
 
     Containers of a state are accepted like plain lists and dicts.
@@ -25,9 +26,35 @@ def plain_json(value: object) -> Json:
         InvalidValue: JSON cannot represent the value, or a part of it; the message has the path and how to mend it.
     """
     try:
-        return _copied(value, MAX_DEPTH)
+        return _copied(value, max_depth)
     except Refusal as refusal:
         raise InvalidValue(join(reversed(refusal.tail)), refusal.reason) from None
+
+
+def sent_json(value: object, method: str) -> Json:
+    """Return a copy of a value that an agent's code sends, as plain JSON.
+
+    Args:
+        method: of the context, for the error.
+
+    Raises:
+        InvalidInput: JSON cannot represent the value.
+    """
+    try:
+        return plain_json(value)
+    except InvalidValue as error:
+        raise InvalidInput(f"what {method} sends is not JSON at {error}") from error
+
+
+def sent_object(value: object, method: str) -> JsonObject:
+    """Return a copy of a message that an agent's code sends, as plain JSON.
+
+    Raises:
+        InvalidInput: it is no dict, or JSON cannot represent it.
+    """
+    if not isinstance(value, dict):
+        raise InvalidInput(f"{method} takes a dict, not {type(value).__name__}")
+    return cast("JsonObject", sent_json(value, method))
 
 
 def _copied(value: object, depth_left: int) -> Json:

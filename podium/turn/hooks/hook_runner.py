@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from chronicle.error_pickling import Portable
-from podium.errors import Permanent
+from chronicle.errors import InvalidInput
+from podium.errors import AskCycle, InvalidAddress, Permanent, UnknownAgentType
+from podium.state.errors import StateError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -28,6 +30,8 @@ __all__ = ["AttemptFailed", "HookRunner", "describe", "is_permanent"]
 _MAX_ERROR_TEXT: Final = 2000
 """Characters of an exception's text that are recorded; the agent's log has the rest."""
 
+_PERMANENT: Final = (Permanent, InvalidInput, StateError, InvalidAddress, UnknownAgentType, AskCycle)
+
 _log = structlog.stdlib.get_logger("podium.turn.hooks.hook_runner")
 
 
@@ -39,7 +43,7 @@ class AttemptFailed(Portable):
         cancelled: whether the message was cancelled, by its sender or by preemption.
         said: the message's event and its replies so far.
         interrupted: whether the activation had to end; that counts no attempt of the message.
-        permanent: whether no further attempt can succeed (`podium.errors.Permanent`).
+        permanent: whether no further attempt can succeed (`is_permanent`).
         hook: the name of the hook; ``None`` if unknown.
     """
 
@@ -210,8 +214,11 @@ def describe(error: BaseException) -> ErrorInfo:
 
 
 def is_permanent(error: BaseException) -> bool:
-    """Return whether an exception, or one of a group, tells that no further attempt can succeed."""
-    return any(isinstance(leaf, Permanent) for leaf in _leaves(error))
+    """Return whether an exception, or one of a group, tells that no further attempt can succeed.
+
+    Besides `Permanent` these are the errors of what agents' code asks for: repeated, it asks for the same.
+    """
+    return any(isinstance(leaf, _PERMANENT) for leaf in _leaves(error))
 
 
 def _leaves(error: BaseException) -> Iterator[BaseException]:

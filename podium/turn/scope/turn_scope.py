@@ -10,19 +10,21 @@ import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, BinaryIO, cast
 
-from chronicle.canonical import decode, encode
+from chronicle.canonical import encode
+from chronicle.errors import WrongType
 from chronicle.journal.records import Draft, OutboxMessage, SetReminder
 from podium.agent.reply import Reply
 from podium.artifacts.artifacts import artifact_frame, artifact_payload
 from podium.artifacts.names import check_media_type, check_name, media_type_of
-from podium.errors import PodiumError, UnknownAgentType
+from podium.errors import ContextMisuse, PodiumError, UnknownAgentType
 from podium.events import ARTIFACT_ADDED, ASSISTANT_MESSAGE, MESSAGE_ANSWERED, USER_MESSAGE
 from podium.messages.headers import Headers
-from podium.state.plain_json import plain_json
+from podium.state.plain_json import plain_json, sent_json
 from podium.turn.journal.commit import user_message
 from podium.turn.ports import ModelCall
 from podium.turn.scope.collected import YIELD_INTERVAL_S, Collected
 from podium.turn.scope.questions import Question
+from podium.turn.steps.calling import check_call
 from podium.turn.steps.effects import current_step
 
 if TYPE_CHECKING:
@@ -130,7 +132,7 @@ class TurnScope:
         self._check_known(receiver)
         collected, cause = self._collected, self._message
         if cause is None:
-            raise PodiumError("this hook handles no message, so it asks nobody; ask in on_message")
+            raise ContextMisuse("this hook handles no message, so it asks nobody; ask in on_message")
         if collected.asker is None:
             raise PodiumError("no service runs other agents here, so nobody can answer")
         asker, clock, ids = collected.asker, self._clock, self._ids
@@ -161,7 +163,7 @@ class TurnScope:
         self._check_open()
         collected = self._collected
         if collected.steps is None or collected.address is None:
-            raise PodiumError("this hook handles no message, so it calls no model; call it in on_message")
+            raise ContextMisuse("this hook handles no message, so it calls no model; call it in on_message")
         if collected.models is None:
             raise PodiumError("nothing calls models here; a test gives them: AgentHarness(..., models=...)")
         call = ModelCall(
@@ -184,9 +186,10 @@ class TurnScope:
     ) -> Json:
         """Run a step of the turn; see `AgentContext.step`."""
         self._check_open()
+        check_call(name, function, retry)
         steps = self._collected.steps
         if steps is None:
-            raise PodiumError("this hook handles no message, so it has no steps; begin steps in on_message")
+            raise ContextMisuse("this hook handles no message, so it has no steps; begin steps in on_message")
         return await steps.run(name, function, arguments, retry, sink=self, prefix=self._step_prefix)
 
     @property
@@ -274,7 +277,7 @@ class TurnScope:
         self._check_open()
         step = current_step()
         if step is not None:
-            raise PodiumError(
+            raise ContextMisuse(
                 f"an artifact cannot be added inside of step {step.key!r}; add it after the step, from its result or "
                 "from a file of the workspace"
             )
@@ -295,7 +298,7 @@ class TurnScope:
         """Set the result of this scope's message; see `AgentContext.reply`."""
         self._check_open()
         if self.message_id is None:
-            raise PodiumError("this hook handles no message, so there is nothing to reply to; reply in on_message")
+            raise ContextMisuse("this hook handles no message, so there is nothing to reply to; reply in on_message")
         data = plain_json(value)
         self._collected.results[self.message_id] = self._draft(MESSAGE_ANSWERED, {"data": data})
         step = current_step()
@@ -347,7 +350,9 @@ class TurnScope:
         """
         self._check_open()
         if current_step() is not None:
-            raise PodiumError("a step cannot change reminders, as it is not run again: do it before or after ctx.step")
+            raise ContextMisuse(
+                "a step cannot change reminders, as it is not run again: do it before or after ctx.step"
+            )
         self._collected.reminders.pop(change.name, None)
         self._collected.reminders[change.name] = change
 
@@ -399,15 +404,19 @@ class TurnScope:
 
     async def emit(self, name: str, data: JsonObject) -> None:
         """Send an agent-defined event to the client."""
-        plain = decode(encode(data))
+        if not isinstance(name, str):
+            raise WrongType(f"emit takes the name of an event, a text, not {type(name).__name__}")
+        name, plain = cast("str", sent_json(name, "emit")), sent_json(data, "emit")
         await self.publish({"type": "event", "name": name, "data": plain})
 
     async def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations."""
+        _check_path(path)
         return await self._run_blocking(self._files().history, path)
 
     async def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path at an iteration."""
+        _check_path(path)
         return await self._run_blocking(self._files().at, path, iteration)
 
     async def finish(self) -> Sequence[Draft]:
@@ -458,7 +467,7 @@ class TurnScope:
     def _files(self) -> Workspace:
         self._check_open()
         if self._workspace is None:
-            raise PodiumError("this agent runs without a workspace")
+            raise ContextMisuse("this agent runs without a workspace")
         return self._workspace
 
     def _check_known(self, receiver: Address) -> None:
@@ -468,7 +477,12 @@ class TurnScope:
 
     def _check_open(self) -> None:
         if self._collected.over:
-            raise PodiumError(
+            raise ContextMisuse(
                 f"turn {self.turn} is over: a context works only inside its hook; "
                 "await what you start before the hook returns"
             )
+
+
+def _check_path(path: object) -> None:
+    if not isinstance(path, str):
+        raise WrongType(f"a path of the workspace is a text such as 'notes/today.txt', not {type(path).__name__}")

@@ -19,7 +19,7 @@ from chronicle.canonical import encode
 from chronicle.errors import Conflict, InvalidInput
 from chronicle.journal.records import StoredStep
 from podium.agent_record import read_agent
-from podium.errors import Permanent, PodiumError, ProgramChanged, StepsOutdated
+from podium.errors import ContextMisuse, Permanent, ProgramChanged, StepsOutdated
 from podium.history.step_record import StepRecord, args_hash, digest, read_record, write_record
 from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
 from podium.state.plain_json import plain_json
@@ -259,7 +259,7 @@ class TurnSteps:
         self._check_open(name)
         outer = current_step()
         if outer is not None:
-            raise PodiumError(
+            raise ContextMisuse(
                 f"step {name!r} is called inside of step {outer.key!r}; a step is a plain function: call its function "
                 "directly, or begin the step in the hook"
             )
@@ -460,7 +460,7 @@ class TurnSteps:
 
     def _check_open(self, name: str) -> None:
         if self._over:
-            raise PodiumError(
+            raise ContextMisuse(
                 f"the turn of step {name!r} is over; await the steps that a hook begins before the hook returns"
             )
 

@@ -92,22 +92,25 @@ async def test_an_unfinished_reply_is_finished_with_its_turn() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "error_type"), [("raise", "ValueError"), ("exit", "SystemExit"), ("nan", "InvalidValue")]
+    ("text", "error_type", "attempts"),
+    [("raise", "ValueError", 3), ("exit", "SystemExit", 3), ("nan", "InvalidValue", 1)],
 )
-async def test_a_failing_message_is_tried_three_times_and_parked(text: str, error_type: str) -> None:
+async def test_a_failing_message_is_tried_three_times_unless_the_error_is_permanent_and_parked(
+    text: str, error_type: str, attempts: int
+) -> None:
     async with AgentHarness(Counter) as agent:
         await agent.send("before")
         answer = await agent.send(text)
         assert not answer.ok
         assert answer.error is not None
         assert answer.frames[-1]["parked"] is True
-        assert [frame["type"] for frame in answer.frames].count("turn_retry") == 2
+        assert [frame["type"] for frame in answer.frames].count("turn_retry") == attempts - 1
         assert agent.state == {"count": 1, "history": ["before"]}
         assert (agent.workspace / "out.txt").read_text() == "1: before\n"
         assert agent.store.message(answer.receipt.message_id).status is MessageStatus.PARKED
         failures = [payload for _, payload in agent.events("turn.failed")]
-        assert [failure["attempt"] for failure in failures] == [1, 2, 3]
-        assert [failure["parked"] for failure in failures] == [False, False, True]
+        assert [failure["attempt"] for failure in failures] == list(range(1, attempts + 1))
+        assert [failure["parked"] for failure in failures] == [False] * (attempts - 1) + [True]
         after = await agent.send("after")
         assert after.ok
         assert agent.state == {"count": 2, "history": ["before", "after"]}

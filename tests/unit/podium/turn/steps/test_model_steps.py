@@ -273,7 +273,7 @@ async def test_who_calls_no_model_is_told_how() -> None:
 
     for program, kind, text in (
         (unknown, "ModelError", "there is no profile 'slow' in this test; its profiles are: fast"),
-        (nested, "PodiumError", "is called inside of step 'outer#1'"),
+        (nested, "ContextMisuse", "is called inside of step 'outer#1'"),
     ):
         Asking.program = program
         async with AgentHarness(AskingOnce, models={"fast": hello()}) as agent:
