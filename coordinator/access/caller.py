@@ -7,6 +7,8 @@
     │   ├── MissingKey              none was sent, or not as a bearer
     │   ├── UnknownKey              it was never given out, or was revoked
     │   ├── ExpiredKey
+    │   ├── RevokedKey              it was revoked or rotated while a request with it was under way
+    │   ├── NarrowedKey             it lost a scope meanwhile
     │   └── KeyOfAnotherHome
     ├── NotPermitted            the key is valid, and does not permit this
     └── TooManyRequests         the key is used more often than is allowed
@@ -14,7 +16,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import asyncio
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -22,7 +26,8 @@ from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
 
     from podium.address import Address
 
@@ -33,9 +38,11 @@ __all__ = [
     "ExpiredKey",
     "KeyOfAnotherHome",
     "MissingKey",
+    "NarrowedKey",
     "NotAuthenticated",
     "NotPermitted",
     "OpenAccess",
+    "RevokedKey",
     "Scope",
     "TooManyRequests",
     "UnknownKey",
@@ -57,6 +64,14 @@ class UnknownKey(NotAuthenticated):
 
 class ExpiredKey(NotAuthenticated):
     """A key whose time is over."""
+
+
+class RevokedKey(NotAuthenticated):
+    """A key that was revoked or rotated while a request with it was under way."""
+
+
+class NarrowedKey(NotAuthenticated):
+    """A key that lost a scope while a request with it was under way."""
 
 
 class KeyOfAnotherHome(NotAuthenticated):
@@ -113,6 +128,8 @@ class Caller:
     """The only agent that it may use; ``None`` for all of its tenant."""
     tenant: str = DEFAULT_TENANT
     """The tenant whose agents it may use."""
+    digest: bytes = field(default=b"", repr=False, compare=False)
+    """Of its key's text."""
 
     @property
     def is_operator(self) -> bool:
@@ -169,6 +186,13 @@ class Access(Protocol):
         """
         ...
 
+    def watch(self, caller: Caller) -> AbstractContextManager[asyncio.Future[NotAuthenticated]]:
+        """Watch the key of a request that lives long.
+
+        The future has the error with which the request is to end, once the key does not permit it any more.
+        """
+        ...
+
 
 ANYONE: Final = Caller(key_id=None, scopes=frozenset(Scope))
 """The caller where no key is needed: it may do everything, in the default tenant."""
@@ -180,3 +204,8 @@ class OpenAccess:
     async def authenticate(self, authorization: str | None) -> Caller:  # noqa: ARG002 - the port has it
         """Return `ANYONE`."""
         return ANYONE
+
+    @contextmanager
+    def watch(self, caller: Caller) -> Iterator[asyncio.Future[NotAuthenticated]]:  # noqa: ARG002 - the port has it
+        """Yield what is never done."""
+        yield asyncio.get_running_loop().create_future()

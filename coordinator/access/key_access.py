@@ -23,10 +23,14 @@ from coordinator.access.caller import (
     UnknownKey,
     with_implied,
 )
+from coordinator.access.key_watch import KeyWatch
 from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, digest_of, is_of_home
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from chronicle.clock import Clock
+    from coordinator.access.caller import NotAuthenticated
     from coordinator.access.key_store import KeyStore
     from coordinator.access.keys import Key
     from coordinator.access.rates import Rates
@@ -64,6 +68,7 @@ class KeyAccess:
         self._known: dict[bytes, _Known] = {}
         self._changes = -1
         self._noting: set[asyncio.Task[None]] = set()
+        self._watch = KeyWatch(keys, clock)
 
     async def authenticate(self, authorization: str | None) -> Caller:
         """Return the caller of a request."""
@@ -86,6 +91,10 @@ class KeyAccess:
             self._noting.add(task)
             task.add_done_callback(self._noting.discard)
         return known.caller
+
+    def watch(self, caller: Caller) -> AbstractContextManager[asyncio.Future[NotAuthenticated]]:
+        """Watch the key of a request; see `KeyWatch.watch`."""
+        return self._watch.watch(caller)
 
     async def close(self) -> None:
         """Wait until the uses of keys are recorded."""
@@ -114,10 +123,10 @@ class KeyAccess:
         digest = digest_of(text)
         known = self._known.get(digest)
         if known is None:
-            key = self._keys.find(text)
+            key = self._keys.find_digest(digest)
             if key is None:
                 return None
-            caller = Caller(key.key_id, with_implied(key.scopes), key.agent, key.tenant)
+            caller = Caller(key.key_id, with_implied(key.scopes), key.agent, key.tenant, digest)
             noted_ms = noted.get(key.key_id, key.last_used_ms or 0)
             known = self._known[digest] = _Known(digest, key, caller, noted_ms)
         return known if hmac.compare_digest(known.digest, digest) else None

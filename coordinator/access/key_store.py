@@ -155,8 +155,12 @@ class KeyStore:
 
     def find(self, text: str) -> Key | None:
         """Return the key or token with a text, expired or not; ``None`` if there is none."""
+        return self.find_digest(digest_of(text))
+
+    def find_digest(self, digest: bytes) -> Key | None:
+        """Return the key or token whose text has a digest; see `find`."""
         with self._reading() as db:
-            row = db.execute(f"SELECT {_COLUMNS} FROM key WHERE digest = ?", (digest_of(text),)).fetchone()
+            row = db.execute(f"SELECT {_COLUMNS} FROM key WHERE digest = ?", (digest,)).fetchone()
         return _key(row) if row is not None else None
 
     def revoke(self, key_id: str, tenant: str | None = None) -> Key:

@@ -152,7 +152,7 @@ class AgUiRun:
         outcome = outcome_of(frame)
         if outcome == "cancelled" and self._knows_cancelled:
             return [*self._close_texts(), {"type": "RUN_FINISHED", **self._run, "outcome": {"type": "cancelled"}}]
-        code = "unavailable" if frame.get("pending") else _ERROR_CODES[outcome]
+        code = frame["error"].get("code") or ("unavailable" if frame.get("pending") else _ERROR_CODES[outcome])
         return [*self._close_texts(), _error(frame["error"]["message"], code)]
 
 

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import BinaryIO, Final
 from urllib.parse import quote
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from coordinator.gateway.errors import error_response
+from coordinator.gateway.key_bound import Download
 from coordinator.operations.problems import Problem
 from podium.artifacts.names import media_type_of
 
@@ -71,10 +72,10 @@ def content_response(
     status = 200 if found is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers)
-    return StreamingResponse(_pieces(open_content, start, end), status, headers)
+    return Download(request, _pieces(open_content, start, end), status, headers)
 
 
-async def _pieces(open_content: Callable[[], BinaryIO], start: int, end: int) -> AsyncIterator[bytes]:
+async def _pieces(open_content: Callable[[], BinaryIO], start: int, end: int) -> AsyncGenerator[bytes]:
     file = await asyncio.to_thread(open_content)
     try:
         await asyncio.to_thread(file.seek, start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Annotated, Final, TypeAlias
 
 from fastapi import Depends, Header, Path, Query
@@ -39,13 +39,14 @@ __all__ = [
     "Streams",
     "Turn",
     "Writing",
+    "noting",
     "permitted",
 ]
 
 
 async def _caller(request: Request) -> Caller:
     access: Access = request.app.state.access
-    caller = await access.authenticate(request.headers.get("authorization"))
+    caller = request.state.caller = await access.authenticate(request.headers.get("authorization"))
     request.state.error_texts = request.app.state.error_texts or Scope.ADMIN in caller.scopes
     return caller
 
@@ -194,21 +195,23 @@ Administering: TypeAlias = Annotated[Address, Depends(_administering)]
 """The agent of the path, which the caller may delete."""
 
 
-async def _audited(request: Request, caller: Called) -> AsyncIterator[None]:
+def noting(request: Request, caller: Caller) -> AbstractContextManager[None]:
+    """Return what records a request in the audit record, with the outcome of the context."""
     audit: Audit | None = request.app.state.audit
+    if audit is None:
+        return nullcontext()
     named = request.path_params
-    noting = (
-        nullcontext()
-        if audit is None
-        else audit.noting(
-            caller.key_id,
-            f"{request.method} {request.scope['route'].name}",
-            tenant=caller.tenant,
-            agent=f"{named['type']}/{named['key']}" if "key" in named else None,
-            client=request.client.host if request.client is not None else None,
-        )
+    return audit.noting(
+        caller.key_id,
+        f"{request.method} {request.scope['route'].name}",
+        tenant=caller.tenant,
+        agent=f"{named['type']}/{named['key']}" if "key" in named else None,
+        client=request.client.host if request.client is not None else None,
     )
-    with noting:
+
+
+async def _audited(request: Request, caller: Called) -> AsyncIterator[None]:
+    with noting(request, caller):
         yield
 
 

@@ -1,4 +1,4 @@
-"""Waiting for a result as long as the client waits for it."""
+"""Waiting for a result as long as the client waits for it, and its key permits it."""
 
 from __future__ import annotations
 
@@ -8,13 +8,15 @@ from typing import TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
+from coordinator.gateway.key_bound import watching, while_permitted
+
 __all__ = ["while_connected"]
 
 _T = TypeVar("_T")
 
 
 async def while_connected(request: Request, waiting: Coroutine[None, None, _T]) -> _T:
-    """Return a result; if the client leaves before, the coroutine is cancelled.
+    """Return a result; if the client leaves before, or its key ends, the coroutine is cancelled.
 
     Args:
         request: its body was read.
@@ -22,7 +24,13 @@ async def while_connected(request: Request, waiting: Coroutine[None, None, _T]) 
 
     Raises:
         ClientDisconnect: the client left.
+        NotAuthenticated: its key ended.
     """
+    with watching(request) as ended:
+        return await while_permitted(ended, _while_connected(request, waiting))
+
+
+async def _while_connected(request: Request, waiting: Coroutine[None, None, _T]) -> _T:
     result = asyncio.ensure_future(waiting)
     left = asyncio.ensure_future(_left(request))
     try:

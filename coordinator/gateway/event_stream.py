@@ -7,7 +7,7 @@ that wait in one write.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 from starlette.responses import Response
 
@@ -34,7 +34,10 @@ class StreamedEvent(Protocol):
         ...
 
 
-class EventReader(Protocol):
+_Event_co = TypeVar("_Event_co", bound=StreamedEvent, covariant=True)
+
+
+class EventReader(Protocol[_Event_co]):
     """A reader of a stream: of a message's, or of an agent's events."""
 
     @property
@@ -42,7 +45,7 @@ class EventReader(Protocol):
         """Whether the whole stream was returned."""
         ...
 
-    async def next(self) -> Sequence[StreamedEvent]:
+    async def next(self) -> Sequence[_Event_co]:
         """Wait for events and return them; none at the end."""
         ...
 
@@ -65,7 +68,7 @@ class EventStreamResponse(Response):
 
     def __init__(
         self,
-        opening: AbstractContextManager[EventReader],
+        opening: AbstractContextManager[EventReader[StreamedEvent]],
         on_abandoned: Callable[[], Awaitable[None]] | None = None,
         *,
         look_s: float = 7.5,
@@ -101,7 +104,7 @@ class EventStreamResponse(Response):
             elif self._on_abandoned is not None and not reader.is_complete:
                 await self._on_abandoned()
 
-    async def _watch(self, reader: EventReader, receive: Receive, send: Send) -> None:
+    async def _watch(self, reader: EventReader[StreamedEvent], receive: Receive, send: Send) -> None:
         """Notice that the client disconnects; keep a silent connection alive, and cut off a client that stalls."""
         while not self._gone:
             try:

@@ -7,19 +7,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from coordinator.frontends.wire import encode_frames
 from coordinator.gateway.event_stream import EventStreamResponse
-from coordinator.gateway.streaming import accepted_frame, cancelling
+from coordinator.gateway.streaming import accepted_frame, cancelling, message_stream
 from coordinator.streams.sse import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
+    from starlette.requests import Request
     from starlette.responses import Response
 
     from coordinator.frontends.wire import WireFrame
+    from coordinator.gateway.event_stream import EventReader
     from coordinator.operations.agents import HomeAgents
     from coordinator.operations.objects import Receipt
     from coordinator.streams.home_streams import HomeStreams
-    from coordinator.streams.message_streams import MessageReader
+    from coordinator.streams.message_streams import StreamedFrame
     from podium.address import Address
     from podium.turn.stream import Frame
 
@@ -47,7 +49,7 @@ class _Reader:
 
     def __init__(
         self,
-        reader: MessageReader,
+        reader: EventReader[StreamedFrame],
         encoder: Encoder,
         begin_attempt: Callable[[Frame], Awaitable[Mapping[str, Any]]] | None,
         end: bytes,
@@ -83,6 +85,7 @@ class _Reader:
 
 
 def front_end_stream(
+    request: Request,
     streams: HomeStreams,
     agents: HomeAgents,
     address: Address,
@@ -106,8 +109,7 @@ def front_end_stream(
 
     @contextmanager
     def opening() -> Iterator[_Reader]:
-        accepted, error_texts = accepted_frame(receipt), agents.shows_error_texts
-        with streams.messages.open(address, message_id, accepted=accepted, error_texts=error_texts) as reader:
+        with message_stream(request, streams, agents, address, message_id, accepted=accepted_frame(receipt)) as reader:
             yield _Reader(reader, encoder, begin_attempt, end)
 
     abandoned = cancelling(agents, address, message_id) if cancel_on_disconnect else None

@@ -11,13 +11,18 @@ from starlette.responses import Response
 
 from chronicle.errors import ChronicleError
 from coordinator.gateway.event_stream import EventStreamResponse
-from coordinator.streams.event_tail import parse_seq
+from coordinator.gateway.key_bound import key_bound
+from coordinator.streams.event_tail import TailedEvent, parse_seq
+from coordinator.streams.message_streams import StreamedFrame
 from coordinator.streams.position import Position
+from coordinator.streams.sse import encode_event
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
+    from contextlib import AbstractContextManager
 
+    from coordinator.gateway.event_stream import EventReader
     from coordinator.operations.agents import HomeAgents
     from coordinator.operations.objects import Receipt
     from coordinator.streams.home_streams import HomeStreams
@@ -31,6 +36,7 @@ __all__ = [
     "accepted_frame",
     "cancelling",
     "event_tail",
+    "message_stream",
     "resumed_stream",
     "sent_stream",
 ]
@@ -88,22 +94,31 @@ LastEventId: TypeAlias = Annotated[str | None, Depends(_last_event_id)]
 
 
 def sent_stream(
-    streams: HomeStreams, agents: HomeAgents, address: Address, receipt: Receipt, *, cancel_on_disconnect: bool
+    request: Request,
+    streams: HomeStreams,
+    agents: HomeAgents,
+    address: Address,
+    receipt: Receipt,
+    *,
+    cancel_on_disconnect: bool,
 ) -> Response:
     """Return the stream of a message that was just admitted.
 
     Args:
         cancel_on_disconnect: whether a client that leaves before the end cancels the message.
     """
-    opening = streams.messages.open(
-        address, receipt["message_id"], accepted=accepted_frame(receipt), error_texts=agents.shows_error_texts
-    )
+    opening = message_stream(request, streams, agents, address, receipt["message_id"], accepted=accepted_frame(receipt))
     abandoned = cancelling(agents, address, receipt["message_id"]) if cancel_on_disconnect else None
     return EventStreamResponse(opening, abandoned)
 
 
 async def resumed_stream(
-    streams: HomeStreams, agents: HomeAgents, address: Address, message_id: str, last_event_id: str | None
+    request: Request,
+    streams: HomeStreams,
+    agents: HomeAgents,
+    address: Address,
+    message_id: str,
+    last_event_id: str | None,
 ) -> Response:
     """Return the stream of a message, from the beginning or after a position; 204 if the client has all of it.
 
@@ -115,13 +130,31 @@ async def resumed_stream(
     receipt = await agents.receipt(address, message_id)
     if position is not None and position.is_end:
         return Response(status_code=204)
-    opening = streams.messages.open(
-        address, message_id, position, accepted_frame(receipt), error_texts=agents.shows_error_texts
-    )
-    return EventStreamResponse(opening)
+    accepted = accepted_frame(receipt)
+    return EventStreamResponse(message_stream(request, streams, agents, address, message_id, position, accepted))
+
+
+def message_stream(
+    request: Request,
+    streams: HomeStreams,
+    agents: HomeAgents,
+    address: Address,
+    message_id: str,
+    position: Position | None = None,
+    accepted: dict[str, Any] | None = None,
+) -> AbstractContextManager[EventReader[StreamedFrame]]:
+    """Open a message's stream, which ends with the reader's key; see `MessageStreams.open`."""
+
+    def last(frame: dict[str, Any]) -> StreamedFrame:
+        frame = {**frame, "message_id": message_id}
+        return StreamedFrame(frame, None, encode_event(frame, None))
+
+    opening = streams.messages.open(address, message_id, position, accepted, error_texts=agents.shows_error_texts)
+    return key_bound(request, opening, last)
 
 
 async def event_tail(
+    request: Request,
     streams: HomeStreams,
     agents: HomeAgents,
     address: Address,
@@ -137,7 +170,11 @@ async def event_tail(
     """
     after = parse_seq(last_event_id) if last_event_id is not None else after_seq
     await streams.events.check(address, after)
-    return EventStreamResponse(streams.events.open(address, after, types, agents))
+
+    def last(frame: dict[str, Any]) -> TailedEvent:
+        return TailedEvent(after, encode_event(frame, None))
+
+    return EventStreamResponse(key_bound(request, streams.events.open(address, after, types, agents), last))
 
 
 def accepted_frame(receipt: Receipt) -> dict[str, Any]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from coordinator.operations.errors import ResponseFailed
     from coordinator.responses.encoder import StreamEvent
     from coordinator.responses.objects import ResponseObject
+    from podium.turn.stream import Frame
 
 __all__ = ["EncodedEvent", "ResponseRun", "RunReader", "encode_events"]
 
@@ -22,19 +23,19 @@ _END: Final = b"data: [DONE]\n\n"
 
 
 class EncodedEvent:
-    """Events as they are sent."""
+    """Events as they are sent, and their number."""
 
-    __slots__ = ("event",)
+    __slots__ = ("count", "event")
 
-    def __init__(self, event: bytes) -> None:
+    def __init__(self, event: bytes, count: int) -> None:
         self.event = event
+        self.count = count
 
 
 def encode_events(events: Iterable[StreamEvent]) -> EncodedEvent:
     """Return the SSE encoding of events: the event's name is its type."""
-    return EncodedEvent(
-        b"".join([b"event: " + each["type"].encode() + b"\n" + encode_event(each, None) for each in events])
-    )
+    encoded = [b"event: " + each["type"].encode() + b"\n" + encode_event(each, None) for each in events]
+    return EncodedEvent(b"".join(encoded), len(encoded))
 
 
 class ResponseRun:
@@ -74,7 +75,7 @@ class ResponseRun:
     def end(self, response: ResponseObject, events: Sequence[StreamEvent], error: ResponseFailed | None = None) -> None:
         """Add the last events; the response is durable by then, unless that is the error."""
         last = encode_events(events)
-        self._events.append(EncodedEvent(last.event + _END))
+        self._events.append(EncodedEvent(last.event + _END, last.count))
         self._response, self._error, self._done = response, error, True
         self.wake()
 
@@ -123,6 +124,8 @@ class RunReader:
     def __init__(self, run: ResponseRun) -> None:
         self._run = run
         self._index = 0
+        self._number = 0
+        """The ``sequence_number`` of the next event."""
         self._cut = False
 
     @property
@@ -135,11 +138,18 @@ class RunReader:
         while not self._cut:
             if events := self._run.after(self._index):
                 self._index += len(events)
+                self._number += sum(each.count for each in events)
                 return events
             if self._run.is_done:
                 return ()
             await self._run.change()
         return ()
+
+    def error_event(self, frame: Frame) -> EncodedEvent:
+        """Return what ends the stream before its end, from an ``error`` frame."""
+        event = {"type": "error", "sequence_number": self._number, "error": {**frame["error"], "param": None}}
+        last = encode_events([event])
+        return EncodedEvent(last.event + _END, last.count)
 
     def cut_off(self) -> None:
         """End the stream now."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.canonical import decode
 from chronicle.errors import InvalidInput
 from coordinator.client.backends.connection import Connection, path_of
 from coordinator.client.backends.reconnecting import persistently, reconnecting
-from coordinator.client.errors import BadAnswer, InvalidRequest, not_a
+from coordinator.client.errors import BadAnswer, InvalidRequest, error_of_wire, not_a
 from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 
@@ -170,7 +171,7 @@ class HttpBackend:
         stream = reconnecting(lambda last: self._stream(path, last), after=str(after), limit_s=self._reconnect_s)
         async with aclosing(stream) as events:
             async for event in events:
-                yield _json_of(event)
+                yield _frame_of(event)
 
     async def state(self, agent: Address, at: int | None) -> Wire:
         """Return the state at the end of a turn."""
@@ -299,7 +300,7 @@ class HttpBackend:
     async def _frames(self, events: AsyncGenerator[ServerSentEvent]) -> Frames:
         async with aclosing(events):
             async for event in events:
-                frame = _json_of(event)
+                frame = _frame_of(event)
                 yield event.id, frame
                 if frame.get("type") == _LAST_FRAME:
                     return
@@ -341,6 +342,18 @@ def _object(value: object) -> Wire:
     if not isinstance(value, dict):
         raise BadAnswer(f"the server answered with {type(value).__name__}, not with an object")
     return value
+
+
+def _frame_of(event: ServerSentEvent) -> Wire:
+    """Return the JSON object of an event.
+
+    Raises:
+        AuthenticationFailed: the event ends the stream with its key.
+    """
+    frame = _json_of(event)
+    if frame.get("type") == "error" and "code" in frame.get("error", {}):
+        raise error_of_wire(HTTPStatus.UNAUTHORIZED, frame["error"])
+    return frame
 
 
 def _json_of(event: ServerSentEvent) -> Wire:

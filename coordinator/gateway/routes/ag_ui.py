@@ -108,6 +108,7 @@ async def _run(
     receipt = await chats.send(address, sent, trace=traceparent)
     mark_admitted(request, receipt["message_id"])
     return front_end_stream(
+        request,
         streams,
         agents,
         address,

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, BinaryIO, Final
 
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
 from coordinator.gateway.dependencies import AUDITED, Administering, Agents, Called, Writing
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.key_bound import Download, body_of
 from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import Imported
 
@@ -28,7 +29,7 @@ _UPLOAD: Final[dict[str, Any]] = {"requestBody": {"required": True, "content": _
 
 
 @router.get("/archive", responses=_ARCHIVE, response_class=Response)
-async def export_agent(agents: Agents, address: Writing) -> Response:
+async def export_agent(request: Request, agents: Agents, address: Writing) -> Response:
     """Return an agent as one file: all its events, and all versions of its files, verified while they are read.
 
     The agent may be running; messages in its inbox are not exported. It reads all of the agent: needs `write`.
@@ -41,7 +42,7 @@ async def export_agent(agents: Agents, address: Writing) -> Response:
             "Cache-Control": "private, no-store",
         }
         file = await asyncio.to_thread(found.path.open, "rb")  # it is read when it has no name any more
-    return StreamingResponse(_pieces(file), headers=headers, media_type="application/zip")
+    return Download(request, _pieces(file), 200, headers, "application/zip")
 
 
 @router.put(
@@ -53,10 +54,10 @@ async def import_agent(request: Request, agents: Agents, caller: Called, address
     It needs the scope `admin`, and a key of the tenant `default`: an archive tells which histories the home has.
     """
     caller.require_operator()
-    return await agents.import_agent(address, request.stream(), request.app.state.upload_bytes)
+    return await agents.import_agent(address, body_of(request), request.app.state.upload_bytes)
 
 
-async def _pieces(file: BinaryIO) -> AsyncIterator[bytes]:
+async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes]:
     with file:
         while piece := await asyncio.to_thread(file.read, _PIECE_BYTES):
             yield piece

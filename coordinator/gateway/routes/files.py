@@ -13,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from coordinator.gateway.content import content_response
 from coordinator.gateway.dependencies import Agents, Cursor, Limit, Reading, Turn, Writing
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.key_bound import body_of
 from coordinator.gateway.routers import router_at
 from coordinator.operations.files import FileContent
 from coordinator.operations.objects import DirectoryObject, FileChanged, FileHistory, SymlinkObject
@@ -72,7 +73,7 @@ async def put_file(request: Request, agents: Agents, address: Writing, path: Fil
 
     Missing directories are made. An agent that is awake ends its running turn first.
     """
-    return await agents.put_file(address, _exact(request, path), request.stream(), request.app.state.upload_bytes)
+    return await agents.put_file(address, _exact(request, path), body_of(request), request.app.state.upload_bytes)
 
 
 @router.delete("/files/{path:rest}", responses=statuses(404, 409, 507))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query
+from starlette.requests import Request
 from starlette.responses import Response
 
 from coordinator.access.caller import Scope
@@ -45,6 +46,7 @@ async def get_state(
 
 @router.get("/events", response_model=EventPage, responses={200: STREAM[200], **statuses(404)})
 async def list_events(
+    request: Request,
     agents: Agents,
     streams: Streams,
     address: Reading,
@@ -62,7 +64,7 @@ async def list_events(
     With `Accept: text/event-stream` they are streamed, and further ones as they are recorded; the id is the seq.
     """
     if asks_for_stream:
-        return await event_tail(streams, agents, address, after, types or (), last_event_id)
+        return await event_tail(request, streams, agents, address, after, types or (), last_event_id)
     return await agents.events(address, after_seq=after, types=types or (), limit=limit, cursor=cursor)
 
 

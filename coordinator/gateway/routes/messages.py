@@ -63,7 +63,7 @@ async def send_message(
     if _responds_async(prefer):
         return JSONResponse(receipt, 202, {"Preference-Applied": "respond-async"})
     if asks_for_stream:
-        return sent_stream(streams, agents, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
+        return sent_stream(request, streams, agents, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
     try:
         return await while_connected(request, agents.answer(address, message_id))
     except ClientDisconnect:
@@ -74,6 +74,7 @@ async def send_message(
 
 @router.get("/messages/{message_id}", response_model=MessageObject, responses={**STREAM, **statuses(404)})
 async def get_message(
+    request: Request,
     agents: Agents,
     streams: Streams,
     address: Reading,
@@ -87,7 +88,7 @@ async def get_message(
     runs and afterwards.
     """
     if asks_for_stream:
-        return await resumed_stream(streams, agents, address, message_id, last_event_id)
+        return await resumed_stream(request, streams, agents, address, message_id, last_event_id)
     return await agents.message(address, message_id)
 
 

@@ -75,9 +75,9 @@ async def get_chat(agents: Agents, chats: Chats, address: Reading, limit: Exchan
 
 
 @chat.get("/stream", responses={**_STREAM, **_NOTHING, **statuses(404)}, response_class=Response)
-async def resume_chat(agents: Agents, streams: Streams, chats: Chats, address: Reading) -> Response:
+async def resume_chat(request: Request, agents: Agents, streams: Streams, chats: Chats, address: Reading) -> Response:
     """Stream the answer that a chat waits for, or else that runs, from its beginning; its id is the key. 204: none."""
-    return await _resume(agents, streams, chats, address, address.key)
+    return await _resume(request, agents, streams, chats, address, address.key)
 
 
 @agent.post("", responses={**_STREAM, **_SENDS}, response_class=Response)
@@ -104,10 +104,10 @@ async def get_agent_chat(agents: Agents, chats: Chats, address: Reading, limit: 
 
 @agent.get("/{chat_id}/stream", responses={**_STREAM, **_NOTHING, **statuses(404)}, response_class=Response)
 async def resume_chat_of_agent(
-    agents: Agents, streams: Streams, chats: Chats, address: Reading, chat_id: ChatId
+    request: Request, agents: Agents, streams: Streams, chats: Chats, address: Reading, chat_id: ChatId
 ) -> Response:
     """Stream the answer that a chat of an agent waits for, or else that runs, from its beginning. 204: none."""
-    return await _resume(agents, streams, chats, address, chat_id)
+    return await _resume(request, agents, streams, chats, address, chat_id)
 
 
 async def _send(
@@ -130,14 +130,14 @@ async def _send(
         trace=traceparent,
     )
     mark_admitted(request, receipt["message_id"])
-    return _stream(agents, streams, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
+    return _stream(request, agents, streams, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
 
 
 async def _resume(
-    agents: HomeAgents, streams: HomeStreams, chats: Conversations, address: Address, chat: str
+    request: Request, agents: HomeAgents, streams: HomeStreams, chats: Conversations, address: Address, chat: str
 ) -> Response:
     receipt = await chats.running(address, chat)
-    return Response(status_code=204) if receipt is None else _stream(agents, streams, address, receipt)
+    return Response(status_code=204) if receipt is None else _stream(request, agents, streams, address, receipt)
 
 
 async def _messages(agents: HomeAgents, chats: Conversations, address: Address, limit: int) -> ChatMessages:
@@ -148,6 +148,7 @@ async def _messages(agents: HomeAgents, chats: Conversations, address: Address, 
 
 
 def _stream(
+    request: Request,
     agents: HomeAgents,
     streams: HomeStreams,
     address: Address,
@@ -157,6 +158,7 @@ def _stream(
 ) -> Response:
     encoder = UiMessageStream(_path(address))
     return front_end_stream(
+        request,
         streams,
         agents,
         address,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any, Final, TypeAlias
 
 from fastapi import Depends, Header, Path
@@ -14,12 +15,14 @@ from coordinator.access.caller import Scope
 from coordinator.gateway.dependencies import Called, IdempotencyKey
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
-from coordinator.gateway.event_stream import EventStreamResponse
+from coordinator.gateway.event_stream import EventReader, EventStreamResponse
+from coordinator.gateway.key_bound import key_bound
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM
 from coordinator.responses.body import ResponseBody
 from coordinator.responses.objects import DeletedResponse, ResponseObject
 from coordinator.responses.responses import HomeResponses
+from coordinator.responses.run import EncodedEvent, ResponseRun
 from podium.models.errors import ModelError
 
 __all__ = ["router"]
@@ -86,7 +89,7 @@ async def create_response(
     caller.require(Scope.WRITE)
     run = await responses.respond(caller.tenant, body, idempotency_key, traceparent, request.state.arrived_s)
     if body.stream:
-        return EventStreamResponse(run.open())
+        return EventStreamResponse(_opened(request, run))
     try:
         made = await while_connected(request, run.result())
     except ClientDisconnect:
@@ -94,6 +97,13 @@ async def create_response(
     outcome = made["qos_outcome"] or {}
     answer.headers.update({name: outcome[key] for name, key in _ANSWERED_BY.items() if outcome.get(key)})
     return made
+
+
+@contextmanager
+def _opened(request: Request, run: ResponseRun) -> Iterator[EventReader[EncodedEvent]]:
+    """Read a run's stream, which ends with the reader's key."""
+    with run.open() as reader, key_bound(request, nullcontext(reader), reader.error_event) as bound:
+        yield bound
 
 
 @router.get("/{response_id}", responses=statuses(404))
