@@ -60,6 +60,10 @@ class MemoryBlobStore:
         """Return the ids without a blob."""
         return {identifier for identifier in blob_ids if identifier not in self._blobs}
 
+    def sizes(self, blob_ids: Iterable[BlobId]) -> dict[BlobId, int]:
+        """Return the sizes of those blobs that are there."""
+        return {identifier: len(self._blobs[identifier]) for identifier in blob_ids if identifier in self._blobs}
+
     def blob_ids(self) -> Iterator[BlobId]:
         """Yield all ids, unordered."""
         with self._lock:

@@ -119,6 +119,10 @@ class BlobStore(BatchReader, Protocol):
         """Return the ids that the store does not have."""
         ...
 
+    def sizes(self, blob_ids: Iterable[BlobId]) -> dict[BlobId, int]:
+        """Return the sizes, before compression, of those blobs that the store has."""
+        ...
+
     def blob_ids(self) -> Iterator[BlobId]:
         """Yield all ids, unordered."""
         ...

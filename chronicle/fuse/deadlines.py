@@ -248,6 +248,10 @@ class TimedBlobStore:
         """Return those of the ids that the store lacks."""
         return self._blobs.missing(blob_ids)
 
+    def sizes(self, blob_ids: Iterable[BlobId]) -> dict[BlobId, int]:
+        """Return the sizes of those blobs that the store has."""
+        return self._blobs.sizes(blob_ids)
+
     def blob_ids(self) -> Iterator[BlobId]:
         """Yield the ids of all blobs."""
         return self._blobs.blob_ids()

@@ -10,12 +10,15 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, BranchId, EventId, MessageId, SessionId
 
 __all__ = [
     "DEFAULT_NAMESPACE",
     "NO_FILTER",
+    "ROW_BYTES",
     "Backlog",
     "Branch",
     "BranchChange",
@@ -34,6 +37,7 @@ __all__ = [
     "OutboxMessage",
     "Outcome",
     "Receipt",
+    "RecordUsage",
     "Reminder",
     "Session",
     "SessionFilter",
@@ -49,6 +53,8 @@ __all__ = [
 
 DEFAULT_NAMESPACE: Final = "default"
 """The namespace of session names where none is given."""
+ROW_BYTES: Final = 256
+"""What a record counts for in `RecordUsage` beside its payload or body: about what ids, times and hashes take."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +423,17 @@ class Backlog:
     """Messages that were committed and not yet delivered."""
     oldest_outbox_ms: int | None
     """When the oldest of them was committed; ``None`` without one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordUsage:
+    """What the records of a namespace take, but for snapshots, which are derived from them."""
+
+    size_bytes: int
+    """Payloads of events, bodies of messages that wait or were sent, of steps, reminders and objects; and `ROW_BYTES`
+    for each of them, and for each branch."""
+    payloads: Sequence[BlobId]
+    """The blobs of payloads that are out of line, one for each event. Blobs of objects are in `object_bytes`."""
 
 
 @dataclass(frozen=True, slots=True)

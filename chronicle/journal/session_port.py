@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         Branch,
         CatalogueEntry,
         Head,
+        RecordUsage,
         Session,
         SessionFilter,
         SessionSummary,
@@ -99,6 +100,10 @@ class SessionRecords(Protocol):
         only: SessionFilter = NO_FILTER,
     ) -> int:
         """Return the number of sessions that `summaries` returns without a limit; reads none of them."""
+        ...
+
+    def record_usage(self, namespace: str = DEFAULT_NAMESPACE) -> RecordUsage:
+        """Return what a namespace's sessions and objects take; it looks at each of their rows."""
         ...
 
     def branch(self, branch_id: BranchId) -> Branch:

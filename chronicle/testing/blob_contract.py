@@ -94,6 +94,13 @@ class BlobStoreContract(ABC):
         store.put({})
         assert list(store.blob_ids()) == []
 
+    def test_sizes_are_those_before_compression(self, store: BlobStore) -> None:
+        blobs = named(b"", b"x" * 100_000, b"short")
+        store.put(blobs)
+        wanted = {key: len(data) for key, data in blobs.items()}
+        assert store.sizes([*blobs, *named(b"never put")]) == wanted
+        assert store.sizes([]) == {}
+
     def test_a_wrong_id_is_refused_and_nothing_of_the_put_is_there(self, store: BlobStore) -> None:
         with pytest.raises(InvalidInput, match=blob_id(b"promised")):
             store.put({**named(b"honest"), blob_id(b"promised"): b"given"})

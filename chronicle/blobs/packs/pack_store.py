@@ -172,6 +172,20 @@ class PackBlobStore:
                 lacking = {key for key in lacking if self._safe(key) is None}
             return lacking
 
+    def sizes(self, blob_ids: Iterable[BlobId]) -> dict[BlobId, int]:
+        """Return the sizes, before compression, of those blobs that the store has; no blob is read.
+
+        Raises:
+            Unavailable: the store could not be reached.
+        """
+        with self._lock:
+            self._look()
+            places = {key: self._catalog.find(ident.to_raw(key)) for key in blob_ids}
+            if None in places.values():
+                self._reader.translated(self._catalog.scan)
+                places = {key: self._catalog.find(ident.to_raw(key)) for key in places}
+        return {key: place[1].size for key, place in places.items() if place is not None}
+
     def blob_ids(self) -> Iterator[BlobId]:
         """Yield all ids, unordered.
 

@@ -15,11 +15,13 @@ from chronicle.journal.memory.tables import Tables
 from chronicle.journal.records import (
     DEFAULT_NAMESPACE,
     NO_FILTER,
+    ROW_BYTES,
     Branch,
     BranchChange,
     CatalogueEntry,
     Head,
     MessageStatus,
+    RecordUsage,
     Session,
     SessionFilter,
     SessionSummary,
@@ -110,6 +112,24 @@ class Sessions(Tables):
         lease = self._sessions[session.session_id].lease
         leased = only.leased_at_ms is None or (lease is not None and lease.expires_ms > only.leased_at_ms)
         return leased and only.containing in session.name
+
+    def record_usage(self, namespace: str = DEFAULT_NAMESPACE) -> RecordUsage:
+        """Return what the records of a namespace take."""
+        with self._open():
+            sessions = [each for each in self._sessions.values() if each.record.namespace == namespace]
+            ids = {each.record.session_id for each in sessions}
+            branches = [each for each in self._branches.values() if each.record.session_id in ids]
+            events = [event for branch in branches for event in branch.events]
+            bodies = [
+                *(event.payload for event in events),
+                *(message.body for each in sessions for message in each.inbox.values() if message.body),
+                *(step.body for each in sessions for steps in each.steps.values() for step in steps),
+                *(reminder.body for each in sessions for reminder in each.reminders.values()),
+                *(sent.body for sent in self._outbox.values() if sent.namespace == namespace),
+                *(found.body for found in self._objects.values() if found.namespace == namespace),
+            ]
+            size = sum(len(body or b"") for body in bodies) + (len(bodies) + len(branches)) * ROW_BYTES
+            return RecordUsage(size, [event.payload_ref for event in events if event.payload_ref and not event.erased])
 
     def _summary(self, session: Session) -> SessionSummary:
         table, head = self._sessions[session.session_id], self._branch(session.main_branch_id).record.head

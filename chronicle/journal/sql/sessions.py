@@ -19,12 +19,21 @@ from chronicle.journal.sql.rows import (
     session_from,
     tombstone_from,
 )
+from chronicle.journal.sql.usage import usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from chronicle.ids import BranchId, SessionId
-    from chronicle.journal.records import Branch, CatalogueEntry, Head, SessionFilter, SessionSummary, Tombstone
+    from chronicle.journal.records import (
+        Branch,
+        CatalogueEntry,
+        Head,
+        RecordUsage,
+        SessionFilter,
+        SessionSummary,
+        Tombstone,
+    )
 
 __all__ = ["SqlSessions"]
 
@@ -104,6 +113,11 @@ class SqlSessions(SqlObjects):
             row = db.execute(f"SELECT count(*) FROM session WHERE {condition}", values).fetchone()
         assert row is not None, "an aggregate has a row"
         return int(row[0])
+
+    def record_usage(self, namespace: str = DEFAULT_NAMESPACE) -> RecordUsage:
+        """Return what the records of a namespace take."""
+        with self._db.reading() as db:
+            return usage_of(db, namespace)
 
     def branch(self, branch_id: BranchId) -> Branch:
         """Return a branch with its current head."""

@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chronicle.errors import Conflict, NotFound
-from chronicle.journal.chain import catalogue_genesis
-from chronicle.journal.records import DEFAULT_NAMESPACE, OutboxMessage
+from chronicle.journal.chain import catalogue_genesis, seal
+from chronicle.journal.objects import StoredObject
+from chronicle.journal.records import (
+    DEFAULT_NAMESPACE,
+    ROW_BYTES,
+    Commit,
+    OutboxMessage,
+    Outcome,
+    RecordUsage,
+    SetReminder,
+    Settlement,
+    StoredStep,
+)
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, TTL_MS, Contract, Writer
 
 if TYPE_CHECKING:
+    from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
 
 __all__ = ["NamespaceContract"]
@@ -53,6 +66,46 @@ class NamespaceContract(Contract):
         assert [session.name for session in store.sessions("b/2", "acme")] == ["b/2"]
         assert not store.sessions("a/", "acme")
         assert not store.sessions(namespace="no one")
+
+    def test_the_usage_of_a_namespace_has_all_that_its_records_take(self, store: JournalStore) -> None:
+        assert store.record_usage("acme") == RecordUsage(0, [])
+        ours, theirs = Writer.on(store, namespace="acme"), Writer.on(store, namespace="zeta")
+        seen = self.other_handle(store)
+        used = 0
+
+        def grown(rows: int, size_bytes: int) -> None:
+            nonlocal used
+            used += rows * ROW_BYTES + size_bytes
+            assert seen.record_usage("acme") == RecordUsage(used, [])
+
+        grown(1, 0)  # the branch
+        theirs.admit(b"x" * 5000)
+        message_id = ours.admit("é".encode() * 500)
+        grown(1, 1000)
+        step = StoredStep(message_id, 1, "step", b"y" * 300)
+        store.put_step(ours.session.session_id, step, None)
+        grown(1, 300)
+        settled = Settlement(message_id, Outcome.CONSUMED)
+        (event,) = ours.write(ours.draft("note", {"text": "x" * 700}), settled=(settled,))
+        assert event.payload is not None
+        grown(-2 + 1, -1300 + len(event.payload))
+        ours.write(ours.draft("note", None), reminders=(SetReminder("daily", 5, b"r" * 90),))
+        grown(2, len(b"null") + 90)
+        sent = OutboxMessage(IDS.message(NOW_MS), "hello/bob", b"s" * 80, NOW_MS, "acme:hello/alice", "acme")
+        ours.write(ours.draft("note", None), outbox=(sent,))
+        grown(2, len(b"null") + 80)
+        ours.fork(ours.head.seq)
+        grown(1, 0)
+        store.put_object(StoredObject("artifact", "art_1", NOW_MS, b"{}", None, sha256(b"{}").hexdigest(), "acme"))
+        grown(1, 2)
+        large: dict[BlobId, bytes] = {}
+        (outside,) = seal(ours.head, [ours.draft("note", "z" * 70_000)], large)
+        store.commit(Commit(ours.session.session_id, ours.head, (outside,), ours.epoch))
+        used += ROW_BYTES
+        assert seen.record_usage("acme") == RecordUsage(used, [*large])
+        store.delete_session(ours.session.session_id, NOW_MS)
+        assert seen.record_usage("acme").payloads == []
+        assert seen.record_usage("acme").size_bytes < 1000
 
     def test_the_record_of_a_session_covers_its_namespace(self, store: JournalStore) -> None:
         session = Writer.on(store, namespace="acme").session
