@@ -47,6 +47,7 @@ _NOT_JSON: Final = Problem(400, "invalid_json")
 _WRONG_TYPE: Final = Problem(415, "unsupported_media_type")
 _UNKNOWN_TAGS: Final = frozenset({"union_tag_invalid", "union_tag_not_found"})
 _INVALID: Final = Problem(400, "invalid_parameter")
+_PATHS_OF_OPENAI: Final = ("/completions", "/responses")
 _REPEATED: Final = frozenset({408, 409, 429})
 """Statuses below 500 that the clients of OpenAI and Anthropic repeat, unless ``x-should-retry`` is false."""
 
@@ -144,7 +145,10 @@ async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     match error.status_code:
         case 404:
-            problem, message = Problem(404, "unknown_path"), "nothing is at this path; /openapi.json lists what is"
+            message = "nothing is at this path; /openapi.json lists what is"
+            if request.url.path.endswith(_PATHS_OF_OPENAI):
+                message += ". Models answer at POST /v2/responses: give OpenAI's client a base URL that ends in /v2"
+            problem = Problem(404, "unknown_path")
         case 405:
             return _no_such_method(request)
         case 408:
