@@ -6,13 +6,13 @@ and puts it there durably, before the journal refers to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING, cast
 
 from chronicle.blobs.ident import blob_id
 from chronicle.canonical import decode, encode
-from chronicle.errors import Corrupt, InvalidInput, NotFound
+from chronicle.errors import Corrupt, IdempotencyConflict, InvalidInput, NotFound
 from chronicle.journal.chain import MAX_INLINE
 from chronicle.journal.records import DEFAULT_NAMESPACE
 
@@ -32,6 +32,12 @@ class Repetition:
     """Unique in the namespace."""
     request_sha256: str
     """64 hex digits: of what was asked. A repeat that asks for something else is a conflict."""
+    given_key: str | None = field(default=None, compare=False)
+    """The key as its client gave it, if `key` was made from it; it is not stored."""
+
+    def conflict(self) -> IdempotencyConflict:
+        """Return the error for an earlier request with the same key that asked for something else."""
+        return IdempotencyConflict(self.given_key or self.key)
 
 
 @dataclass(frozen=True, slots=True)

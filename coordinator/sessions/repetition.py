@@ -10,7 +10,6 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from chronicle.canonical import encode
-from chronicle.errors import IdempotencyConflict
 from chronicle.ids import EventId
 from chronicle.journal.objects import Repetition
 
@@ -37,7 +36,7 @@ def repetition_of(route: str, key: str | None, request: JsonObject) -> Repetitio
     """
     if key is None:
         return None
-    return Repetition(sha256(encode([route, key])).hexdigest(), sha256(encode(request)).hexdigest())
+    return Repetition(sha256(encode([route, key])).hexdigest(), sha256(encode(request)).hexdigest(), key)
 
 
 def repeated(store: JournalStore, tenant: str, repetition: Repetition | None) -> StoredObject | None:
@@ -49,7 +48,7 @@ def repeated(store: JournalStore, tenant: str, repetition: Repetition | None) ->
     if repetition is None or (there := store.object_of_key(repetition.key, tenant)) is None:
         return None
     if there.repetition != repetition:
-        raise IdempotencyConflict(repetition.key)
+        raise repetition.conflict()
     return there
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.errors import Conflict, IdempotencyConflict, NotFound
+from chronicle.errors import Conflict, NotFound
 from chronicle.journal.chain import empty_head
 from chronicle.journal.memory.tables import Tables
 from chronicle.journal.records import DEFAULT_NAMESPACE
@@ -27,7 +27,7 @@ class Objects(Tables):
         with self._open():
             if new.repetition is not None and (there := self.object_of_key(new.repetition.key, new.namespace)):
                 if there.repetition != new.repetition:
-                    raise IdempotencyConflict(new.repetition.key)
+                    raise new.repetition.conflict()
                 return there
             name = (new.namespace, new.kind, new.object_id)
             if name in self._objects:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Conflict, IdempotencyConflict, NotFound
+from chronicle.errors import Conflict, NotFound
 from chronicle.journal.chain import empty_head
 from chronicle.journal.objects import Repetition, StoredObject
 from chronicle.journal.records import DEFAULT_NAMESPACE
@@ -52,7 +52,7 @@ class SqlObjects:
         if new.repetition is None or (there := self.object_of_key(new.repetition.key, new.namespace)) is None:
             return None
         if there.repetition != new.repetition:
-            raise IdempotencyConflict(new.repetition.key)
+            raise new.repetition.conflict()
         return there
 
     def object(self, kind: str, object_id: str, namespace: str = DEFAULT_NAMESPACE) -> StoredObject:

@@ -322,3 +322,23 @@ async def test_agents_of_unknown_types_are_not_asked() -> None:
     async with boss_and_worker(known_types=["boss"]) as (boss, _):
         assert not (await boss.send({"do": "sweep"})).ok
         assert isinstance(Boss.errors[0], UnknownAgentType)
+
+
+async def test_an_answer_is_as_deep_as_a_result_may_be() -> None:
+    deep: Any = None
+    for _ in range(128):
+        deep = [deep]
+
+    class Deep(Worker):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            ctx.reply(deep)
+
+    class Curious(BaseAgent):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            assert (await ctx.ask("deep/kim", {})).data == deep
+
+    async with (
+        AgentHarness(Curious, "ann") as curious,
+        AgentHarness(Deep, "kim", store=curious.store, blobs=curious.blobs, clock=curious.clock) as worker,
+    ):
+        assert (await asked(curious, worker, {})).ok

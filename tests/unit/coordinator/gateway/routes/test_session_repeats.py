@@ -42,7 +42,8 @@ async def test_repeats_get_the_first_answer(client: Client) -> None:
     for path, body, other in requests:
         first = await client.post(path, body, Idempotency_Key="key")
         assert await client.post(path, body, Idempotency_Key="key") == first
-        await client.refused(path, other, 409, "idempotency_conflict", Idempotency_Key="key")
+        error = await client.refused(path, other, 409, "idempotency_conflict", Idempotency_Key="key")
+        assert "idempotency key 'key' was used before" in error["message"]
         assert await client.post(path, body, Idempotency_Key="key") == first
     assert len((await client.get("/v2/sessions"))["items"]) == 2
     assert len((await client.get("/v2/artifacts"))["items"]) == 2
