@@ -107,7 +107,7 @@ class Admission:
 
     Args:
         inbox_limit: messages that may be pending for one agent.
-        check: raises if the tenant of an agent may not have another message; ``None``: each may.
+        check: raises if the tenant of an agent may not have another message of a size; ``None``: each may.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class Admission:
         ids: IdSource,
         clock: Clock,
         inbox_limit: int,
-        check: Callable[[Address], None] | None = None,
+        check: Callable[[Address, int], None] | None = None,
     ) -> None:
         self._store = store
         self._blobs = blobs
@@ -153,7 +153,7 @@ class Admission:
         message = self._message(Arrival(address, body, idempotency_key, when_busy, trace))
         try:
             if self._check is not None:
-                self._check(address)
+                self._check(address, len(body))
         except PodiumError:
             first = self._first(address, message)
             if first is None:

@@ -1,7 +1,7 @@
 """Quotas of tenants: what is allowed, and what is refused.
 
-A message of a client is refused where it is admitted, which one process of a home does, a fork and an upload before
-they are made, and a question of an agent where it asks. What an agent has sent with `tell` cannot be refused, as its
+A message of a client is refused where it is admitted, which one process of a home does, what else it stores before
+that is stored, and a question of an agent where it asks. What an agent has sent with `tell` cannot be refused, as its
 turn was committed: if it would make an agent beyond `Quota.agents`, it is held in the outbox
 (`coordinator.access.outbox_quotas`). Whatever wakes an agent, the coordinator keeps those beyond `Quota.awake_agents`
 asleep (`coordinator.fleet.wakes.quotas`).
@@ -18,16 +18,18 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import Corrupt, NotFound
+from chronicle.journal.records import ROW_BYTES
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.quota import measure
 from podium.address import Address
 from podium.agent_record import list_agents, read_agent
+from podium.artifacts.artifacts import list_artifacts
 from podium.errors import PodiumError, UnknownAgent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from chronicle.blobs.port import BlobReader
+    from chronicle.blobs.port import BlobStore
     from chronicle.clock import Clock
     from chronicle.journal.port import JournalStore
 
@@ -38,7 +40,9 @@ _MINUTE_S: Final = 60.0
 _AWAKE_S: Final = 1.0
 """Seconds for which a count of awake agents is used again; those that were admitted meanwhile are added."""
 _BYTES_S: Final = 60.0
-"""Seconds for which a sum of bytes is used again: it reads a record of each agent."""
+"""Seconds for which a sum of bytes is used again at least: it looks at each record."""
+_BYTES_SHARE: Final = 20
+"""A sum is used again for so many times what it took, so that sums take 5 % of a core at most."""
 _AWAKE_WITHIN_S: Final = 10.0
 """Seconds within which an agent that was admitted has a session, and is awake."""
 
@@ -60,8 +64,8 @@ class Quota:
     awake_agents: int | None = None
     """Agents that are awake at the same time."""
     bytes: int | None = None
-    """Bytes of the files of its agents, as of their last turns, and of its artifacts and bundles. A sum is up to a
-    minute old."""
+    """Bytes of the files of its agents, as of their last turns, of artifacts, bundles and responses, and of the
+    records of its agents and sessions. What clients store is added at once; the sum of all is up to a minute old."""
     messages_per_minute: int | None = None
     """Messages that are admitted in any 60 seconds."""
 
@@ -77,7 +81,8 @@ class _Tenant:
     awake: frozenset[Address] = frozenset()
     awake_s: float = -math.inf
     bytes: int = 0
-    bytes_s: float = -math.inf
+    bytes_until_s: float = -math.inf
+    """When the sum is made again."""
 
     def drop_expired(self, now_s: float) -> None:
         """Drop the entries of agents that have a session, and are awake, by now."""
@@ -90,12 +95,12 @@ class Quotas:
     Args:
         limits: returns the quotas by tenant as they are now.
         store: the journal.
-        blobs: where files are.
+        blobs: where files and large payloads are.
         clock: the time.
     """
 
     def __init__(
-        self, limits: Callable[[], Mapping[str, Quota]], store: JournalStore, blobs: BlobReader, clock: Clock
+        self, limits: Callable[[], Mapping[str, Quota]], store: JournalStore, blobs: BlobStore, clock: Clock
     ) -> None:
         self._limits = limits
         self._store = store
@@ -108,12 +113,15 @@ class Quotas:
         """Whether an agent's tenant has a quota, so that messages for the agent are to be checked."""
         return address.tenant in self._limits()
 
-    def check(self, address: Address) -> None:
+    def check(self, address: Address, size_bytes: int) -> None:
         """Admit a message for an agent, and count it.
+
+        Args:
+            size_bytes: of its body.
 
         Raises:
             MessageQuotaExceeded: its tenant has sent too many in the last minute.
-            QuotaExceeded: its tenant would have too many agents, too many awake ones, or has too many bytes.
+            QuotaExceeded: its tenant would have too many agents, too many awake ones, or too many bytes.
         """
         quota = self._limits().get(address.tenant)
         if quota is None:
@@ -124,7 +132,7 @@ class Quotas:
             self._check_messages(address.tenant, quota, used, now_s)
             self._check_agents(address, quota, used)
             self._check_awake(address, quota, used, now_s)
-            self._check_bytes(address.tenant, quota, used, now_s)
+            self._add_bytes(address.tenant, quota, used, size_bytes + ROW_BYTES, "a message")
             used.messages.append(now_s)
             used.admitted[address] = now_s
 
@@ -159,7 +167,7 @@ class Quotas:
         with self._guard:
             used = self._tenants[address.tenant]
             self._check_agents(address, quota, used)
-            self._check_bytes(address.tenant, quota, used, self._clock.monotonic_s())
+            self._check_bytes(address.tenant, quota, used)
 
     def check_upload(self, address: Address, size_bytes: int) -> None:
         """Let a file be uploaded, and count it.
@@ -167,10 +175,13 @@ class Quotas:
         Raises:
             QuotaExceeded: the agent's tenant has too many bytes, or would have with the file.
         """
-        self.check_content(address.tenant, size_bytes)
+        self.check_content(address.tenant, size_bytes, "a file")
 
-    def check_content(self, tenant: str, size_bytes: int) -> None:
+    def check_content(self, tenant: str, size_bytes: int, what: str = "a content") -> None:
         """Let a content of a tenant be stored, and count it.
+
+        Args:
+            what: it is, for the error.
 
         Raises:
             QuotaExceeded: the tenant has too many bytes, or would have with the content.
@@ -179,14 +190,18 @@ class Quotas:
         if quota is None or quota.bytes is None:
             return
         with self._guard:
-            used = self._tenants[tenant]
-            self._check_bytes(tenant, quota, used, self._clock.monotonic_s())
-            if used.bytes + size_bytes > quota.bytes:
-                raise QuotaExceeded(
-                    f"the files of the tenant {tenant} have {used.bytes} bytes, and may have {quota.bytes}: a "
-                    f"file of {size_bytes} bytes is too large"
-                )
-            used.bytes += size_bytes
+            self._add_bytes(tenant, quota, self._tenants[tenant], size_bytes, what)
+
+    def check_record(self, tenant: str, size_bytes: int) -> None:
+        """Let a record of a tenant be stored, such as an event, and count it.
+
+        Args:
+            size_bytes: of its payload.
+
+        Raises:
+            QuotaExceeded: the tenant has too many bytes, or would have with the record.
+        """
+        self.check_content(tenant, size_bytes + ROW_BYTES, "a record")
 
     def _check_messages(self, tenant: str, quota: Quota, used: _Tenant, now_s: float) -> None:
         while used.messages and now_s - used.messages[0] >= _MINUTE_S:
@@ -222,15 +237,27 @@ class Quotas:
                 f"{too_many_awake(address.tenant, quota.awake_agents)}; try again when one sleeps, or passivate one"
             )
 
-    def _check_bytes(self, tenant: str, quota: Quota, used: _Tenant, now_s: float) -> None:
+    def _add_bytes(self, tenant: str, quota: Quota, used: _Tenant, size_bytes: int, what: str) -> None:
+        self._check_bytes(tenant, quota, used)
+        if quota.bytes is not None and used.bytes + size_bytes > quota.bytes:
+            raise QuotaExceeded(
+                f"the files and records of the tenant {tenant} have {used.bytes} bytes, and may have "
+                f"{quota.bytes}: {what} of {size_bytes} bytes is too large"
+            )
+        used.bytes += size_bytes
+
+    def _check_bytes(self, tenant: str, quota: Quota, used: _Tenant) -> None:
         if quota.bytes is None:
             return
-        if now_s - used.bytes_s >= _BYTES_S:
-            used.bytes, used.bytes_s = self._bytes(tenant), now_s
+        began_s = self._clock.monotonic_s()
+        if began_s >= used.bytes_until_s:
+            used.bytes = self._bytes(tenant)
+            now_s = self._clock.monotonic_s()
+            used.bytes_until_s = now_s + max(_BYTES_S, _BYTES_SHARE * (now_s - began_s))
         if used.bytes >= quota.bytes:
             raise QuotaExceeded(
-                f"the files of the tenant {tenant} have {used.bytes} bytes, and may have {quota.bytes}; delete some, "
-                "and try again in a minute"
+                f"the files and records of the tenant {tenant} have {used.bytes} bytes, and may have {quota.bytes}; "
+                "delete some, and try again in a minute"
             )
 
     def _awake(self, tenant: str) -> frozenset[Address]:
@@ -241,16 +268,21 @@ class Quotas:
         )
 
     def _bytes(self, tenant: str) -> int:
-        files = sum(self._bytes_of(Address.of(session)) for session in list_agents(self._store, tenant))
-        return files + self._store.object_bytes(tenant)
+        contents = sum(self._bytes_of(Address.of(session)) for session in list_agents(self._store, tenant))
+        records = self._store.record_usage(tenant)
+        sizes = self._blobs.sizes(set(records.payloads))
+        payloads = sum(sizes.get(payload, 0) for payload in records.payloads)
+        return contents + self._store.object_bytes(tenant) + records.size_bytes + payloads
 
     def _bytes_of(self, address: Address) -> int:
+        """Return the bytes of an agent's files and artifacts."""
         try:
             tree = read_agent(self._store, self._blobs, address).tree
+            artifacts = sum(found.content.size for found in list_artifacts(self._store, self._blobs, address))
             if tree is None:
-                return 0
+                return artifacts
             usage = read_root(self._blobs, tree.oplog_id).usage
-            return (usage if usage is not None else measure(self._blobs, tree.tree_id)).bytes
+            return artifacts + (usage if usage is not None else measure(self._blobs, tree.tree_id)).bytes
         except UnknownAgent:  # it never started, or was deleted meanwhile
             return 0
         except (Corrupt, NotFound) as error:  # a damaged agent must not stop the others of its tenant

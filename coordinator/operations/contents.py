@@ -171,7 +171,8 @@ class HomeContents:
             QuotaExceeded: the tenant has as many agents, or bytes, as it may have.
         """
         await self._quotas.check(lambda quotas: quotas.check_fork(address))
-        async with received(content, most_bytes) as (file, _):
+        async with received(content, most_bytes) as (file, size_bytes):
+            await self._quotas.check(lambda quotas: quotas.check_upload(address, size_bytes))
             now_ms = self._clock.now_ms()
             return await self._stores.write(
                 lambda store, blobs: archives.import_from(store, blobs, file, address, self._ids, now_ms)

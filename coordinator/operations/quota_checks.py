@@ -1,4 +1,4 @@
-"""The quotas of tenants, for forks and uploads; those of messages are checked by the service, which admits them."""
+"""The quotas of tenants, for what clients store; those of messages are checked by the service, which admits them."""
 
 from __future__ import annotations
 
@@ -40,6 +40,10 @@ class QuotaChecks:
             Unavailable, StorageRefused: a store could not be read.
         """
         await self._stores.read(lambda *_: call(self._opened()))
+
+    def check_record(self, tenant: str, size_bytes: int) -> None:
+        """Call `Quotas.check_record`, in a thread of the caller's."""
+        self._opened().check_record(tenant, size_bytes)
 
     def close(self) -> None:
         """Close what was opened."""

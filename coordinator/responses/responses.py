@@ -106,6 +106,7 @@ class HomeResponses:
         models: the model gateway.
         clock: the time.
         ids: makes ids.
+        check: raises if a tenant may not store a record with so many bytes; ``None``: it may.
     """
 
     def __init__(
@@ -115,12 +116,14 @@ class HomeResponses:
         models: Models,
         clock: Clock,
         ids: IdSource,
+        check: Callable[[str, int], None] | None = None,
     ) -> None:
         self._stores = stores
         self._reader = reader
         self._models = models
         self._clock = clock
         self._ids = ids
+        self._check = check
         self._contexts = ContextBuilder()
         self._tasks = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
@@ -172,6 +175,7 @@ class HomeResponses:
             ModelError: there is no such profile, or the model gateway cannot be reached.
             NotFound: there is no such session in the tenant, no such branch in the session, or no such event.
             EmptyContext: there is nothing to answer.
+            QuotaExceeded: the tenant has as many bytes as it may have.
             IdempotencyConflict: the key was used with another body.
         """
         arrived_s = self.now_s() if arrived_s is None else arrived_s
@@ -255,13 +259,15 @@ class HomeResponses:
     ) -> _Asked:
         created_ms, qos = self._clock.now_ms(), quality_of(body)
         items = [user_item(body.input)] if isinstance(body.input, str) else [dumped(item) for item in body.input]
-        _ = encode(items)  # text that is no Unicode is refused here
+        size_bytes = len(encode(items))  # text that is no Unicode is refused here
         response_id = self._ids.other("rsp_", created_ms)
         tools = [dumped(tool) for tool in body.tools or ()]
         context: BranchContext | None = None
         request: ModelRequest | None = None
         try:
             async with asyncio.timeout(self._left_s(qos, arrived_s)):
+                if (check := self._check) is not None:
+                    await self._stores.read(lambda *_: check(tenant, size_bytes))
                 await self._check_profile(body.model)
                 context = await self._context(tenant, body)
         except TimeoutError:

@@ -11,9 +11,11 @@ from chronicle.journal.objects import new_object, object_body
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.errors import UnknownSessionEvent
 from coordinator.sessions.finding import find_branch, find_session, writable
-from coordinator.sessions.repetition import repetition_of
+from coordinator.sessions.repetition import repeated, repetition_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.ids import IdSource
@@ -71,10 +73,15 @@ def fork_branch(
     key: str | None,
     ids: IdSource,
     now_ms: int,
+    check: Callable[[str, int], None] | None = None,
 ) -> BranchObject:
     """Make a branch that continues another one of the session, after an event or at its head. Nothing is copied.
 
+    Args:
+        check: see `append_event`.
+
     Raises:
+        QuotaExceeded: the tenant may not have more bytes.
         UnknownSession, UnknownBranch, UnknownSessionEvent: there is none.
         SessionReadOnly: the session is an agent's.
         IdempotencyConflict: the key was used with another body.
@@ -86,6 +93,8 @@ def fork_branch(
     route = f"POST /v2/sessions/{session.session_id}/branches"
     asked: JsonObject = {"fork_from_branch_id": from_branch_id, "fork_from_event_id": from_event_id}
     repetition = repetition_of(route, key, asked)
+    if check is not None and repeated(store, tenant, repetition) is None:
+        check(tenant, 0)
     if repetition is not None:
         new = new_object(
             blobs,

@@ -24,6 +24,8 @@ from coordinator.sessions.objects import EVENT_TYPES
 from coordinator.sessions.repetition import event_id_of
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import IdSource
@@ -79,13 +81,16 @@ def append_event(
     key: str | None,
     ids: IdSource,
     now_ms: int,
+    check: Callable[[str, int], None] | None = None,
 ) -> SessionEventObject:
     """Append an event to a branch of a client, durably.
 
     Args:
         key: the client's idempotency key; a repeat returns the event that was appended.
+        check: raises if the tenant may not store a record with so many bytes; ``None``: it may.
 
     Raises:
+        QuotaExceeded: the tenant may not.
         BranchVersionConflict: the branch is not at the expected version and head; nothing was appended.
         UnknownSession, UnknownBranch: there is none.
         SessionReadOnly: the session is an agent's.
@@ -106,6 +111,8 @@ def append_event(
         raise BranchVersionConflict(head.branch_id, head.seq, head.event_id)
     if new.payload_ref is not None:
         find_artifact(store, tenant, new.payload_ref, now_ms, "event.payload_ref")
+    if check is not None:
+        check(tenant, len(encode(draft.payload)))
     events = seal_durably(blobs, head, [draft])
     try:
         store.commit(Commit(session.session_id, head, events, None))

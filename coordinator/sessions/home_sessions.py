@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 from cachetools import LRUCache
 
+from chronicle.canonical import encode
 from chronicle.errors import BranchVersionConflict
 from chronicle.ids import BranchId, EventId, IdSource
 from coordinator.sessions import artifacts, branches, bundles, events, sessions
@@ -65,7 +66,15 @@ class HomeSessions:
         now_ms = self._now_ms()
         return await self._home.stores.write(
             lambda store, blobs: sessions.create_session(
-                store, blobs, tenant, base_bundle_ids, metadata or {}, key, self._ids, now_ms
+                store,
+                blobs,
+                tenant,
+                base_bundle_ids,
+                metadata or {},
+                key,
+                self._ids,
+                now_ms,
+                self._home.quotas.check_record,
             )
         )
 
@@ -135,7 +144,16 @@ class HomeSessions:
         now_ms = self._now_ms()
         return await self._home.stores.write(
             lambda store, blobs: branches.fork_branch(
-                store, blobs, tenant, session_id, from_branch_id, from_event_id, key, self._ids, now_ms
+                store,
+                blobs,
+                tenant,
+                session_id,
+                from_branch_id,
+                from_event_id,
+                key,
+                self._ids,
+                now_ms,
+                self._home.quotas.check_record,
             )
         )
 
@@ -156,7 +174,16 @@ class HomeSessions:
                 now_ms = self._now_ms()
                 made = await self._home.stores.write(
                     lambda store, blobs: events.append_event(
-                        store, blobs, tenant, session_id, branch_id, new, key, self._ids, now_ms
+                        store,
+                        blobs,
+                        tenant,
+                        session_id,
+                        branch_id,
+                        new,
+                        key,
+                        self._ids,
+                        now_ms,
+                        self._home.quotas.check_record,
                     )
                 )
                 if self._know(place, made["sequence"], EventId(made["id"])):  # not so for a repeat
@@ -220,7 +247,9 @@ class HomeSessions:
         # Before the quota, which a repeat does not use.
         if key is not None and (there := await self._home.stores.read(repeated)) is not None:
             return there
-        await self._home.quotas.check(lambda quotas: quotas.check_content(tenant, len(data)))
+        await self._home.quotas.check(
+            lambda quotas: quotas.check_record(tenant, len(data) + len(encode(new.metadata or {})))
+        )
         return await self._home.stores.write(
             lambda store, blobs: artifacts.create_artifact(store, blobs, tenant, new, data, key, self._ids, now_ms)
         )
@@ -273,7 +302,9 @@ class HomeSessions:
         new = await self._home.stores.read(prepared)
         if not isinstance(new, bundles.CompiledBundle):
             return new
-        await self._home.quotas.check(lambda quotas: quotas.check_content(tenant, len(new.compiled)))
+        await self._home.quotas.check(
+            lambda quotas: quotas.check_record(tenant, len(new.compiled) + len(encode(metadata or {})))
+        )
         return await self._home.stores.write(
             lambda store, blobs: bundles.create_bundle(store, blobs, tenant, new, self._ids, now_ms)
         )

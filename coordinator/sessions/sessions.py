@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from chronicle.canonical import encode
 from chronicle.errors import NotFound
 from chronicle.ids import SessionId
 from chronicle.journal.objects import new_object, object_body
@@ -12,11 +13,11 @@ from chronicle.journal.records import Session
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.sessions.bundles import find_bundle
 from coordinator.sessions.finding import SESSION, find_session, is_of_client, writable
-from coordinator.sessions.repetition import repetition_of
+from coordinator.sessions.repetition import repeated, repetition_of
 from podium.agent_record import is_agent
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import IdSource
@@ -35,10 +36,12 @@ def create_session(
     key: str | None,
     ids: IdSource,
     now_ms: int,
+    check: Callable[[str, int], None] | None = None,
 ) -> SessionObject:
     """Open a session, with an empty default branch.
 
     Raises:
+        QuotaExceeded: the tenant may not have more bytes.
         UnknownBundle: the tenant does not have one of the bundles.
         IdempotencyConflict: the key was used with another body.
         InvalidInput: the metadata are not JSON.
@@ -46,6 +49,9 @@ def create_session(
     for bundle_id in base_bundle_ids:
         find_bundle(store, tenant, bundle_id, "base_bundle_ids")
     body: dict[str, Any] = {"base_bundle_ids": list(base_bundle_ids), "metadata": metadata}
+    repetition = repetition_of("POST /v2/sessions", key, body)
+    if check is not None and repeated(store, tenant, repetition) is None:
+        check(tenant, len(encode(body)))
     session_id, branch_id = ids.session(now_ms), ids.branch(now_ms)
     new = new_object(
         blobs,
@@ -55,7 +61,7 @@ def create_session(
         body,
         namespace=tenant,
         session_id=session_id,
-        repetition=repetition_of("POST /v2/sessions", key, body),
+        repetition=repetition,
     )
     stored = store.put_object(new, Session(session_id, session_id, branch_id, now_ms, tenant))
     return session_object(store, blobs, store.session_of_id(SessionId(stored.object_id)))

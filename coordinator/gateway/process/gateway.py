@@ -143,7 +143,9 @@ class Gateway:
         tracing = Tracing("gateway")
         clock = SystemClock()
         models = ModelClient(self.home.models_socket)
-        responses = HomeResponses(agents.stores, partial(SessionReader, clock=clock), models, clock, IdSource())
+        responses = HomeResponses(
+            agents.stores, partial(SessionReader, clock=clock), models, clock, IdSource(), agents.quotas.check_record
+        )
         app = create_app(
             agents,
             self.access.access,

@@ -125,13 +125,13 @@ def test_agents_that_are_awake() -> None:
 
 
 async def test_bytes_of_files() -> None:
-    home = Home(bytes=1000)
+    home = Home(bytes=20_000)
     home.send("new")
     async with AgentHarness(Writing, "a", store=home.store, blobs=home.blobs, tenant="acme") as agent:
-        await agent.send({"size": 2000})
+        await agent.send({"size": 30_000})
         home.send("new")  # the sum is a minute old at most
         home.clock.advance(60.0)
-        with pytest.raises(QuotaExceeded, match="have 2000 bytes, and may have 1000"):
+        with pytest.raises(QuotaExceeded, match="have 3[0-9]{4} bytes, and may have 20000"):
             home.send("new")
         home.send("new", "default")
         await agent.send({"size": 10})
@@ -181,12 +181,12 @@ def test_uploads_count_as_bytes() -> None:
 
 
 async def test_a_damaged_agent_does_not_stop_the_others_of_its_tenant() -> None:
-    home = Home(bytes=1000)
+    home = Home(bytes=20_000)
     async with AgentHarness(Writing, "a", store=home.store, blobs=home.blobs, tenant="acme") as agent:
-        await agent.send({"size": 2000})
+        await agent.send({"size": 30_000})
     damaged = Quotas(lambda: home.quotas, home.store, MemoryBlobStore(), home.clock)  # its blobs are lost
     with capture_logs() as logs:
-        damaged.check(Address("writing", "b", "acme"))
+        damaged.check(Address("writing", "b", "acme"), 2)
     assert [(line["event"], line["agent_id"]) for line in logs] == [("bytes_not_counted", "acme:writing/a")]
 
 

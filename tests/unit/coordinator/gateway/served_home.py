@@ -305,7 +305,9 @@ async def served_home(
     streams = HomeStreams(fleet.client, agents)
     accepting = {agent_type_of(kind) for kind in classes if kind.accepts_client_state}
     models = TestModels()
-    responses = HomeResponses(agents.stores, partial(SessionReader, clock=clock), models, clock, IdSource())
+    responses = HomeResponses(
+        agents.stores, partial(SessionReader, clock=clock), models, clock, IdSource(), agents.quotas.check_record
+    )
     app = create_app(
         agents,
         access,

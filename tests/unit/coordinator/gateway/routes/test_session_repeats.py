@@ -143,8 +143,8 @@ async def test_a_repeated_bundle_needs_its_artifacts_no_more(client: Client) -> 
 
 async def test_a_repeat_needs_no_room_in_the_quota(client: Client) -> None:
     place = client.home.agents.stores.home
-    store_quotas(place.path, place.id, {"default": Quota(bytes=120)})
-    artifact, bundle = {"content": "x" * 60}, {"items": [{"text": "y" * 10}]}
+    store_quotas(place.path, place.id, {"default": Quota(bytes=12_000)})
+    artifact, bundle = {"content": "x" * 6000}, {"items": [{"text": "y" * 4000}]}
     requests = [("/v2/artifacts", artifact), ("/v2/bundles", bundle)]
     first = [await client.post(path, body, Idempotency_Key="key") for path, body in requests]
     for path, body in requests:
