@@ -63,13 +63,14 @@ class KeyAdministration:
         """
         whose = tenant if tenant is not None else caller.tenant
         now_ms = self._clock.now_ms()
-        with self._noted(caller, client, "key.create", whose):
+        with self._noted(caller, client, "key.create", whose) as noted:
             self._require(caller, whose)
             check_tenant(whose)
             expires_ms = now_ms + expires_in_s * 1000 if expires_in_s is not None else None
             key, text = await asyncio.to_thread(
                 self._keys.create, name, whose, scopes, now_ms, expires_ms=expires_ms, made_by=caller.key_id
             )
+            noted["key_id"] = key.key_id
         return {**key_object(key), "key": text}
 
     async def keys(self, caller: Caller, tenant: str | None) -> KeyList:
@@ -115,7 +116,7 @@ class KeyAdministration:
             InvalidInput: the token would have other scopes than ``read`` and ``write``, or live for longer than a day.
         """
         now_ms = self._clock.now_ms()
-        with self._noted(caller, client, "token.create", caller.tenant, agent=str(agent)):
+        with self._noted(caller, client, "token.create", caller.tenant, agent=str(agent)) as noted:
             self._require(caller, caller.tenant)
             caller.require(Scope.ADMIN, agent)
             if (
@@ -137,6 +138,7 @@ class KeyAdministration:
                 agent=agent,
                 made_by=caller.key_id,
             )
+            noted["key_id"] = token.key_id
         permitted = [scope for scope in ("read", "write") if Scope(scope) in with_implied(scopes)]
         return {"token": text, "agent": agent.name, "scopes": permitted, "expires_at": token.expires_ms}  # type: ignore[typeddict-item]
 
@@ -158,5 +160,5 @@ class KeyAdministration:
         tenant: str,
         key_id: str | None = None,
         agent: str | None = None,
-    ) -> AbstractContextManager[None]:
+    ) -> AbstractContextManager[dict[str, str | int | None]]:
         return self._audit.noting(caller.key_id, what, tenant=tenant, agent=agent, client=client, key_id=key_id)

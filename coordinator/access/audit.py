@@ -82,11 +82,14 @@ class Audit:
         agent: str | None = None,
         client: str | None = None,
         **more: str | int | None,
-    ) -> Iterator[None]:
-        """Append a line about what the context does when it has ended, with its outcome."""
+    ) -> Iterator[dict[str, str | int | None]]:
+        """Append a line about what the context does when it has ended, with its outcome.
+
+        The context gets what the line has beside, to which it may add what it makes.
+        """
         outcome = "ok"
         try:
-            yield
+            yield more
         except BaseException as error:
             outcome = type(error).__name__
             raise

@@ -195,7 +195,7 @@ Administering: TypeAlias = Annotated[Address, Depends(_administering)]
 """The agent of the path, which the caller may delete."""
 
 
-def noting(request: Request, caller: Caller) -> AbstractContextManager[None]:
+def noting(request: Request, caller: Caller) -> AbstractContextManager[object]:
     """Return what records a request in the audit record, with the outcome of the context."""
     audit: Audit | None = request.app.state.audit
     if audit is None:
