@@ -52,7 +52,15 @@ class QuotaExceeded(PodiumError):
 
 
 class MessageQuotaExceeded(QuotaExceeded):
-    """A tenant has sent as many messages in the last minute as it may send."""
+    """A tenant has sent as many messages in the last minute as it may send.
+
+    Attributes:
+        retry_after_s: seconds until it may send the next one.
+    """
+
+    def __init__(self, message: str, retry_after_s: int) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,9 +215,10 @@ class Quotas:
         while used.messages and now_s - used.messages[0] >= _MINUTE_S:
             used.messages.popleft()
         if quota.messages_per_minute is not None and len(used.messages) >= quota.messages_per_minute:
-            wait_s = math.ceil(used.messages[0] + _MINUTE_S - now_s) if used.messages else _MINUTE_S
+            wait_s = math.ceil(used.messages[0] - now_s + _MINUTE_S if used.messages else _MINUTE_S)
             raise MessageQuotaExceeded(
-                f"the tenant {tenant} may send {quota.messages_per_minute} messages a minute; try again in {wait_s:g} s"
+                f"the tenant {tenant} may send {quota.messages_per_minute} messages a minute; try again in {wait_s} s",
+                wait_s,
             )
 
     def _check_agents(self, address: Address, quota: Quota, used: _Tenant) -> None:

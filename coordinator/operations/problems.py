@@ -169,13 +169,13 @@ def problem_of(error: BaseException) -> Problem | None:
     An error that the service reports has the problem of the class that the service names.
     """
     if isinstance(error, ServiceRefused) and (named := _named(error.kind)) is not None:
-        return named
+        return replace(named, retry_after_s=error.retry_after_s) if error.retry_after_s else named
     if isinstance(error, ModelError | operations.ResponseFailed):
         kind = error.kind if isinstance(error, ModelError) else error.code
         told = _OF_MODELS.get(kind, ERRORS[ModelError])
         return replace(told, retry_after_s=math.ceil(error.retry_after_s)) if error.retry_after_s else told
     found = _of_class(type(error))
-    if found is not None and isinstance(error, TooManyRequests):
+    if found is not None and isinstance(error, TooManyRequests | quotas.MessageQuotaExceeded):
         return replace(found, retry_after_s=error.retry_after_s)
     return found
 

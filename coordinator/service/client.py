@@ -54,11 +54,13 @@ class ServiceRefused(PodiumError):
 
     Attributes:
         kind: the name of the error's class in the service.
+        retry_after_s: seconds after which a repetition may succeed; ``None`` if the service named none.
     """
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, retry_after_s: int | None = None) -> None:
         super().__init__(message)
         self.kind = kind
+        self.retry_after_s = retry_after_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,7 +419,8 @@ class _Answers:
         if "frame" in answer:
             self.frames.push(answer["frame"])
         elif "error" in answer:
-            self.fail(ServiceRefused(answer["error"]["type"], answer["error"]["message"]))
+            error = answer["error"]
+            self.fail(ServiceRefused(error["type"], error["message"], error.get("retry_after_s")))
         elif not self.result.done():
             self.result.set_result(answer["result"])
 

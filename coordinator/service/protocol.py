@@ -7,8 +7,8 @@ choice and an ``op``; the service answers each with objects that carry the same 
     one frame of a message's stream (below); the type of the last frame is in `TERMINAL_FRAMES`.
 ``{"id", "result": {...}}``
     the result of an operation that does not stream; its last answer.
-``{"id", "error": {"type", "message"}}``
-    the operation was refused; its last answer.
+``{"id", "error": {"type", "message", "retry_after_s"}}``
+    the operation was refused; its last answer. ``retry_after_s`` is there if a repetition may succeed then.
 
 Operations: ``hello {"protocol"}`` first; answers ``{"protocol", "notice", "surroundings"}``, the last the environment
 that agents inherit (`coordinator.process_environment`);

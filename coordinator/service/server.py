@@ -15,7 +15,7 @@ from chronicle.blobs.gc.collector import GRACE_S
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.ids import IdSource, MessageId
-from coordinator.access.quotas import Quotas
+from coordinator.access.quotas import MessageQuotaExceeded, Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.client_messages import Admission, Arrival, position_of
 from coordinator.process_environment import ProcessEnvironment
@@ -210,7 +210,10 @@ class ServiceServer:
                     await client.say(request, result=await self._result(request))
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
             text = str(error) or "the operation timed out; the message stays in the inbox"
-            await client.say(request, error={"type": type(error).__name__, "message": text})
+            described: dict[str, str | int] = {"type": type(error).__name__, "message": text}
+            if isinstance(error, MessageQuotaExceeded):
+                described["retry_after_s"] = error.retry_after_s
+            await client.say(request, error=described)
         except Exception as error:  # noqa: BLE001  a bug: reported to the client, with its traceback in the log
             _log.exception("request failed")
             await client.say(request, error={"type": type(error).__name__, "message": str(error)})
