@@ -7,6 +7,7 @@ that of a message, or the request had admitted one before it failed.
 from __future__ import annotations
 
 import logging
+import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -22,12 +23,15 @@ from coordinator.operations.problems import ERRORS, TYPES, Problem, more_of, pro
 from coordinator.service.client import ServiceRefused
 from coordinator.streams.public_texts import public_text, without_text
 from podium import errors as podium
+from podium.address import DEFAULT_TENANT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from fastapi import FastAPI
     from starlette.requests import Request
+
+    from coordinator.access.caller import Caller
 
 __all__ = ["ApiError", "add_handlers", "error_response", "mark_admitted"]
 
@@ -107,7 +111,15 @@ async def _known(request: Request, error: Exception) -> Response:
     text = public_text(str(error)) if problem.status > 500 and not isinstance(error, MessageNotAnswered) else str(error)
     if not getattr(request.state, "error_texts", True) and (kind := _kind_of_agents(error)) is not None:
         text = ": ".join(without_text({"type": kind, "message": text}, more.get("message_id")).values())
-    return error_response(problem, text, getattr(error, "param", None), more=more)
+    return error_response(problem, _as_called(request, text), getattr(error, "param", None), more=more)
+
+
+def _as_called(request: Request, text: str) -> str:
+    """Return a text with the agents of the caller's tenant as the caller names them, without the tenant."""
+    caller: Caller | None = getattr(request.state, "caller", None)
+    if caller is None or caller.tenant == DEFAULT_TENANT:
+        return text
+    return re.sub(rf"(?<![\w:.-]){re.escape(caller.tenant)}:(?=[A-Za-z_][\w.-]*/)", "", text)
 
 
 def _kind_of_agents(error: Exception) -> str | None:

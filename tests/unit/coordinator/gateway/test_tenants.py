@@ -101,6 +101,14 @@ async def test_a_message_goes_to_an_agent_of_the_own_tenant_only(tenants: Tenant
     assert await tenants.everything() == before
 
 
+@pytest.mark.parametrize("named", [f"notes/{NOBODY}", f"acme:notes/{NOBODY}"])
+async def test_an_answer_names_agents_without_the_callers_tenant(tenants: Tenants, named: str) -> None:
+    answer = await tenants.home.http.get(f"/v1/agents/{named}", headers=tenants.headers("acme"))
+    assert answer.status_code == 404
+    assert f"notes/{NOBODY}" in answer.json()["error"]["message"]
+    assert "acme" not in answer.text
+
+
 async def test_things_of_another_tenant_are_not_found_below_an_own_agent(tenants: Tenants) -> None:
     """Messages and artifacts have ids that are unique in the whole home."""
     before = await tenants.everything()
