@@ -24,7 +24,7 @@ from coordinator.access.caller import (
     with_implied,
 )
 from coordinator.access.key_watch import KeyWatch
-from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, digest_of, is_of_home
+from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, digest_of, is_key, is_of_home
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -106,8 +106,8 @@ class KeyAccess:
         text = text.strip()
         if not text or scheme.lower() != "bearer":
             raise MissingKey(f"send a key with the header Authorization: Bearer {KEY_PREFIX}…")
-        if not text.startswith((KEY_PREFIX, TOKEN_PREFIX)) or not text.isascii():
-            raise UnknownKey(f"this is not a key: a key begins with {KEY_PREFIX}")
+        if not is_key(text):
+            raise UnknownKey(f"this is not a key: a key is {KEY_PREFIX} or {TOKEN_PREFIX} and 40 letters and digits")
         if not is_of_home(text, self._keys.tag):
             raise KeyOfAnotherHome("this key was given out by another home; take one of this home")
         return text

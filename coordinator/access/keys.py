@@ -7,6 +7,7 @@ begins with ``pt_``. Only the SHA-256 of the text is kept: what is random needs 
 from __future__ import annotations
 
 import hashlib
+import re
 import secrets
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -15,13 +16,14 @@ if TYPE_CHECKING:
     from coordinator.access.caller import Scope
     from podium.address import Address
 
-__all__ = ["KEY_PREFIX", "SHOWN", "TOKEN_PREFIX", "Key", "digest_of", "home_tag", "is_of_home", "new_text"]
+__all__ = ["KEY_PREFIX", "SHOWN", "TOKEN_PREFIX", "Key", "digest_of", "home_tag", "is_key", "is_of_home", "new_text"]
 
 KEY_PREFIX: Final = "pk_"
 TOKEN_PREFIX: Final = "pt_"
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _RANDOM: Final = 36
 _TAG: Final = 4
+_FORM: Final = re.compile(rf"(?:{KEY_PREFIX}|{TOKEN_PREFIX})[{_ALPHABET}]{{{_TAG + _RANDOM}}}")
 SHOWN: Final = len(KEY_PREFIX) + _TAG + 6
 """Characters of a key that lists show: 30 of its 180 random bits, which leaves 150 that nobody can guess."""
 
@@ -62,6 +64,11 @@ def home_tag(home_id: str) -> str:
 def new_text(prefix: str, tag: str) -> str:
     """Return a new key or token."""
     return prefix + tag + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
+
+
+def is_key(text: str) -> bool:
+    """Whether a text has the form of a key or token."""
+    return _FORM.fullmatch(text) is not None
 
 
 def is_of_home(text: str, tag: str) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
 from coordinator.access.key_store import KeyStore
+from coordinator.access.keys import home_tag, new_text
 from tests.unit.coordinator.gateway.agent_classes import Notes
 from tests.unit.coordinator.gateway.served_home import served_home
 
@@ -50,8 +51,11 @@ async def test_without_a_key_nothing_is_answered(home: ServedHome) -> None:
     for method, path in (("GET", "/v1/agents"), ("GET", "/v1/agents/notes/alice"), ("POST", "/v1/keys")):
         error = await home.error(method, path, 401)
         assert (error["type"], error["code"]) == ("authentication_error", "missing_key")
-    error = await home.error("GET", "/v1/agents", 401, headers={"Authorization": "Bearer pk_abcd"})
-    assert error["code"] == "key_of_another_home"
+    of_another_home = new_text("pk_", home_tag("home2"))
+    for text, code in ((of_another_home, "key_of_another_home"), ("pk_bad", "unknown_key"), ("pt_bad", "unknown_key")):
+        error = await home.error("GET", "/v1/agents", 401, headers={"Authorization": f"Bearer {text}"})
+        assert error["code"] == code
+    assert error["message"] == "this is not a key: a key is pk_ or pt_ and 40 letters and digits"
     assert (await home.http.get("/healthz")).status_code == 200
 
 
@@ -171,6 +175,8 @@ async def test_what_is_done_with_keys_is_recorded_without_their_texts(
     ]
     assert {line["client"] for line in lines} == {"127.0.0.1"}
     assert lines[1]["agent"] == "notes/alice"
+    assert [line["key_id"] for line in lines[::2]] == [made["key_id"], made["key_id"], None]
+    assert lines[1]["key_id"].startswith("tok_")
     secrets = [
         made["key"],
         token["token"],
