@@ -34,6 +34,7 @@ from coordinator.gateway.routes.v2 import bundles, sessions
 from coordinator.gateway.routes.v2 import responses as response_routes
 from coordinator.operations.conversations import Conversations
 from coordinator.sessions.home_sessions import HomeSessions
+from coordinator.sessions.once import RepeatedOperations
 from podium.turn.telemetry import NO_TRACER
 
 if TYPE_CHECKING:
@@ -120,6 +121,7 @@ def create_app(
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.agents = agents
     app.state.sessions = HomeSessions(agents)
+    app.state.operations = RepeatedOperations(agents)
     app.state.access = access
     app.state.streams = streams
     app.state.responses = responses

@@ -16,6 +16,7 @@ from coordinator.operations.conversations import Conversations
 from coordinator.operations.cursors import MOST_ITEMS
 from coordinator.operations.discreet_agents import DiscreetAgents
 from coordinator.sessions.home_sessions import HomeSessions
+from coordinator.sessions.once import RepeatedOperations
 from coordinator.streams.home_streams import HomeStreams
 from podium.address import MAX_KEY_LENGTH, Address
 from podium.errors import UnknownAgent
@@ -33,6 +34,7 @@ __all__ = [
     "IdempotencyKey",
     "Limit",
     "MessageId",
+    "Operations",
     "OtherAgent",
     "Reading",
     "Sessions",
@@ -184,6 +186,15 @@ async def _sessions(request: Request) -> HomeSessions:
 
 Sessions: TypeAlias = Annotated[HomeSessions, Depends(_sessions)]
 """The sessions of clients."""
+
+
+async def _operations(request: Request) -> RepeatedOperations:
+    operations: RepeatedOperations = request.app.state.operations
+    return operations
+
+
+Operations: TypeAlias = Annotated[RepeatedOperations, Depends(_operations)]
+"""Operations that a repeated request does not repeat."""
 
 Reading: TypeAlias = Annotated[Address, Depends(_reading)]
 """The agent of the path, which the caller may read."""

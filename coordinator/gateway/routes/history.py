@@ -14,7 +14,9 @@ from coordinator.gateway.dependencies import (
     Agents,
     Called,
     Cursor,
+    IdempotencyKey,
     Limit,
+    Operations,
     OtherAgent,
     Reading,
     Streams,
@@ -87,16 +89,29 @@ async def get_difference(
 
 
 @router.post("/fork", status_code=201, responses=statuses(404, 409, 413, 507))
-async def fork_agent(agents: Agents, caller: Called, address: Writing, body: ForkBody) -> Forked:
+async def fork_agent(
+    agents: Agents,
+    operations: Operations,
+    caller: Called,
+    address: Writing,
+    body: ForkBody,
+    idempotency_key: IdempotencyKey = None,
+) -> Forked:
     """Make an agent of the same type that continues this one after a turn. Nothing is copied; both are independent."""
     caller.require(Scope.WRITE, Address(address.agent_type, body.key, address.tenant))
-    return await agents.fork(address, body.key, body.at)
+    return await operations.once(
+        address, "fork", idempotency_key, body.model_dump(), lambda: agents.fork(address, body.key, body.at)
+    )
 
 
 @router.post("/rewind", responses=statuses(404, 409, 413, 507))
-async def rewind_agent(agents: Agents, address: Writing, body: RewindBody) -> Rewound:
+async def rewind_agent(
+    agents: Agents, operations: Operations, address: Writing, body: RewindBody, idempotency_key: IdempotencyKey = None
+) -> Rewound:
     """Return to an earlier turn, as a turn of its own: nothing is lost, and another rewind undoes it.
 
     An agent that is awake ends its running turn first.
     """
-    return await agents.rewind(address, body.turn, body.only)
+    return await operations.once(
+        address, "rewind", idempotency_key, body.model_dump(), lambda: agents.rewind(address, body.turn, body.only)
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from fastapi import Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -58,6 +58,17 @@ def _client(request: Request) -> str | None:
     return request.client.host if request.client is not None else None
 
 
+def _refuse_idempotency_key(request: Request) -> None:
+    """Refuse a repetition: its answer would have the text of the key, which is not kept."""
+    if "idempotency-key" in request.headers:
+        message = (
+            "keys and tokens are made anew by each request, as their texts are not kept for a repetition: send it "
+            "without Idempotency-Key, and revoke what is too many"
+        )
+        raise ApiError(Problem(400, "unsupported_header"), message, "Idempotency-Key")
+
+
+_NOT_REPEATED: Final = [Depends(_refuse_idempotency_key)]
 Administration: TypeAlias = Annotated[KeyAdministration, Depends(_administration)]
 Client: TypeAlias = Annotated[str | None, Depends(_client)]
 KeyId: TypeAlias = Annotated[str, Path(max_length=64, description="As the list of keys shows it.")]
@@ -73,7 +84,7 @@ async def list_keys(
     return await keys.keys(caller, tenant)
 
 
-@router.post("/keys", status_code=201, responses=statuses(404))
+@router.post("/keys", status_code=201, responses=statuses(404), dependencies=_NOT_REPEATED)
 async def create_key(caller: Called, keys: Administration, client: Client, new: NewKey) -> CreatedKey:
     """Create a key. Its text is in this answer only. It needs the scope `admin`."""
     scopes = [Scope(scope) for scope in new.scopes]
@@ -86,13 +97,13 @@ async def revoke_key(caller: Called, keys: Administration, client: Client, key_i
     return await keys.revoke(caller, client, key_id)
 
 
-@router.post("/keys/{key_id}/rotate", responses=statuses(404))
+@router.post("/keys/{key_id}/rotate", responses=statuses(404), dependencies=_NOT_REPEATED)
 async def rotate_key(caller: Called, keys: Administration, client: Client, key_id: KeyId) -> CreatedKey:
     """Give a key a new text, which is in this answer only; the old one is refused. It needs the scope `admin`."""
     return await keys.rotate(caller, client, key_id)
 
 
-@router.post("/tokens", status_code=201, responses=statuses(404))
+@router.post("/tokens", status_code=201, responses=statuses(404), dependencies=_NOT_REPEATED)
 async def create_token(caller: Called, keys: Administration, client: Client, new: NewToken) -> TokenObject:
     """Create a short-lived token for one agent, for a browser. It needs the scope `admin`."""
     agent = Address.parse(new.agent, caller.tenant)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,8 +26,9 @@ async def home(tmp_path: Path) -> AsyncIterator[ServedHome]:
         yield served
 
 
-async def post(home: ServedHome, path: str, body: Any = None, status: int = 200) -> Any:
-    answer = await home.http.post(f"{AGENT}{path}", json=body)
+async def post(home: ServedHome, path: str, body: Any = None, status: int = 200, key: str | None = None) -> Any:
+    headers = {"Idempotency-Key": key} if key is not None else {}
+    answer = await home.http.post(f"{AGENT}{path}", json=body, headers=headers)
     assert answer.status_code == status, answer.text
     return answer.json()
 
@@ -74,6 +76,34 @@ async def test_a_rewind_restores_everything_and_can_be_undone(home: ServedHome, 
     assert [event["payload"]["message"]["text"] for event in hidden["removed"] if event["type"] == "user_message"] == [
         "four"
     ]
+
+
+@pytest.mark.parametrize("asleep", [True, False])
+async def test_a_repeated_rewind_is_one(home: ServedHome, asleep: bool) -> None:
+    if asleep:
+        await home.fleet.sleep("notes/a")
+    first, second = await asyncio.gather(*(post(home, "/rewind", {"turn": 1}, key="r") for _ in range(2)))
+    assert first == second
+    assert first["turn"] == 4
+    await home.send("notes/a", "four")
+    assert await post(home, "/rewind", {"turn": 1}, key="r") == first
+    assert await visible(home) == ["one", "four"]
+    assert (await post(home, "/rewind", {"turn": 2}, 409, key="r"))["error"]["code"] == "idempotency_conflict"
+    assert (await post(home, "/rewind", {"turn": 2}, key="other"))["turn"] == 6
+    assert (await post(home, "/rewind", {"turn": 99}, 404, key="failed"))["error"]["code"] == "unknown_turn"
+    assert (await post(home, "/rewind", {"turn": 1}, key="failed"))["turn"] == 7, "what was refused keeps no key"
+
+
+async def test_a_repeated_fork_is_one(home: ServedHome) -> None:
+    first = await post(home, "/fork", {"key": "b"}, 201, key="f")
+    await home.send("notes/b", "more")
+    assert await post(home, "/fork", {"key": "b"}, 201, key="f") == first
+    assert (await post(home, "/fork", {"key": "c"}, 409, key="f"))["error"]["code"] == "idempotency_conflict"
+    assert (await post(home, "/fork", {"key": "b"}, 409, key="other"))["error"]["code"] == "agent_exists"
+    await home.fleet.sleep("notes/b")
+    assert (await home.http.delete("/v1/agents/notes/b")).status_code == 200
+    assert await post(home, "/fork", {"key": "b"}, 201, key="f") == first, "a repeat makes nothing"
+    assert [item["agent"] for item in (await home.get("/agents"))["items"]] == ["notes/a"]
 
 
 async def test_only_some_parts(home: ServedHome) -> None:

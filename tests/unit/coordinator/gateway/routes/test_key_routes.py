@@ -147,6 +147,15 @@ async def test_tokens_that_are_refused(home: ServedHome, keys: KeyStore, body: d
     assert error["type"] == "invalid_request_error"
 
 
+async def test_keys_and_tokens_are_not_made_by_a_repetition(home: ServedHome, keys: KeyStore) -> None:
+    admin = with_key(keys, Scope.ADMIN)
+    (key,) = keys.listed()
+    for path, body in (("/keys", {"name": "x"}), ("/tokens", {"agent": "notes/a"}), (f"/keys/{key.key_id}/rotate", {})):
+        error = await home.error("POST", f"/v1{path}", 400, json=body, headers={**admin, "Idempotency-Key": "once"})
+        assert (error["code"], error["param"]) == ("unsupported_header", "Idempotency-Key")
+    assert keys.listed() == [key]
+
+
 async def test_a_token_of_another_tenants_agent_is_refused(home: ServedHome, keys: KeyStore) -> None:
     await home.send("notes/alice", "hi")
     admin = with_key(keys, Scope.ADMIN, tenant="acme")
