@@ -217,6 +217,16 @@ class HomeResponses:
         record = await self._stores.read(lambda store, blobs: read_response(store, blobs, tenant, response_id))
         return {**record.response, "input": [dict(item) for item in record.input]}
 
+    async def replay(self, tenant: str, response_id: str) -> ResponseRun:
+        """Return the run of a stored response, whose stream is made of its record.
+
+        Raises:
+            UnknownResponse: there is none of that id in the tenant.
+        """
+        await self._until_stored(response_id)
+        record = await self._stores.read(lambda store, blobs: read_response(store, blobs, tenant, response_id))
+        return _ended(record.response)
+
     async def delete(self, tenant: str, response_id: str) -> DeletedResponse:
         """Delete a stored response, durably. Events for which it stands have no text afterwards.
 
@@ -332,10 +342,7 @@ class HomeResponses:
             return None
         if record[0] != repetition:
             raise IdempotencyConflict(key)
-        response = record[1].response
-        run = ResponseRun(response["id"], kept=True)
-        run.end(response, replayed(response))
-        return run
+        return _ended(record[1].response)
 
     # -- running ----------------------------------------------------------------------------------------------------
 
@@ -444,6 +451,13 @@ class HomeResponses:
 
     def _since_ms(self, asked: _Asked) -> int:
         return round((self.now_s() - asked.arrived_s) * 1000)
+
+
+def _ended(response: ResponseObject) -> ResponseRun:
+    """Return the run of a response that is stored."""
+    run = ResponseRun(response["id"], kept=True)
+    run.end(response, replayed(response))
+    return run
 
 
 def _too_late(asked: _Asked) -> ModelError:

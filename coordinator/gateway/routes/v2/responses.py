@@ -6,8 +6,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Annotated, Any, Final, TypeAlias
 
-from fastapi import Depends, Header, Path
-from fastapi.routing import APIRoute
+from fastapi import Depends, Header, Path, Query
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -15,10 +14,13 @@ from coordinator.access.caller import Scope
 from coordinator.gateway.dependencies import Called, IdempotencyKey
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.errors import ApiError
 from coordinator.gateway.event_stream import EventReader, EventStreamResponse
+from coordinator.gateway.json_bodies import JsonRoute
 from coordinator.gateway.key_bound import key_bound
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM
+from coordinator.operations.problems import Problem
 from coordinator.responses.body import ResponseBody
 from coordinator.responses.objects import DeletedResponse, ResponseObject
 from coordinator.responses.responses import HomeResponses
@@ -30,7 +32,7 @@ __all__ = ["router"]
 router = router_at("/v2/responses", "responses")
 
 
-class _TimedRoute(APIRoute):
+class _TimedRoute(JsonRoute):
     """A route that notes when a request arrived, before its body is read: deadlines count from then."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -106,10 +108,23 @@ def _opened(request: Request, run: ResponseRun) -> Iterator[EventReader[EncodedE
         yield bound
 
 
-@router.get("/{response_id}", responses=statuses(404))
-async def get_response(responses: Responses, caller: Called, response_id: ResponseId) -> ResponseObject:
+@router.get("/{response_id}", response_model=ResponseObject, responses={200: STREAM[200], **statuses(404)})
+async def get_response(
+    request: Request,
+    responses: Responses,
+    caller: Called,
+    response_id: ResponseId,
+    *,
+    stream: Annotated[bool, Query(description="Whether the answer is a stream of events, made of the record.")] = False,
+    starting_after: Annotated[int | None, Query(description="Not supported: a stream has all events.")] = None,
+) -> ResponseObject | Response:
     """Return a response that has ended, with the items of its input."""
     caller.require(Scope.READ)
+    if starting_after is not None:
+        why = "starting_after is not supported: a stream of a stored response has all its events"
+        raise ApiError(Problem(400, "unsupported_field"), why, "starting_after")
+    if stream:
+        return EventStreamResponse(_opened(request, await responses.replay(caller.tenant, response_id)))
     return await responses.response(caller.tenant, response_id)
 
 

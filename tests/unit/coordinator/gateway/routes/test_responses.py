@@ -129,6 +129,34 @@ async def test_the_openai_client_gets_a_stream(home: ServedHome, client: openai.
         assert (await helper.get_final_response()).output_text == "Hello"
 
 
+async def test_the_openai_client_reads_a_stored_response_as_a_stream(
+    home: ServedHome, client: openai.AsyncOpenAI
+) -> None:
+    made = await client.responses.create(model="code.fast", input="hi")
+    stream = await client.responses.retrieve(made.id, stream=True)
+    events = [event async for event in stream]
+    assert "".join(event.delta for event in events if event.type == "response.output_text.delta") == "echo: hi"
+    assert events[-1].type == "response.completed"
+    assert events[-1].response.model_dump() == made.model_dump()
+    home.models.answer = lambda _: [TextDelta("half"), ModelError("gone", "unavailable")]
+    error = await home.error("POST", "/v2/responses", 503, json=ASK)
+    stream = await client.responses.retrieve(error["response_id"], stream=True)
+    assert [event.type async for event in stream][-1] == "response.failed"
+    with pytest.raises(openai.NotFoundError):
+        await client.responses.retrieve("rsp_none", stream=True)
+    with pytest.raises(openai.BadRequestError) as refused:
+        await client.responses.retrieve(made.id, stream=True, starting_after=3)
+    assert (refused.value.code, refused.value.param) == ("unsupported_field", "starting_after")
+
+
+async def test_another_base_url_is_told_where_models_answer(home: ServedHome) -> None:
+    for path in ("/v1/chat/completions", "/v1/responses", "/v2/chat/completions"):
+        error = await home.error("POST", path, 404, json=ASK)
+        assert error["code"] == "unknown_path"
+        assert "POST /v2/responses" in error["message"]
+    assert "/v2/responses" not in (await home.error("GET", "/v1/nothing", 404))["message"]
+
+
 async def test_the_output_goes_back_as_input(home: ServedHome, client: openai.AsyncOpenAI) -> None:
     home.models.answer = lambda _: [TextDelta("I look."), ToolCallDone(ToolCall("c1", "find", {"a": 1}))]
     tools: Any = [{"type": "function", "name": "find", "parameters": {"type": "object"}, "strict": None}]
