@@ -36,6 +36,8 @@ class HostFacts(TypedDict):
     host_id: str
     isolation: str
     """``process`` or ``shared``."""
+    pid: int | None
+    """Its process, on its node; ``None`` while it is not known."""
     activated: bool
     """Whether the agent's activation has completed."""
     message_id: str | None
@@ -129,6 +131,7 @@ def agent_facts(state: FleetState, address: Address, outbox_held: str | None = N
         else {
             "host_id": placement.host_id,
             "isolation": state.hosts[placement.host_id].isolation or "process",
+            "pid": None,
             "activated": placement.epoch is not None,
             "message_id": None,
             "left_s": None,

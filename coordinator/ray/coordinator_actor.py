@@ -298,6 +298,8 @@ class CoordinatorActor:
         await self._begin()
         facts = agent_facts(self._state, address, self._reconciler.courier.held.get(address))
         host = facts["host"]
+        if host is not None:
+            host["pid"], _ = (await self._pool.processes([host["host_id"]])).get(host["host_id"], (None, None))
         if host is not None and host["activated"]:
             host["message_id"], host["left_s"] = await self._pool.doing(address)
         return facts
@@ -307,7 +309,8 @@ class CoordinatorActor:
         await self._begin()
         hosts = self._state.hosts
         found = {placement.host_id for address in agents if (placement := hosts.placement(address)) is not None}
-        return awake_facts(hosts, await self._pool.memory(found), agents)
+        memory = {host_id: size for host_id, (_, size) in (await self._pool.processes(found)).items()}
+        return awake_facts(hosts, memory, agents)
 
     async def nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts."""

@@ -120,15 +120,15 @@ class HostPool:
             node = unreachable_node(self._node_manager, str(cause_of(error)) or "its manager does not answer")
         return node_facts(node, self._table)
 
-    async def memory(self, host_ids: Collection[str]) -> dict[str, int]:
-        """Return the memory of hosts' processes, bytes, as far as the node knows it."""
+    async def processes(self, host_ids: Collection[str]) -> dict[str, tuple[int, int]]:
+        """Return the ids and the memory, bytes, of hosts' processes, as far as the node knows them."""
         if not host_ids:
             return {}
         try:
             async with asyncio.timeout(_ANSWER_S):
-                found: dict[str, int] = await self._node.memory.remote(list(host_ids))
+                found: dict[str, tuple[int, int]] = await self._node.processes.remote(list(host_ids))
         except (TimeoutError, ray.exceptions.RayError) as error:
-            _log.warning("memory_not_known", error=str(cause_of(error)))
+            _log.warning("processes_not_known", error=str(cause_of(error)))
             return {}
         return found
 

@@ -162,11 +162,11 @@ class NodeManagerActor:
             "mounts": await asyncio.to_thread(self._count_mounts),
         }
 
-    async def memory(self, host_ids: Sequence[str]) -> dict[str, int]:
-        """Return the memory of hosts' processes, bytes; hosts that have ended are left out."""
-        watched = [(host_id, self._processes[host_id]) for host_id in host_ids if host_id in self._processes]
-        found = {host_id: own_bytes(process.pid) for host_id, process in watched}
-        return {host_id: size for host_id, size in found.items() if size is not None}
+    async def processes(self, host_ids: Sequence[str]) -> dict[str, tuple[int, int]]:
+        """Return the ids and the memory, bytes, of hosts' processes; hosts that have ended are left out."""
+        pids = {host_id: self._processes[host_id].pid for host_id in host_ids if host_id in self._processes}
+        found = {host_id: (pid, own_bytes(pid)) for host_id, pid in pids.items()}
+        return {host_id: (pid, size) for host_id, (pid, size) in found.items() if size is not None}
 
     async def start_host(self, host_id: str, code: Code, isolation: Isolation | None = None) -> Loaded:
         """Start a host of a given name and have it import an agent's code. Takes a second or more.

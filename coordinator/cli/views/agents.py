@@ -69,7 +69,7 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
         ("turn", str(why["turn"])),
         ("inbox", f"{why['pending']} pending{parked}"),
         ("outbox", _of_outbox(why.get("outbox"), now_ms)),
-        ("host", f"{why['host_id']}, isolation {why['isolation']}" if why["host_id"] else None),
+        ("host", _host(why) if why["host_id"] else None),
         ("quarantine", why["quarantine"]),
         ("handles", why["message_id"]),
         ("lease", f"epoch {why['epoch']}, of {why['holder']}" if why["holder"] else None),
@@ -85,6 +85,11 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
     for name, fact in facts:
         if fact is not None:
             write_line(one_line(f"  {name:<13} {fact}"))
+
+
+def _host(why: Mapping[str, Any]) -> str:
+    process = f"process {why['pid']}, " if why["pid"] is not None else ""
+    return f"{why['host_id']}, {process}isolation {why['isolation']}"
 
 
 def show_outbox(agent: str, outbox: Mapping[str, Any], now_ms: int) -> None:

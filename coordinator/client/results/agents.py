@@ -83,6 +83,8 @@ class Why(Result):
     """The message whose turn runs."""
     host_id: str | None
     """Its host."""
+    pid: int | None = None
+    """The id of its host's process, on its node."""
     isolation: str | None
     """How its host is separated from other agents: ``process`` or ``shared``."""
     quarantine: str | None

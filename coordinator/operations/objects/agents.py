@@ -110,6 +110,8 @@ class WhyObject(TypedDict):
     """The message whose turn runs; null if none runs."""
     host_id: str | None
     """Its host; null if it has none."""
+    pid: int | None
+    """The id of the host's process, on its node; null if it has none, or it is not known."""
     isolation: str | None
     """How its host is separated from other agents: `process` or `shared`; null if it has none."""
     quarantine: str | None

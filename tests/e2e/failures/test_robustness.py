@@ -201,7 +201,7 @@ async def test_why_tells_what_a_running_agent_waits_for(served: Podium, client: 
     assert node["mounts"] >= 1
     assert 0 < node["memory_available"] < node["memory"]
     gate.touch()
-    pid_of(await sending)
+    assert why["pid"] == pid_of(await sending)
 
 
 async def test_malformed_requests_hurt_nobody(served: Podium, client: ServiceClient) -> None:

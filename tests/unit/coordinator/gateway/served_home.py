@@ -177,7 +177,14 @@ class HarnessFleet:
             "known": True,
             "problem": None,
             "held": False,
-            "host": {"host_id": "host_1", "isolation": "process", "activated": True, "message_id": None, "left_s": None}
+            "host": {
+                "host_id": "host_1",
+                "isolation": "process",
+                "pid": 4711,
+                "activated": True,
+                "message_id": None,
+                "left_s": None,
+            }
             if awake
             else None,
             "queue": None,

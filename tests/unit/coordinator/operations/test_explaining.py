@@ -90,7 +90,8 @@ async def test_a_requested_agent_waits_behind_others_for_a_host(home: Home) -> N
     assert home.why()["waits_for"] == "a host of its class (1 starting), behind 1 other agent"
     home.host()
     assert home.why()["waits_for"].startswith("its activation in host_1")
-    assert (home.why()["host_id"], home.why()["isolation"]) == ("host_1", "process")
+    assert (home.why()["host_id"], home.why()["pid"], home.why()["isolation"]) == ("host_1", None, "process")
+    assert home.why(pid=4711)["pid"] == 4711
 
 
 async def test_the_isolation_is_that_of_the_host_and_a_quarantine_is_explained(home: Home) -> None:
