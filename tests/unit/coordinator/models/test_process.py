@@ -30,6 +30,7 @@ from podium.models.quality import QualityOfService
 from tests.model_server.answers import Answer
 from tests.model_server.replies import Reply, hold_after, page, refusal
 from tests.model_server.server import ModelServer
+from tests.otlp_receiver import otlp_receiver
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -436,3 +437,20 @@ async def test_openrouter_answers_when_the_primary_is_broken(home: Home, tmp_pat
     (request_of_home,) = openrouter.requests
     assert request_of_home.headers["authorization"] == "Bearer key-of-openrouter"
     assert request_of_home.body["model"] == "vendor/m"
+
+
+async def test_a_call_is_a_span_of_its_callers_trace(home: Home) -> None:  # S1.30
+    trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+    with otlp_receiver() as receiver:
+        async with ModelProcess(home, {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}):
+            served = Served(home)
+            served.profiles(Profile("echo", "scripted", "model-1"))
+            await served.call("echo", traceparent=f"00-{trace}-{parent}-01")
+            with pytest.raises(ModelError):
+                await served.call("nothing", traceparent=f"00-{trace}-{parent}-01")
+    made, failed = receiver.spans
+    assert (made.name, made.trace_id, made.parent_id, made.failed) == ("llm.complete", trace, parent, False)
+    assert made.attributes["gen_ai.request.model"] == "echo"
+    assert made.attributes["gen_ai.response.model"] == "model-1"
+    assert made.attributes["gen_ai.usage.input_tokens"] == 4
+    assert (failed.name, failed.failed) == ("llm.complete", True)

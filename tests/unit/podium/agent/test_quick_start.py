@@ -75,6 +75,32 @@ async def test_all_that_an_agent_says_comes_as_frames_before_the_end_of_its_turn
         assert types[-1] == "turn_end"
 
 
+# S3.12
+async def test_what_an_agent_says_is_there_while_it_goes_on() -> None:
+    goes_on = asyncio.Event()
+
+    class Slow(BaseAgent):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            reply = await ctx.send_message("")
+            await reply.stream_token("said early")
+            await goes_on.wait()
+            await reply.stream_token(", and late", final=True)
+
+    async with AgentHarness(Slow) as agent:
+        message_id = agent.admit({"text": "hello"}).message_id
+        with agent.activation.streams.subscribe(message_id) as subscription:
+            handling = asyncio.create_task(agent.receive())
+            frames: list[Any] = []
+            async with asyncio.timeout(30):
+                async for batch in subscription.batches():
+                    frames += batch
+                    if "said early" in str(batch):
+                        goes_on.set()
+            await handling
+    assert frames[-1]["type"] == "turn_end"
+    assert "late" in str(frames)
+
+
 # S3.7
 async def test_on_message_is_required() -> None:
     with pytest.raises(NotImplementedError):

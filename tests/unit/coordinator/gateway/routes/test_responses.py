@@ -62,6 +62,16 @@ async def test_a_response_without_a_session(home: ServedHome) -> None:
     assert error["code"] == "unknown_response"
 
 
+async def test_the_model_is_the_name_of_a_profile(home: ServedHome) -> None:
+    """S0.25"""
+    answer = await post(home, "/v2/responses", ASK)
+    (request,) = home.models.requests
+    assert (answer["model"], request.profile, answer["qos_outcome"]["profile"]) == ("code.fast",) * 3
+    error = await home.error("POST", "/v2/responses", 404, json={**ASK, "model": "test-model"})
+    assert error["code"] == "unknown_profile", "the provider's name of the model is none of a profile"
+    assert len(home.models.requests) == 1
+
+
 async def test_headers_say_who_answered(home: ServedHome) -> None:
     """S0.24a, S0.31"""
     answer = await home.http.post("/v2/responses", json=ASK)
