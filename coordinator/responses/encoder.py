@@ -276,9 +276,9 @@ class ResponseEncoder:
 
 def replayed(response: ResponseObject) -> list[StreamEvent]:
     """Return the events of a response that has ended, as they are for a client that comes later."""
-    encoder = ResponseEncoder(
-        {**response, "status": "in_progress", "completed_at": None, "output": [], "output_text": ""}
-    )
+    begun: ResponseObject = {**response, "status": "in_progress", "completed_at": None, "output": [], "output_text": ""}
+    begun |= {"error": None, "incomplete_details": None, "usage": None, "qos_outcome": None}
+    encoder = ResponseEncoder(begun)
     events = encoder.begin()
     for index, item in enumerate(response["output"]):
         for chunk in _chunks_of(index, item):

@@ -151,7 +151,10 @@ async def test_the_openai_client_reads_a_stored_response_as_a_stream(
     home.models.answer = lambda _: [TextDelta("half"), ModelError("gone", "unavailable")]
     error = await home.error("POST", "/v2/responses", 503, json=ASK)
     stream = await client.responses.retrieve(error["response_id"], stream=True)
-    assert [event.type async for event in stream][-1] == "response.failed"
+    replayed: list[Any] = [event async for event in stream]
+    begun, *_, failed = replayed
+    assert (begun.type, failed.type) == ("response.created", "response.failed")
+    assert (begun.response.error, begun.response.usage) == (None, None), "as they were when it began"
     with pytest.raises(openai.NotFoundError):
         await client.responses.retrieve("rsp_none", stream=True)
     with pytest.raises(openai.BadRequestError) as refused:
