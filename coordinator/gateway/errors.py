@@ -18,12 +18,13 @@ from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from chronicle.error_pickling import Portable
-from coordinator.operations.errors import MessageNotAnswered
+from coordinator.operations.errors import MessageNotAnswered, ResponseFailed
 from coordinator.operations.problems import ERRORS, TYPES, Problem, more_of, problem_of
 from coordinator.service.client import ServiceRefused
-from coordinator.streams.public_texts import public_text, without_text
+from coordinator.streams.public_texts import public_text, text_of_model, without_text
 from podium import errors as podium
 from podium.address import DEFAULT_TENANT
+from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -109,8 +110,11 @@ async def _known(request: Request, error: Exception) -> Response:
         return _hidden(request, error, problem.code)
     more = {**_admitted(request), **more_of(error)}
     text = public_text(str(error)) if problem.status > 500 and not isinstance(error, MessageNotAnswered) else str(error)
-    if not getattr(request.state, "error_texts", True) and (kind := _kind_of_agents(error)) is not None:
-        text = ": ".join(without_text({"type": kind, "message": text}, more.get("message_id")).values())
+    if not getattr(request.state, "error_texts", True):
+        if isinstance(error, ModelError | ResponseFailed):
+            text = text_of_model(error.kind if isinstance(error, ModelError) else error.code, text)
+        elif (kind := _kind_of_agents(error)) is not None:
+            text = ": ".join(without_text({"type": kind, "message": text}, more.get("message_id")).values())
     return error_response(problem, _as_called(request, text), getattr(error, "param", None), more=more)
 
 
@@ -123,7 +127,7 @@ def _as_called(request: Request, text: str) -> str:
 
 
 def _kind_of_agents(error: Exception) -> str | None:
-    """Return the name of an error whose text agents' code, their classes or models made; ``None`` of any other."""
+    """Return the name of an error whose text agents' code or their classes made; ``None`` of any other."""
     if isinstance(error, MessageNotAnswered):
         return error.error_type
     kind = error.kind if isinstance(error, ServiceRefused) else type(error).__name__

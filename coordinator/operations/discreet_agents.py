@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from coordinator.operations.agents import HomeAgents
-from coordinator.streams.public_texts import without_text
+from coordinator.streams.public_texts import text_of_model, without_text
 from podium.events import TURN_FAILED
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from coordinator.frontends.conversation import Exchange
     from coordinator.operations import objects
+    from coordinator.operations.model_calls import ModelCallObject, ModelCallPage
     from podium.address import Address
 
 __all__ = ["DiscreetAgents", "without_text_of"]
@@ -77,6 +78,13 @@ class DiscreetAgents(HomeAgents):
         page = await super().events(address, after_seq=after_seq, types=types, limit=limit, cursor=cursor)
         return {**page, "items": [_event(each) for each in page["items"]]}
 
+    async def model_calls(
+        self, tenant: str, owner: str | None, profile: str | None, limit: int = 100, cursor: str | None = None
+    ) -> ModelCallPage:
+        """As of `HomeAgents`, without the texts of the errors."""
+        page = await super().model_calls(tenant, owner, profile, limit, cursor)
+        return {**page, "items": [_call(each) for each in page["items"]]}
+
 
 def without_text_of(exchange: Exchange) -> Exchange:
     """Return an exchange without the text of its error."""
@@ -89,6 +97,17 @@ def _event(event: objects.EventObject) -> objects.EventObject:
         return event
     error = without_text(payload["error"], payload["message_id"])
     return cast("objects.EventObject", {**event, "payload": {**payload, "error": error}})
+
+
+def _call(call: ModelCallObject) -> ModelCallObject:
+    error = call["error"]
+    if error is not None:
+        error = {**error, "message": text_of_model(error["kind"], error["message"])}
+    attempts = [
+        {**each, "error": (each["error"] or "").partition(":")[0] or None}  # its kind
+        for each in call["attempts"]
+    ]
+    return {**call, "error": error, "attempts": attempts}
 
 
 def _without(error: Mapping[str, Any] | None, message_id: str) -> Any:

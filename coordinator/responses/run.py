@@ -6,6 +6,7 @@ import asyncio
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
+from coordinator.streams.public_texts import text_of_model
 from coordinator.streams.sse import encode_event
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from coordinator.responses.objects import ResponseObject
     from podium.turn.stream import Frame
 
-__all__ = ["EncodedEvent", "ResponseRun", "RunReader", "encode_events"]
+__all__ = ["EncodedEvent", "ResponseRun", "RunReader", "encode_events", "without_text_of"]
 
 _END: Final = b"data: [DONE]\n\n"
 """What ends a stream of Open Responses, after its last event."""
@@ -38,6 +39,20 @@ def encode_events(events: Iterable[StreamEvent]) -> EncodedEvent:
     return EncodedEvent(b"".join(encoded), len(encoded))
 
 
+def _last(events: Iterable[StreamEvent]) -> EncodedEvent:
+    """Return the encoding of the events at the end of a stream."""
+    encoded = encode_events(events)
+    return EncodedEvent(encoded.event + _END, encoded.count)
+
+
+def without_text_of(response: ResponseObject) -> ResponseObject:
+    """Return a response as callers get it that do not get the texts which models make."""
+    error = response["error"]
+    if error is None:
+        return response
+    return {**response, "error": {**error, "message": text_of_model(error["code"], error["message"])}}
+
+
 class ResponseRun:
     """A response that is being made, or was.
 
@@ -50,6 +65,8 @@ class ResponseRun:
         self.response_id = response_id
         self.kept = kept
         self._events: list[EncodedEvent] = []
+        self._last_without_text: EncodedEvent | None = None
+        """What a failure ends with for readers that do not get its text."""
         self._changed = asyncio.Event()
         self._readers = 0
         self._on_abandoned: Callable[[], object] | None = None
@@ -74,8 +91,10 @@ class ResponseRun:
 
     def end(self, response: ResponseObject, events: Sequence[StreamEvent], error: ResponseFailed | None = None) -> None:
         """Add the last events; the response is durable by then, unless that is the error."""
-        last = encode_events(events)
-        self._events.append(EncodedEvent(last.event + _END, last.count))
+        self._events.append(_last(events))
+        if response["error"] is not None:
+            *before, failed = events
+            self._last_without_text = _last([*before, {**failed, "response": without_text_of(failed["response"])}])
         self._response, self._error, self._done = response, error, True
         self.wake()
 
@@ -94,19 +113,26 @@ class ResponseRun:
         return self._response
 
     @contextmanager
-    def open(self) -> Iterator[RunReader]:
-        """Read the stream from its beginning."""
+    def open(self, *, error_texts: bool = True) -> Iterator[RunReader]:
+        """Read the stream from its beginning.
+
+        Args:
+            error_texts: whether the reader gets the texts of errors that models make.
+        """
         self._readers += 1
         try:
-            yield RunReader(self)
+            yield RunReader(self, error_texts=error_texts)
         finally:
             self._readers -= 1
             if not self._readers and not self._done and not self.kept and self._on_abandoned is not None:
                 self._on_abandoned()
 
-    def after(self, index: int) -> Sequence[EncodedEvent]:
+    def after(self, index: int, *, error_texts: bool) -> Sequence[EncodedEvent]:
         """Return the events after the first ones."""
-        return self._events[index:]
+        found = self._events[index:]
+        if found and not error_texts and self._last_without_text is not None:
+            found[-1] = self._last_without_text
+        return found
 
     async def change(self) -> None:
         """Wait for another event, or for `wake`."""
@@ -121,8 +147,9 @@ class ResponseRun:
 class RunReader:
     """A reader of a run's stream; a `coordinator.gateway.event_stream.EventReader`."""
 
-    def __init__(self, run: ResponseRun) -> None:
+    def __init__(self, run: ResponseRun, *, error_texts: bool) -> None:
         self._run = run
+        self._error_texts = error_texts
         self._index = 0
         self._number = 0
         """The ``sequence_number`` of the next event."""
@@ -131,12 +158,12 @@ class RunReader:
     @property
     def is_complete(self) -> bool:
         """Whether the whole stream was returned."""
-        return self._run.is_done and not self._run.after(self._index)
+        return self._run.is_done and not self._run.after(self._index, error_texts=self._error_texts)
 
     async def next(self) -> Sequence[EncodedEvent]:
         """Wait for events and return them; none at the end."""
         while not self._cut:
-            if events := self._run.after(self._index):
+            if events := self._run.after(self._index, error_texts=self._error_texts):
                 self._index += len(events)
                 self._number += sum(each.count for each in events)
                 return events
@@ -148,8 +175,7 @@ class RunReader:
     def error_event(self, frame: Frame) -> EncodedEvent:
         """Return what ends the stream before its end, from an ``error`` frame."""
         event = {"type": "error", "sequence_number": self._number, "error": {**frame["error"], "param": None}}
-        last = encode_events([event])
-        return EncodedEvent(last.event + _END, last.count)
+        return _last([event])
 
     def cut_off(self) -> None:
         """End the stream now."""

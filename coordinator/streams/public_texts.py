@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from podium.turn.stream import Frame
 
-__all__ = ["is_plain", "public_frame", "public_text", "without_text"]
+__all__ = ["is_plain", "public_frame", "public_text", "text_of_model", "without_text"]
 
 _PATH: Final = re.compile(r"(?<![\w.:/])/(?:[^/\s'\"`:;,()<>]+/)+([^/\s'\"`:;,()<>]*)")
 """An absolute path of two names or more, not part of a URL, of an address or of a relative path."""
@@ -45,6 +45,9 @@ _PLAIN: Final = frozenset(
 )
 """Errors whose texts have nothing of an agent's code, of its configuration or of a model's provider."""
 
+_OWN_ENDS: Final = frozenset({"deadline_exceeded", "cancelled", "shutting_down", "internal_error"})
+"""Codes of responses whose texts have nothing of a profile or of a model's provider."""
+
 
 def public_text(text: str) -> str:
     """Return a text in which the last name stands for each path of a file."""
@@ -75,3 +78,12 @@ def without_text(error: Mapping[str, Any], message_id: str | None) -> dict[str, 
         return {"type": kind, "message": error["message"]}
     where = f", under {message_id}" if message_id is not None else ""
     return {"type": kind, "message": f"operators get the text, by podium why and podium log{where}"}
+
+
+def text_of_model(code: str, text: str) -> str:
+    """Return the text of a failed call of a model as callers get it that do not get texts which models make.
+
+    Args:
+        code: a kind of `podium.models.ModelError`, or the code of a response that failed.
+    """
+    return text if code in _OWN_ENDS else f"the call of the model failed: {code}; operators get the text"

@@ -11,7 +11,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from coordinator.access.caller import Scope
-from coordinator.gateway.dependencies import Called, IdempotencyKey
+from coordinator.gateway.dependencies import Called, ErrorTexts, IdempotencyKey
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import ApiError
@@ -24,7 +24,7 @@ from coordinator.operations.problems import Problem
 from coordinator.responses.body import ResponseBody
 from coordinator.responses.objects import DeletedResponse, ResponseObject
 from coordinator.responses.responses import HomeResponses
-from coordinator.responses.run import EncodedEvent, ResponseRun
+from coordinator.responses.run import EncodedEvent, ResponseRun, without_text_of
 from podium.models.errors import ModelError
 
 __all__ = ["router"]
@@ -104,7 +104,10 @@ async def create_response(
 @contextmanager
 def _opened(request: Request, run: ResponseRun) -> Iterator[EventReader[EncodedEvent]]:
     """Read a run's stream, which ends with the reader's key."""
-    with run.open() as reader, key_bound(request, nullcontext(reader), reader.error_event) as bound:
+    with (
+        run.open(error_texts=request.state.error_texts) as reader,
+        key_bound(request, nullcontext(reader), reader.error_event) as bound,
+    ):
         yield bound
 
 
@@ -114,6 +117,7 @@ async def get_response(
     responses: Responses,
     caller: Called,
     response_id: ResponseId,
+    error_texts: ErrorTexts,
     *,
     stream: Annotated[bool, Query(description="Whether the answer is a stream of events, made of the record.")] = False,
     starting_after: Annotated[int | None, Query(description="Not supported: a stream has all events.")] = None,
@@ -125,7 +129,8 @@ async def get_response(
         raise ApiError(Problem(400, "unsupported_field"), why, "starting_after")
     if stream:
         return EventStreamResponse(_opened(request, await responses.replay(caller.tenant, response_id)))
-    return await responses.response(caller.tenant, response_id)
+    found = await responses.response(caller.tenant, response_id)
+    return found if error_texts else without_text_of(found)
 
 
 @router.delete("/{response_id}", responses=statuses(404))

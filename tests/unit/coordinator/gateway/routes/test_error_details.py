@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
 from coordinator.access.key_store import KeyStore
+from coordinator.models.calls import Attempt
 from coordinator.operations.discreet_agents import DiscreetAgents
 from coordinator.service.client import ServiceRefused
 from coordinator.streams.event_tail import EventTails
@@ -17,7 +19,9 @@ from coordinator.streams.public_texts import is_plain, without_text
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.models.errors import ModelError
 from tests.unit.coordinator.gateway.served_home import served_home
+from tests.unit.coordinator.models.recorded import keep, record
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -135,6 +139,43 @@ async def test_why_a_class_cannot_be_loaded_is_for_operators(
         refused = await home.http.post(f"{AGENT}/messages", json={"message": {}}, headers=key)
         assert "AgentFileBroken" in refused.text or shown
         assert (SECRET in refused.text) is shown
+
+
+async def told_of_models(home: ServedHome, key: dict[str, str]) -> dict[str, str]:
+    """Return what the routes tell of a model that fails, of a profile that there is not, and of recorded calls."""
+    ask = {"model": "code.fast", "input": "hi"}
+
+    async def respond(**fields: Any) -> str:
+        return (await home.http.post("/v2/responses", json={**ask, **fields}, headers=key)).text
+
+    found = {"whole": await respond(), "stream": await respond(stream=True), "unknown": await respond(model="nope")}
+    path = f"/v2/responses/{json.loads(found['whole'])['error']['response_id']}"
+    for place, parameters in (("kept", {}), ("replayed", {"stream": "true"})):
+        found[place] = (await home.http.get(path, params=parameters, headers=key)).text
+    found["calls"] = (await home.http.get("/v1/models/calls", headers=key)).text
+    return found
+
+
+async def test_what_models_say_is_for_operators(home: ServedHome, keys: KeyStore) -> None:
+    home.models.answer = lambda _: [ModelError(f"no connection to {SECRET}", "unavailable")]
+    failed = Attempt("openai", "m", 10, None, 30, f"unavailable: no connection to {SECRET}", "code.fast")
+    error: Any = {"kind": "unavailable", "message": f"no connection to {SECRET}"}
+    keep(home.agents.stores.home.path, record("call_1", status="failed", error=error, attempts=(failed,)))
+    seen = await told_of_models(home, with_key(keys, Scope.WRITE))
+    for place, text in seen.items():
+        assert SECRET not in text, place
+        assert "operators get the text" in text, place
+        assert ("code.fast" in text) is (place in {"stream", "kept", "replayed", "calls"}), "no other profile is named"
+        assert ("unknown_profile" if place == "unknown" else "unavailable") in text, place
+    everything = await told_of_models(home, with_key(keys, Scope.ADMIN))
+    assert [place for place, text in everything.items() if SECRET not in text] == ["unknown"]
+    assert "code.fast" in everything["unknown"]
+
+
+async def test_a_deadline_is_told_to_everyone(home: ServedHome, keys: KeyStore) -> None:
+    body = {"model": "code.fast", "input": "hi", "qos": {"deadline_ms": 0}}
+    late = await home.http.post("/v2/responses", json=body, headers=with_key(keys, Scope.WRITE))
+    assert late.json()["error"]["message"] == "the deadline of 0 ms is over"
 
 
 async def test_without_the_setting_every_key_gets_it(tmp_path: Path, keys: KeyStore) -> None:
