@@ -71,13 +71,15 @@ def test_the_same_key_goes_on_where_it_was(served: Podium) -> None:
     assert stored == len(events)
 
 
-# S3.22, S3.23, S3.25, S3.26, S3.27
+# S3.22, S3.23, S3.25, S3.26
 def test_to_zero_and_back(served: Podium, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     chat = served.chat(WORKER, "z")
     chat.send(f"wait for {gate}")
     pid = int(chat.until("message_update")[-1]["delta"])
-    assert mounts_of(served.home)  # in its turn: afterwards it soon sleeps
+    kinds = {line.split()[1]: line.split()[2] for line in Path("/proc/self/mounts").read_text().splitlines()}
+    files = {place: Path(place) / "out.txt" for place in set(mounts_of(served.home))}  # afterwards it soon sleeps
+    found = [(place, kinds[place], file.read_text()) for place, file in files.items() if file.exists()]
     gate.touch()
     assert chat.until("turn_end", "error")[-1]["type"] == "turn_end"
     wait_until(lambda: awake(served, "worker/z") is False)
@@ -91,6 +93,8 @@ def test_to_zero_and_back(served: Podium, tmp_path: Path) -> None:
     history = served.json("history", "worker/z", "out.txt")
     assert [entry["iteration"] for entry in history] == [1, 2]
     assert [entry["turn"] for entry in history] == [1, 2]
+    place = text_of(chat.say("where")).split()[1]
+    assert found == [(place, "fuse.chronicle", f"1 wait for {gate}\n")], "$AGENT_WORKSPACE leads to a mount of Chronicle's"
     assert {"iteration", "timestamp", "size", "hash", "op", "turn"} <= set(history[0])
     assert chat.close() == 0
     wait_until(lambda: not mounts_of(served.home))

@@ -47,6 +47,8 @@ class Worker(BaseAgent):
             await ctx.step("double", lambda n: 2 * n, ctx.state.count)
         if text == "model":
             await ctx.llm("echo").answer([LLMMessage("user", "hello")])
+        if text == "where":
+            await reply.stream_token(f" {os.environ['AGENT_WORKSPACE']}")
         if text == "print":
             for number in range(1000):
                 print(f"{'a line ' * 5}, said before line {number}")
