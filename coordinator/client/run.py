@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from coordinator.client.asgi import StreamResponse, with_heartbeats
 from coordinator.client.errors import ClientError, MessageCancelled, MessageFailed
 from coordinator.client.results import Answer, read_result
+from coordinator.operations.answers import AnswerBuilder
 from coordinator.streams.sse import encode_event
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
     from coordinator.client.backends.port import Backend, Frames
     from coordinator.client.results import Receipt
+    from coordinator.operations.objects import Answer as AnswerObject
     from podium.address import Address
 
 __all__ = ["AsyncRun"]
@@ -100,14 +102,12 @@ class AsyncRun:
             Unreachable: as `events`.
         """
         if self._answer is None:
-            if self._outcome is None:
-                async with aclosing(self._frames(self._after)) as frames:
-                    async for _ in frames:
-                        pass
+            found = await self._read_answer() if self._outcome is None else None
             if self._outcome != "committed":
                 raise _failure(self.message_id, str(self._outcome), self._failure)
-            message = await self._backend.message(self._agent, self.message_id)
-            self._answer = read_result(Answer, message["answer"])
+            if found is None:
+                found = (await self._backend.message(self._agent, self.message_id))["answer"]
+            self._answer = read_result(Answer, found)
         return self._answer
 
     async def text(self) -> str:
@@ -146,6 +146,15 @@ class AsyncRun:
         A request's ``Last-Event-ID`` is heeded, so that a browser's ``EventSource`` resumes.
         """
         return StreamResponse(self.to_readable_stream)
+
+    async def _read_answer(self) -> AnswerObject | None:
+        """Read the stream to its end; return the answer, if the stream has all of it and not only what followed."""
+        builder, found = AnswerBuilder(self._agent.name, self.message_id), None
+        async with aclosing(self._frames(self._after)) as frames:
+            async for _, frame in frames:
+                if not self._after and frame["type"] != "error":
+                    found = builder.add(frame) or found
+        return found
 
     async def _frames(self, after: str) -> Frames:
         """Yield the stream that the message was sent on, if it was not read yet, else a new one."""

@@ -94,7 +94,9 @@ def test_to_zero_and_back(served: Podium, tmp_path: Path) -> None:
     assert [entry["iteration"] for entry in history] == [1, 2]
     assert [entry["turn"] for entry in history] == [1, 2]
     place = text_of(chat.say("where")).split()[1]
-    assert found == [(place, "fuse.chronicle", f"1 wait for {gate}\n")], "$AGENT_WORKSPACE leads to a mount of Chronicle's"
+    assert found == [(place, "fuse.chronicle", f"1 wait for {gate}\n")], (
+        "$AGENT_WORKSPACE leads to a mount of Chronicle's"
+    )
     assert {"iteration", "timestamp", "size", "hash", "op", "turn"} <= set(history[0])
     assert chat.close() == 0
     wait_until(lambda: not mounts_of(served.home))

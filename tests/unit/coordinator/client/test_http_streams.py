@@ -76,16 +76,25 @@ async def test_a_run_yields_the_frames_of_one_request() -> None:
 
 
 # S0.3, S4.32
-async def test_an_answer_is_read_once_after_the_end_of_the_stream() -> None:
-    script = [scripted_sse_response(*STREAM), ScriptedResponse.json(RECORD)]
-    async with ScriptedServer(script) as server, client(server) as podium:
+async def test_an_answer_is_read_once_from_the_stream() -> None:
+    async with ScriptedServer([scripted_sse_response(*STREAM)]) as server, client(server) as podium:
         run = await podium.stream(AGENT, {"n": 2**70})
         assert (await run.answer()).text == await run.text() == "Hello"
-        assert [request.target for request in server.requests] == [
-            "/v1/agents/hello/alice/messages",
-            "/v1/agents/hello/alice/messages/msg_1",
-        ]
-        assert server.requests[0].json == {"message": {"n": 2**70}, "when_busy": "enqueue"}
+        assert (await run.answer()).model_dump(mode="json") == RECORD["answer"]
+        (request,) = server.requests
+        assert request.target == "/v1/agents/hello/alice/messages"
+        assert request.json == {"message": {"n": 2**70}, "when_busy": "enqueue"}
+
+
+@pytest.mark.parametrize("read", [True, False])
+async def test_an_answer_is_fetched_if_its_stream_was_read_or_not_from_its_beginning(read: bool) -> None:
+    script = [scripted_sse_response(*(STREAM if read else STREAM[4:])), ScriptedResponse.json(RECORD)]
+    async with ScriptedServer(script) as server, client(server) as podium:
+        run = await podium.stream(AGENT, "hi") if read else podium.resume(AGENT, MESSAGE, after=STREAM[3][0])
+        if read:
+            assert len(await types_of(run)) == len(STREAM)
+        assert (await run.answer()).model_dump(mode="json") == RECORD["answer"]
+        assert server.requests[-1].target == "/v1/agents/hello/alice/messages/msg_1"
 
 
 # S4.29, S4.34
