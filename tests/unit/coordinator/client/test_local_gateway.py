@@ -47,7 +47,7 @@ def key(home: Home) -> str:
 
 @pytest.fixture
 async def server() -> AsyncIterator[ScriptedServer]:
-    page = ScriptedResponse.json({"items": [], "next_cursor": None})
+    page = ScriptedResponse.json({"items": [], "next_cursor": None, "remaining": 0})
     async with ScriptedServer(lambda _: page) as server:
         yield server
 

@@ -136,7 +136,7 @@ async def test_lists_and_cursors_have_the_own_tenant_only(tenants: Tenants) -> N
     refused = await tenants.home.http.get(f"/v1/agents?limit=1&cursor={cursor}", headers=tenants.headers("acme"))
     assert refused.json()["error"]["code"] == "invalid_cursor"
     empty = (await tenants.home.http.get("/v1/agents", headers=tenants.headers("other"))).json()
-    assert empty == {"items": [], "next_cursor": None}
+    assert empty == {"items": [], "next_cursor": None, "remaining": 0}
 
 
 async def test_routes_without_an_agent_tell_nothing_of_other_tenants(tenants: Tenants) -> None:
