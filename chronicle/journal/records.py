@@ -457,8 +457,8 @@ class SessionSummary:
 class SessionFilter:
     """What the sessions of a list have in common besides the beginning of their names."""
 
-    containing: str = ""
-    """A part of their names."""
+    with_slash: bool = False
+    """Whether their names have a slash, as those of agents do."""
     leased_at_ms: int | None = None
     """A time at which a lease on each is in force; ``None`` for leased and released ones."""
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from chronicle.journal.records import SessionFilter
 from coordinator.operations.cursors import cursor_after, place_after
-from podium.address import Address
 from podium.agent_record import find_session
 from podium.errors import UnknownAgent
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.facts import AwakeFacts
     from coordinator.operations.cursors import Rest
     from coordinator.operations.objects import AgentObject
+    from podium.address import Address
 
 __all__ = ["AgentFilter", "add_awake", "agent_object", "agent_of_summary", "agent_page"]
 
@@ -49,7 +49,9 @@ def agent_page(
     of = [wanted.tenant, wanted.agent_type, "awake" if wanted.awake else None]
     tenant, _, name = place_after(cursor, "agents", of, "").partition(":")
     prefix = f"{wanted.agent_type}/" if wanted.agent_type is not None else ""
-    only = SessionFilter("/", now_ms if wanted.awake else None)  # others are histories that imported agents inherited
+    only = SessionFilter(
+        with_slash=True, leased_at_ms=now_ms if wanted.awake else None
+    )  # others are histories that imported agents inherited
     found = store.summaries(prefix, wanted.tenant, after=name, after_namespace=tenant, limit=limit + 1, only=only)
     page = [*found[:limit]]
     if len(found) <= limit:
@@ -79,11 +81,11 @@ def agent_object(store: JournalStore, address: Address, now_ms: int) -> AgentObj
 def agent_of_summary(summary: SessionSummary, now_ms: int) -> AgentObject:
     """Return the agent whose session it is; what its host knows is left out."""
     session, head, lease = summary.session, summary.head, summary.lease
-    address = Address.of(session)
+    agent_type, _, key = session.name.partition("/")
     return {
-        "agent": address.name,
-        "type": address.agent_type,
-        "key": address.key,
+        "agent": session.name,
+        "type": agent_type,
+        "key": key,
         "turn": head.turn,
         "version": head.seq,
         "status": "awake" if lease is not None and lease.expires_ms > now_ms else "asleep",

@@ -111,7 +111,7 @@ class Sessions(Tables):
     def _passes(self, session: Session, only: SessionFilter) -> bool:
         lease = self._sessions[session.session_id].lease
         leased = only.leased_at_ms is None or (lease is not None and lease.expires_ms > only.leased_at_ms)
-        return leased and only.containing in session.name
+        return leased and ("/" in session.name or not only.with_slash)
 
     def record_usage(self, namespace: str = DEFAULT_NAMESPACE) -> RecordUsage:
         """Return what the records of a namespace take."""

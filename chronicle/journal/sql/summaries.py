@@ -33,16 +33,19 @@ def condition(
         after: the name after which they begin, and the namespace if sessions of that name are among them.
     """
     name, after_namespace = after
-    text = "name >= ? AND substr(name, 1, ?) = ?"
-    values: list[object] = [max(prefix, name), len(prefix), prefix]
-    if after_namespace is None:
-        text, values = f"{text} AND name > ?", [*values, name]
-    else:
-        text, values = f"{text} AND (name, namespace) > (?, ?)", [*values, name, after_namespace]
+    text = "name > ?"
+    values: list[object] = [name]
+    if after_namespace is not None and namespace is None:
+        text, values = "(name, namespace) > (?, ?)", [name, after_namespace]
+    elif after_namespace is not None and namespace is not None and namespace > after_namespace:
+        text = "name >= ?"
+    text, values = f"{text} AND name >= ?", [*values, max(prefix, name)]
+    if prefix:
+        text, values = f"{text} AND substr(name, 1, ?) = ?", [*values, len(prefix), prefix]
     if namespace is not None:
         text, values = f"{text} AND namespace = ?", [*values, namespace]
-    if only.containing:
-        text, values = f"{text} AND replace(name, ?, '') <> name", [*values, only.containing]
+    if only.with_slash:
+        text, values = f"{text} AND name LIKE ?", [*values, "%/%"]
     if only.leased_at_ms is not None:
         text, values = f"{text} AND holder IS NOT NULL AND expires_ms > ?", [*values, only.leased_at_ms]
     return text, values

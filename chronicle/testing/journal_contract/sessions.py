@@ -114,12 +114,16 @@ class SessionContract(Contract):
         assert not seen.summaries("z")
         assert list(seen.summaries(only=SessionFilter(leased_at_ms=NOW_MS))) == [expected[2]]
         assert not seen.summaries(only=SessionFilter(leased_at_ms=lease.expires_ms))
-        assert list(seen.summaries(only=SessionFilter("/1", None))) == [each for each in by_name if each != expected[2]]
+        assert list(seen.summaries(only=SessionFilter(with_slash=True))) == by_name
 
     def test_pages_of_all_namespaces_end_among_sessions_of_one_name(self, store: JournalStore) -> None:
         for name, namespace in itertools.product(("a/1", "plain", "b/1"), ("one", "two", "three")):
             Writer.on(store, name, namespace)
-        for only in (NO_FILTER, SessionFilter(containing="/")):
+        for namespace, after in itertools.product(("one", "two", "three"), ("one", "two", "three")):
+            found = store.summaries(namespace=namespace, after="a/1", after_namespace=after)
+            expected = ["a/1", "b/1", "plain"] if namespace > after else ["b/1", "plain"]
+            assert [each.session.name for each in found] == expected
+        for only in (NO_FILTER, SessionFilter(with_slash=True)):
             names = [(each.session.name, each.session.namespace) for each in store.summaries(only=only)]
             assert len(names) == (9 if only is NO_FILTER else 6)
             for number, (name, namespace) in enumerate(names, start=1):
@@ -132,7 +136,7 @@ class SessionContract(Contract):
         for name, namespace in (("a/1", "one"), ("a/2", "one"), ("a/2", "two"), ("b/1", "one"), ("plain", "one")):
             writer = Writer.on(store, name, namespace)
         store.acquire_lease(writer.session.session_id, "host", NOW_MS, 1000)
-        slash, awake = SessionFilter(containing="/"), SessionFilter(leased_at_ms=NOW_MS)
+        slash, awake = SessionFilter(with_slash=True), SessionFilter(leased_at_ms=NOW_MS)
         for prefix, of, after, only in itertools.product(
             ("", "a/", "z"), (None, "one", "none"), ("", "a/1"), (NO_FILTER, slash, awake)
         ):
