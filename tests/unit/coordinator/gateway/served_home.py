@@ -41,6 +41,7 @@ from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
 from podium.turn.journal.frames import retry_frames
 from podium.turn.upload import FileChanged, change_file
+from tests.unit.coordinator.gateway.documented_answers import checking
 from tests.unit.coordinator.responses.model_calls import TestModels
 from tests.waiting import until
 
@@ -330,7 +331,10 @@ async def served_home(
     leaving = asyncio.Event()
     transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)
     try:
-        async with streams, responses, httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+        client = httpx.AsyncClient(
+            transport=transport, base_url="http://localhost", event_hooks={"response": [checking(app, leaving)]}
+        )
+        async with streams, responses, client as http:
             yield ServedHome(http, fleet, agents, app, leaving, models)
     finally:
         await asyncio.shield(fleet.close())
