@@ -62,10 +62,19 @@ structlog.configure(
 
 # A shell starts what runs in its background with Ctrl-C ignored, and all that is started from there ignores it as well.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# What ends a run otherwise interrupts it, too. `nohup` has it live on without its terminal.
-signal.signal(signal.SIGTERM, signal.default_int_handler)
-if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.default_int_handler)
+
+
+def interrupt(number: int, _: object) -> None:
+    """Interrupt the run as Ctrl-C does, by what ends processes otherwise; `timeout` says it twice."""
+    signal.signal(number, lambda *_: None)
+    raise KeyboardInterrupt
+
+
+ENDS_RUNS = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) != signal.SIG_IGN]
+for each in ENDS_RUNS:
+    signal.signal(each, interrupt)
+# A child of a test's is in no run of its own, which it could end.
+os.register_at_fork(after_in_child=lambda: [signal.signal(each, signal.SIG_DFL) for each in ENDS_RUNS])
 
 
 @pytest.fixture(scope="session")
@@ -240,20 +249,26 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> Generator[
     try:
         return (yield)
     finally:
-        interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
-        processes = wait_until_gone({}, 0 if interrupted else END_GRACE_S)
-        leftovers.kill(marked_processes)
-        worker = worker_id(session.config)
-        points = set() if worker else leftovers.end_directories(leftovers.this_run())
-        found = [*LEFT_BY_WORKERS, *([describe(processes, points)] if processes or points else [])]
-        if found and worker:  # whose exit status is not looked at
-            output: dict[str, Any] = getattr(session.config, "workeroutput")  # noqa: B009 - set by pytest-xdist
-            output["left behind"] = [f"of {worker} {each}" for each in found]
-        elif found and not interrupted:
-            reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-            if reporter is not None:
-                reporter.write_line("".join(f"\nThe run {each}" for each in found), red=True)
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        end_run(session, exitstatus)
+
+
+def end_run(session: pytest.Session, exitstatus: int) -> None:
+    if os.getpid() != leftovers.MARKED:
+        return  # a test's child, which a signal to the group has interrupted
+    interrupted = exitstatus == pytest.ExitCode.INTERRUPTED
+    processes = wait_until_gone({}, 0 if interrupted else END_GRACE_S)
+    leftovers.kill(marked_processes)
+    worker = worker_id(session.config)
+    points = set() if worker else leftovers.end_directories(leftovers.this_run())
+    found = [*LEFT_BY_WORKERS, *([describe(processes, points)] if processes or points else [])]
+    if found and worker:  # whose exit status is not looked at
+        output: dict[str, Any] = getattr(session.config, "workeroutput")  # noqa: B009 - set by pytest-xdist
+        output["left behind"] = [f"of {worker} {each}" for each in found]
+    elif found and not interrupted:
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None:
+            reporter.write_line("".join(f"\nThe run {each}" for each in found), red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -32,6 +32,8 @@ VARIABLE = "PODIUM_TEST_RUN"
 RECORDS = Path(tempfile.gettempdir(), f"podium-test-runs-{os.getuid()}")
 KILL_GRACE_S = 10
 """How long killed processes may take to end: the kernel unmounts for them, and Ray's have much memory."""
+MARKED = 0
+"""The process that has set the mark. What a test forks from it is another."""
 
 
 # -- runs --------------------------------------------------------------------------------------------------------------
@@ -44,6 +46,8 @@ def mark_this_run(worker: str | None) -> None:
         worker: the id of this worker of pytest-xdist, whose environment has the controller's value; None in a
             controller and in a run without workers.
     """
+    global MARKED
+    MARKED = os.getpid()
     os.environ[VARIABLE] = f"{os.environ.get(VARIABLE, '')}{worker or name_of_run(os.getpid())}."
 
 
