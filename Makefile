@@ -3,11 +3,12 @@
 #   make demo      watch an agent work, sleep and wake                 make bench     ratios against bare parts
 #   make test      all tests (ARGS="-k name" for some)                 make nightly   the slow tests too
 #   make check     format, lint, types, imports                        make soak      stress-ng and fio on a mount
+#   make mutants   whether the tests of each row notice a broken product (ARGS="S2.14 S3" for some)
 #   make browser   the page of podium up --ui in headless Chromium (apt-get install chromium)
 #   make docs      write the reference from the code    make clean     remove what these made
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test browser check format docs bench nightly soak clean
+.PHONY: help setup setup-tests demo test browser check format docs bench nightly mutants soak clean
 BIN := .venv/bin
 ARGS ?=
 export PYTHON
@@ -35,6 +36,9 @@ browser: setup-tests
 # Its models run for minutes, so a dump of their stacks after 590 s says nothing, and has ended a run.
 nightly: setup-tests
 	HYPOTHESIS_PROFILE=nightly $(BIN)/python -m pytest -o faulthandler_timeout=0 $(ARGS)
+
+mutants: setup-tests
+	@$(BIN)/python -m tools.mutants $(ARGS)
 
 soak:
 	@tools/setup --soak
@@ -65,5 +69,5 @@ bench: setup
 
 # .venv stays: it is slow to make. `rm -rf .venv` if it is to go too.
 clean:
-	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build dist ./*.egg-info
+	rm -rf .demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .mutants build dist ./*.egg-info
 	find . -path ./.venv -prune -o -name __pycache__ -type d -print0 | xargs -0 rm -rf
