@@ -60,7 +60,11 @@ class Settings(BaseSettings):
     interrupts its other agents, and the agent gets a process of its own."""
     silence_s: float = Field(default=60.0, gt=0)
     """Seconds without an answer to a liveness probe after which a process counts as dead. User code that holds the
-    interpreter's lock blocks the answer; a busy machine must not be mistaken for a dead one."""
+    interpreter's lock blocks the answer; a busy machine must not be mistaken for a dead one. A process that is silent
+    otherwise is probed after a sixth of it."""
+    hang_s: float = Field(default=5.0, gt=0)
+    """Seconds without an answer to a liveness probe after which a process of agents counts as dead if it does not
+    compute either, nor wait for a processor or the disk: it was stopped, or waits for itself."""
     start_timeout_s: float = Field(default=120.0, gt=0)
     """Timeout for the start of Ray: 4 to 17 s were measured on two busy cores."""
     wake_timeout_s: float = Field(default=60.0, gt=0)

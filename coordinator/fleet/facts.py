@@ -44,6 +44,8 @@ class HostFacts(TypedDict):
     """The message whose turn runs there, if it was asked and answered."""
     left_s: float | None
     """Time until the deadline of the running hook; negative once it has passed."""
+    silence: str | None
+    """What becomes of it, if it was asked and did not answer."""
 
 
 class QueueFacts(TypedDict):
@@ -135,6 +137,7 @@ def agent_facts(state: FleetState, address: Address, outbox_held: str | None = N
             "activated": placement.epoch is not None,
             "message_id": None,
             "left_s": None,
+            "silence": None,
         },
         "queue": _queue(state, address) if placement is None else None,
         "retry": state.retries.of(address),

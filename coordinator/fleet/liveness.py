@@ -10,7 +10,7 @@ from podium.errors import HostDied
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["until_ended", "with_probes"]
+__all__ = ["fate_of_silent", "until_ended", "until_hung", "with_probes"]
 
 _T = TypeVar("_T")
 
@@ -24,6 +24,39 @@ async def with_probes(answer: Awaitable[_T], interval_s: float, probe: Callable[
         return waiting.result()
     finally:
         waiting.cancel()
+
+
+async def until_hung(
+    answer: Awaitable[_T], hang_s: float, silence_s: float, computes: Callable[[], Awaitable[bool]]
+) -> _T:
+    """Await the answer of a process to a liveness probe, for longer while the process computes.
+
+    Args:
+        answer: of the process.
+        hang_s: seconds after which a process that does not compute hangs.
+        silence_s: seconds after which it counts as dead in any case.
+        computes: returns whether it does, or waits for the processor or the disk.
+
+    Raises:
+        HostDied: it did not answer.
+    """
+    waiting, waited_s = asyncio.ensure_future(answer), 0.0
+    try:
+        while waited_s < silence_s:
+            if (await asyncio.wait({waiting}, timeout=hang_s))[0]:
+                return waiting.result()
+            waited_s += hang_s
+            if not await computes() and not waiting.done():  # an answer may have come meanwhile
+                raise HostDied(f"it did not answer for {waited_s:g} s, and did nothing")
+        raise HostDied(f"it did not answer for {waited_s:g} s")
+    finally:
+        waiting.cancel()
+
+
+def fate_of_silent(probed_after_s: float, hang_s: float, silence_s: float) -> str:
+    """Return what becomes of a process that does not answer, for people."""
+    late = f"or {probed_after_s + silence_s:g} s while it computes"
+    return f"it is replaced after {probed_after_s + hang_s:g} s of silence, {late}"
 
 
 async def until_ended(answer: Awaitable[_T], ended: asyncio.Event) -> _T:

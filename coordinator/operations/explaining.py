@@ -159,6 +159,8 @@ def _waits_for(pending: int, lease: Lease | None, facts: AgentFacts | None, outb
 def _waits_at(host: HostFacts, pending: int) -> str:
     if not host["activated"]:
         return f"its activation in {host['host_id']}, which opens its workspace and loads its state"
+    if host["silence"] is not None:
+        return f"its host, which does not answer: {host['silence']}"
     if host["message_id"] is None:
         return "its host, which takes the next message" if pending else "a message"
     left_s = host["left_s"]

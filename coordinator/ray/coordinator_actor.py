@@ -70,6 +70,7 @@ class CoordinatorActor:
             self._state.hosts,
             config.node_manager,
             config.silence_s,
+            config.hang_s,
             config.wake_timeout_s,
             self._tasks,
             self._state.changed.set,
@@ -301,7 +302,7 @@ class CoordinatorActor:
         if host is not None:
             host["pid"], _ = (await self._pool.processes([host["host_id"]])).get(host["host_id"], (None, None))
         if host is not None and host["activated"]:
-            host["message_id"], host["left_s"] = await self._pool.doing(address)
+            host["message_id"], host["left_s"], host["silence"] = await self._pool.doing(address)
         return facts
 
     async def awake(self, agents: Sequence[Address]) -> dict[str, AwakeFacts]:

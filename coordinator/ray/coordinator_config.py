@@ -36,4 +36,5 @@ class CoordinatorConfig:
     most_starting: int
     lease_ttl_s: float
     silence_s: float
+    hang_s: float
     wake_timeout_s: float

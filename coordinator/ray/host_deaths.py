@@ -9,10 +9,11 @@ from typing import Any, Final
 import ray
 import structlog
 
+from coordinator.fleet.liveness import until_hung
 from coordinator.ray.cluster import cause_of
 from podium.address import Address
 
-__all__ = ["known_cause", "named_culprit"]
+__all__ = ["known_cause", "named_culprit", "probe_host"]
 
 _SHORT_OF_MEMORY: Final = "running low on memory"
 """Part of Ray's error text for an actor killed by its memory monitor."""
@@ -44,6 +45,24 @@ async def named_culprit(node: Any, host_id: str) -> Address | None:
         _log.warning("culprit_not_known", host_id=host_id, error=str(cause_of(error)))
         return None
     return Address.parse(culprit) if culprit is not None else None
+
+
+async def probe_host(handle: Any, node: Any, host_id: str, hang_s: float, silence_s: float) -> None:
+    """Probe the liveness of a host; see `coordinator.fleet.liveness.until_hung`.
+
+    Args:
+        node: the node manager.
+
+    Raises:
+        HostDied: it did not answer.
+        ray.exceptions.RayError: it is dead.
+    """
+
+    async def computes() -> bool:
+        async with asyncio.timeout(_NODE_S):
+            return bool(await node.computes.remote(host_id))
+
+    await until_hung(handle.ping.remote(), hang_s, silence_s, computes)
 
 
 async def _death_of(handle: Any) -> str:

@@ -14,10 +14,10 @@ import structlog
 
 from coordinator.fleet.facts import node_facts, unreachable_node
 from coordinator.fleet.leases import LEASE_POLL_S
-from coordinator.fleet.liveness import until_ended, with_probes
+from coordinator.fleet.liveness import fate_of_silent, until_ended, with_probes
 from coordinator.fleet.model import AgentsLost, HostStatus
-from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, probe
-from coordinator.ray.host_deaths import known_cause, named_culprit
+from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor
+from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
 from podium.errors import AgentAsleep
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ _START_DEADLINE_S: Final = 180.0
 """Timeout for a node to start a host: longer than the node's own timeouts for the process and its imports."""
 _ANSWER_S: Final = 10.0
 """Timeout for a host to report its imported code, which runs none of the agent's code."""
+_DOING_S: Final = 3.0
+"""Timeout for a host to report what an agent does, which it does even while user code blocks."""
 _NODE_DEADLINE_S: Final = 60.0
 """Timeout of all other calls to a node."""
 
@@ -56,7 +58,8 @@ class HostPool:
     Args:
         table: the hosts.
         node_manager: name of the node manager's actor.
-        silence_s: seconds without an answer to a liveness probe after which a host counts as hanging.
+        silence_s: seconds without an answer to a liveness probe after which a host counts as dead.
+        hang_s: likewise, of a host that does not compute either.
         wake_timeout_s: timeout of a call that preempts a turn.
         tasks: run the watches of hosts.
         changed: called when a host is removed.
@@ -71,6 +74,7 @@ class HostPool:
         table: HostTable,
         node_manager: str,
         silence_s: float,
+        hang_s: float,
         wake_timeout_s: float,
         tasks: BackgroundTasks,
         changed: Callable[[], None],
@@ -80,6 +84,7 @@ class HostPool:
         self._table = table
         self._node_manager = node_manager
         self._silence_s = silence_s
+        self._hang_s = hang_s
         self._wake_timeout_s = wake_timeout_s
         self._tasks = tasks
         self._changed = changed
@@ -378,12 +383,12 @@ class HostPool:
 
     async def _follow_ends(self, host_id: str, handle: Any) -> str | None:
         """Follow the ends of activations on a host; return the first one's problem unless the host is shared."""
-        silence_s, seen = self._silence_s, 0
+        silence_s, hang_s, seen = self._silence_s, self._hang_s, 0
         while True:
             ends: Sequence[Ended] = await with_probes(
                 self.answer_of(host_id, handle.wait_ended.remote(seen)),
                 silence_s / PROBES_PER_SILENCE,
-                lambda: probe(handle, silence_s),
+                lambda: probe_host(handle, self._node, host_id, hang_s, silence_s),
             )
             for end in ends:
                 _log.info("agent_ended", host_id=host_id, agent_id=str(end.address), ending=end.ending)
@@ -416,18 +421,19 @@ class HostPool:
         handle.poke.remote(address)
         return True
 
-    async def doing(self, address: Address) -> tuple[MessageId | None, float | None]:
-        """Return the message of an agent's running turn, and the seconds left to it; ``None`` without an answer."""
+    async def doing(self, address: Address) -> tuple[MessageId | None, float | None, str | None]:
+        """Return the message of an agent's running turn, the seconds left to it, and what becomes of a silent host."""
         placement = self._table.placement(address)
         handle = find_actor(placement.host_id) if placement is not None else None
         if handle is None:
-            return None, None
+            return None, None, None
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                doing: tuple[MessageId | None, float | None] = await handle.doing.remote(address)
-        except (AgentAsleep, TimeoutError, ray.exceptions.RayError):
-            return None, None
-        return doing
+            async with asyncio.timeout(_DOING_S):
+                return *await handle.doing.remote(address), None
+        except TimeoutError:
+            return None, None, fate_of_silent(self._silence_s / PROBES_PER_SILENCE, self._hang_s, self._silence_s)
+        except (AgentAsleep, ray.exceptions.RayError):
+            return None, None, None
 
     def tell_types(self, host_id: str, types: tuple[str, ...] | None) -> None:
         """Set the agent types that the agents of a host may send messages to; ``None`` for any."""

@@ -30,6 +30,7 @@ from coordinator.host.node.process_exit import (
     OomKills,
     WatchedProcess,
     available_bytes,
+    computes,
     describe_end,
     last_culprit,
     last_words,
@@ -167,6 +168,11 @@ class NodeManagerActor:
         pids = {host_id: self._processes[host_id].pid for host_id in host_ids if host_id in self._processes}
         found = {host_id: (pid, own_bytes(pid)) for host_id, pid in pids.items()}
         return {host_id: (pid, size) for host_id, (pid, size) in found.items() if size is not None}
+
+    async def computes(self, host_id: str) -> bool:
+        """Return whether a host's process computes, as `process_exit.computes`; ``False`` if it has ended."""
+        process = self._processes.get(host_id)
+        return process is not None and computes(process.pid)
 
     async def start_host(self, host_id: str, code: Code, isolation: Isolation | None = None) -> Loaded:
         """Start a host of a given name and have it import an agent's code. Takes a second or more.

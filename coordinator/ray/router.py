@@ -148,6 +148,7 @@ class Router:
                 most_starting=settings.most_starting,
                 lease_ttl_s=settings.lease_ttl_s,
                 silence_s=settings.silence_s,
+                hang_s=settings.hang_s,
                 wake_timeout_s=settings.wake_timeout_s,
             )
         )

@@ -22,12 +22,13 @@ if TYPE_CHECKING:
 FILE = AGENTS / "gathering.py"
 GATHERING = AgentRef(str(FILE), "Gathering", "gathering")
 BLOCK_LIMIT_S = 4
+SILENCE_S = 30
 
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[SharedService]:
     """A service whose shared hosts may be blocked for a short time only."""
-    shared = SharedService(PODIUM_BLOCK_LIMIT_S=str(BLOCK_LIMIT_S))
+    shared = SharedService(PODIUM_BLOCK_LIMIT_S=str(BLOCK_LIMIT_S), PODIUM_SILENCE_S=str(SILENCE_S), PODIUM_HANG_S="1")
     yield shared
     shared.end()
 
@@ -148,6 +149,17 @@ async def test_an_agent_that_blocks_the_others_gets_a_process_of_its_own(
     assert alone not in {shared, again}
     assert (await said(client, "blocker", "hi"))[0] == alone
     assert (await said(client, "innocent", "hi"))[0] == again, "the blocker did not end the next shared host"
+
+
+async def test_a_process_that_is_stopped_is_replaced_and_why_says_so(served: Podium, client: ServiceClient) -> None:
+    pid, _ = await said(client, "stopped", "hi")
+    os.kill(pid, signal.SIGSTOP)
+    again = asyncio.create_task(said(client, "stopped", "hi"))
+    says = f"its host, which does not answer: it is replaced after {SILENCE_S / 6 + 1:g} s of silence, or"
+    await until(lambda: says in served.json("why", "gathering/stopped")["waits_for"] or not runs(pid))
+    other, answer = await again
+    assert (other != pid, answer) == (True, 2)
+    assert failures(served, "gathering/stopped") == []
 
 
 async def test_agents_that_work_and_await_often_take_turns_with_each_other_and_with_many_others(

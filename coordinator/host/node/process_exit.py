@@ -27,6 +27,7 @@ __all__ = [
     "OomKills",
     "WatchedProcess",
     "available_bytes",
+    "computes",
     "describe_end",
     "last_culprit",
     "last_words",
@@ -212,6 +213,15 @@ def available_bytes() -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), 0)
+
+
+def computes(pid: int) -> bool:
+    """Return whether a thread of a process runs, or waits for a processor or the disk; also if that is not known."""
+    try:
+        states = [task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread has ended meanwhile
+        return True
+    return any(state in "RD" for state in states)
 
 
 def own_bytes(pid: int) -> int | None:

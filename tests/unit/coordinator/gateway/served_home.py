@@ -185,6 +185,7 @@ class HarnessFleet:
                 "activated": True,
                 "message_id": None,
                 "left_s": None,
+                "silence": None,
             }
             if awake
             else None,

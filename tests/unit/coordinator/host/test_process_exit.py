@@ -14,12 +14,14 @@ from chronicle.clock import ManualClock
 from coordinator.host.node.process_exit import (
     OomKills,
     WatchedProcess,
+    computes,
     describe_end,
     last_culprit,
     last_words,
     leave_last_words,
     own_bytes,
 )
+from tests.waiting import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -164,3 +166,14 @@ def test_the_memory_of_a_process_is_what_it_has_for_itself() -> None:
         assert 64 << 20 < found < 128 << 20
         process.communicate("")
     assert own_bytes(process.pid) is None
+
+
+async def test_a_process_computes_unless_it_waits_or_is_stopped() -> None:
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as process:  # noqa: ASYNC220  its start is short
+        try:
+            assert computes(process.pid)
+            process.send_signal(signal.SIGSTOP)
+            await until(lambda: not computes(process.pid))
+        finally:
+            process.kill()
+    assert computes(os.getpid())

@@ -14,6 +14,7 @@ from chronicle.journal.records import MessageStatus, NewMessage, OutboxMessage
 from chronicle.testing.journal_contract.writer import Writer
 from coordinator.access.quotas import Quota
 from coordinator.fleet.facts import agent_facts, node_facts, unreachable_node
+from coordinator.fleet.liveness import fate_of_silent
 from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement
 from coordinator.fleet.state import FleetState
 from coordinator.operations.explaining import why_object
@@ -140,6 +141,10 @@ async def test_an_awake_agent_waits_for_the_end_of_its_turn(home: Home) -> None:
     assert why["waits_for"] == "the end of its turn for msg_1 (limit in 12 s)"
     assert (why["status"], why["epoch"], why["holder"], why["message_id"]) == ("awake", 1, "host_1", "msg_1")
     assert home.why(message_id="msg_1", left_s=-3.0)["waits_for"].endswith("(limit passed 3 s ago)")
+    silence = fate_of_silent(10.0, 5.0, 60.0)
+    assert home.why(silence=silence)["waits_for"] == (
+        "its host, which does not answer: it is replaced after 15 s of silence, or 70 s while it computes"
+    )
 
 
 async def test_a_held_agent_and_a_failed_wake_say_so(home: Home) -> None:

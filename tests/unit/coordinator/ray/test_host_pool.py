@@ -46,7 +46,9 @@ class Fleet:
         self.removed_at_change: list[bool] = []
         monkeypatch.setattr(host_pool, "find_actor", lambda _: self.node)
         self.settled: list[tuple[AgentsLost, bool]] = []
-        self.pool = HostPool(self.table, "node", 60.0, 60.0, BackgroundTasks(), self._changed, self._lost, self._settle)
+        self.pool = HostPool(
+            self.table, "node", 60.0, 5.0, 60.0, BackgroundTasks(), self._changed, self._lost, self._settle
+        )
         self.pool.find_node()
         self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED))
         self.table.place(Placement("host_1", ALICE, epoch=1))
