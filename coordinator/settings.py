@@ -14,6 +14,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from chronicle.errors import InvalidInput
 from coordinator.environment import DEFAULT_HOME
+from coordinator.memory_limit import memory_limit
 
 __all__ = ["Settings", "read_settings"]
 
@@ -55,6 +56,10 @@ class Settings(BaseSettings):
     """Time to live of a host's lease: a partitioned host keeps its agent for that long. Renewed every third of it."""
     shared_agents: int = Field(default=5000, ge=1)
     """Limit of awake agents on one host of a class with shared isolation; beyond it another host is started."""
+    shared_host_bytes: int = Field(default_factory=lambda: memory_limit() // 4, ge=1)
+    """Memory, in bytes, above which a process that agents share takes no more of them, lets their turns end, and is
+    replaced; at least 64 MiB more than it takes at its start. By default a quarter of the machine's memory, or of that
+    which a cgroup permits."""
     block_limit_s: float = Field(default=10.0, gt=0)
     """Seconds for which an agent's code may block the event loop of a shared host. Then the process is ended, which
     interrupts its other agents, and the agent gets a process of its own."""

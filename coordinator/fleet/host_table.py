@@ -64,6 +64,11 @@ class HostTable:
         if host_id in self._hosts:
             self._hosts[host_id] = replace(self._hosts[host_id], status=HostStatus.ENDING)
 
+    def outdate(self, host_id: str) -> None:
+        """Record that a host is to be replaced as one of edited code is; no effect on a removed host."""
+        if host_id in self._hosts:
+            self._hosts[host_id] = replace(self._hosts[host_id], code_stamp="")
+
     def restamp(self, code: Code, before: str, now: str) -> None:
         """Replace a code's stamp in all hosts with the old one: the new one covers more files, none of them changed."""
         for host in self:

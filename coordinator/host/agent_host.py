@@ -11,6 +11,7 @@ code may block the event loop.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
@@ -37,6 +38,8 @@ from coordinator.host.host_watch import HostWatch
 from coordinator.host.hosted_agent import HostedAgent
 from coordinator.host.lease_releases import LeaseReleases
 from coordinator.host.loop_watch import RUNNING_AGENT, LoopWatch
+from coordinator.host.memory_watch import MemoryWatch
+from coordinator.host.node.process_exit import own_bytes
 from coordinator.host.node.process_marks import ProcessMark
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.host.warmup import warm_up
@@ -82,6 +85,7 @@ class AgentHost:
         on_sent: called when an agent has committed messages to other agents to its outbox.
         report: sends a report of measurements.
         wake: has an agent that was asked check its inbox; it may be lost.
+        full: tells that this host, by its id, is to get no more agents; called from a thread.
     """
 
     def __init__(
@@ -90,6 +94,7 @@ class AgentHost:
         on_sent: Callable[[], None],
         report: Callable[[Report], Awaitable[None]],
         wake: Callable[[Address], Awaitable[None]],
+        full: Callable[[str], None],
     ) -> None:
         self._config = config
         self._on_sent = on_sent
@@ -107,7 +112,7 @@ class AgentHost:
             self._store, self._blobs, self._ids, asking, wake, config.inbox_limit, quotas.check_ask
         )
         self._models = HostModels(Path(config.models), self._ids, self._clock)
-        self._watch = HostWatch(config, self._store, self._clock)
+        self._watch = HostWatch(config, self._store, self._clock, full)
         self._releases = LeaseReleases(self._store)
         self._class: type[BaseAgent] | None = None
         self._surroundings: Surroundings | None = None
@@ -160,6 +165,7 @@ class AgentHost:
             return self.loaded
         self._surroundings = ManyAgents(parts, agent_class, code.agent_type)
         self._watch.loop_watch = LoopWatch(self._clock)
+        self._watch.memory_watch = MemoryWatch(self._config.shared_host_bytes, lambda: own_bytes(os.getpid()) or 0)
         return self.loaded
 
     async def prepare(self) -> None:

@@ -38,6 +38,8 @@ class HostConfig:
     lease_ttl_s: float
     block_limit_s: float
     """Seconds for which code may block the event loop of a shared host; then the process is ended."""
+    shared_host_bytes: int
+    """Memory above which a shared host takes no more agents, and is replaced."""
     last_words: str
     """Path of a file that this process writes before it ends itself."""
     deliveries: str

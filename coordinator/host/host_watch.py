@@ -1,4 +1,4 @@
-"""The thread of a host that user code cannot block: it renews leases, and enforces limits of time.
+"""The thread of a host that user code cannot block: it renews leases, and enforces limits of time and memory.
 
 User code may block the agents' event loop for any time. The leases must be renewed meanwhile; and code that ignores its
 deadline, or blocks the other agents of a shared host, can only be stopped by ending the process.
@@ -19,7 +19,7 @@ from chronicle.errors import ChronicleError
 from coordinator.host.node.process_exit import leave_culprit, leave_last_words
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from chronicle.clock import Clock
     from chronicle.journal.port import JournalStore
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from coordinator.host.host_config import HostConfig
     from coordinator.host.hosted_agent import HostedAgent
     from coordinator.host.loop_watch import LoopWatch
+    from coordinator.host.memory_watch import MemoryWatch
     from podium.address import Address
 
 __all__ = ["HostWatch"]
@@ -52,12 +53,14 @@ class HostWatch:
         config: the host's.
         store: the journal, which has the leases.
         clock: of the leases and deadlines.
+        full: called with the host's id, repeatedly, while it is to get no more agents.
     """
 
-    def __init__(self, config: HostConfig, store: JournalStore, clock: Clock) -> None:
+    def __init__(self, config: HostConfig, store: JournalStore, clock: Clock, full: Callable[[str], None]) -> None:
         self._config = config
         self._store = store
         self._clock = clock
+        self._full = full
         self._leases: dict[Address, Lease] = {}
         """Of all agents, from the beginning of their activation."""
         self._agents: dict[Address, HostedAgent] = {}
@@ -72,6 +75,10 @@ class HostWatch:
         """Whether the present blockage was logged."""
         self.loop_watch: LoopWatch | None = None
         """The watch of the event loop of a shared host; set before the first agent is added."""
+        self.memory_watch: MemoryWatch | None = None
+        """The watch of the memory of a shared host; likewise."""
+        self._is_full = False
+        """Whether this host is to be replaced."""
 
     def hold(self, address: Address, lease: Lease) -> None:
         """Begin to renew the lease of an agent whose activation begins."""
@@ -110,6 +117,11 @@ class HostWatch:
                     self._thread = None
                     return
             self._enforce_limits(agents)
+            is_news = self._look_at_memory(agents)
+            if self._is_full and (is_news or self._clock.monotonic_s() >= renew_at_s):
+                self._full(self._config.host_id)  # before its agents leave: they are not to come back
+            for agent in agents if self._is_full else ():
+                agent.retire()
             if self._clock.monotonic_s() >= renew_at_s:
                 renew_at_s = self._clock.monotonic_s() + interval_s
                 for start in range(0, len(held), _MOST_RENEWED):
@@ -135,6 +147,14 @@ class HostWatch:
                 self._lost.add(address)
             _log.warning("lease_lost", host_id=self._config.host_id, agent_id=str(address))
             agent.evict()
+
+    def _look_at_memory(self, agents: Sequence[HostedAgent]) -> bool:
+        """Return whether the memory has just exceeded its limit, for the first time."""
+        if self.memory_watch is None or not self.memory_watch.check(agents) or self._is_full:
+            return False
+        self._is_full = True
+        _log.warning("host_full", host_id=self._config.host_id, why=self.memory_watch.describe())
+        return True
 
     # -- limits ---------------------------------------------------------------------------------------------------
 
@@ -179,8 +199,8 @@ class HostWatch:
     def _end_process(self, culprit: Address | None, why: str) -> None:
         """End the process at once, and have no attempt counted of messages of agents other than the culprit.
 
-        If that is not known, as for a callback without a task, all keep their leases, and the coordinator spares those
-        without a message: else a message whose turn blocks so would end one process after the other, without end.
+        If that is not known, as for a callback without a task, the coordinator finds out by and by
+        (`coordinator.fleet.suspects`).
         """
         _log.error("turn_would_not_stop", agent_id=str(culprit) if culprit else None, host_id=self._config.host_id)
         sys.stdout.flush()

@@ -276,6 +276,11 @@ class CoordinatorActor:
         await self._begin()
         return {**self._state.totals.recorder.sums(), **gauges_of(self._state.hosts, len(self._state.requests))}
 
+    async def host_full(self, host_id: str) -> None:
+        """Give a host no more agents: it has too little memory. It ends when its agents have left."""
+        self._state.hosts.outdate(host_id)
+        self._state.changed.set()
+
     # -- the fleet ------------------------------------------------------------------------------------------------
 
     async def running(self) -> list[dict[str, Any]]:

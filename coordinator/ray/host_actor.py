@@ -61,6 +61,13 @@ async def _wake(address: Address) -> None:
         coordinator.poke.remote(address)
 
 
+def _note_full(host_id: str) -> None:
+    """Have the coordinator give a host no more agents; the host repeats it."""
+    coordinator = find_actor(COORDINATOR_NAME)
+    if coordinator is not None:
+        coordinator.host_full.remote(host_id)
+
+
 @ray.remote(max_restarts=0, concurrency_groups={"control": _CONTROL_CALLS})  # type: ignore[call-overload]  # Ray's stubs lack it
 class HostActor:
     """One process for agents. Its methods are those of `AgentHost`; arguments and results are pickled.
@@ -70,7 +77,7 @@ class HostActor:
 
     def __init__(self, config: HostConfig) -> None:
         tell_of_os_exit(Path(config.last_words), running_agent)
-        self._host = AgentHost(config, _announce, _report, _wake)
+        self._host = AgentHost(config, _announce, _report, _wake, _note_full)
 
     @ray.method(concurrency_group="control")
     async def process_id(self) -> int:

@@ -97,6 +97,8 @@ class NodeConfig:
     lease_ttl_s: float
     report_interval_s: float
     """See `coordinator.host.agent_host.HostConfig`."""
+    shared_host_bytes: int
+    """As of `coordinator.host.host_config.HostConfig`."""
     block_limit_s: float
     """As of `coordinator.host.host_config.HostConfig`."""
     owner_pid: int
@@ -219,6 +221,7 @@ class NodeManagerActor:
                 logs=self._config.logs,
                 inbox_limit=self._config.inbox_limit,
                 lease_ttl_s=self._config.lease_ttl_s,
+                shared_host_bytes=self._config.shared_host_bytes,
                 block_limit_s=self._config.block_limit_s,
                 last_words=str(self._ends / host_id),
                 deliveries=str(self._deliveries / host_id),

@@ -125,6 +125,7 @@ class Router:
                 inbox_limit=settings.inbox_limit,
                 lease_ttl_s=settings.lease_ttl_s,
                 report_interval_s=settings.metrics_interval_s,
+                shared_host_bytes=settings.shared_host_bytes,
                 block_limit_s=settings.block_limit_s,
                 owner_pid=os.getpid(),
                 models=str(home.models_socket),

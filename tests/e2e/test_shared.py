@@ -28,7 +28,12 @@ SILENCE_S = 30
 @pytest.fixture(scope="module")
 def service() -> Iterator[SharedService]:
     """A service whose shared hosts may be blocked for a short time only."""
-    shared = SharedService(PODIUM_BLOCK_LIMIT_S=str(BLOCK_LIMIT_S), PODIUM_SILENCE_S=str(SILENCE_S), PODIUM_HANG_S="1")
+    shared = SharedService(
+        PODIUM_BLOCK_LIMIT_S=str(BLOCK_LIMIT_S),
+        PODIUM_SILENCE_S=str(SILENCE_S),
+        PODIUM_HANG_S="1",
+        PODIUM_SHARED_HOST_BYTES=str(300 << 20),
+    )
     yield shared
     shared.end()
 
@@ -160,6 +165,31 @@ async def test_a_process_that_is_stopped_is_replaced_and_why_says_so(served: Pod
     other, answer = await again
     assert (other != pid, answer) == (True, 2)
     assert failures(served, "gathering/stopped") == []
+
+
+async def test_a_process_that_takes_too_much_memory_lets_its_turns_end_and_is_replaced(
+    served: Podium, client: ServiceClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    pid, _ = await said(client, "leaking", "hi")
+    running = await waiting(client, "running", f"wait for {gate}")
+    grown, other = 0, pid
+    while other == pid:
+        assert grown < 10, "it takes agents above its limit"
+        other, answer = await said(client, "leaking", "grow")
+        grown += 1
+    assert answer == grown + 1
+    assert runs(pid), "a turn goes on"
+    assert (await said(client, "newcomer", "hi"))[0] == other
+    gate.touch()
+    async with asyncio.timeout(TIMEOUT_S):
+        frames = await running
+    assert (frames[-1]["type"], frames[-1]["data"]["pid"]) == ("turn_end", pid)
+    await until(lambda: not runs(pid))
+    for agent in ("gathering/leaking", "gathering/running"):
+        assert failures(served, agent) == []
+    log = (Home(served.home).logs / "shared-gathering.log").read_text()
+    assert "it grew most with the turns of gathering/leaking (" in log
 
 
 async def test_agents_that_work_and_await_often_take_turns_with_each_other_and_with_many_others(

@@ -11,7 +11,7 @@ from tools.reference.markdown import code, docstrings, table
 
 __all__ = ["section"]
 
-_COMPUTED = {"most_starting": "cores, at least 2"}
+_COMPUTED = {"most_starting": "cores, at least 2", "shared_host_bytes": "a quarter of the memory"}
 """Defaults that depend on the machine."""
 
 

@@ -13,6 +13,8 @@ from podium.agent import AgentContext, BaseAgent, DeltaState
 
 ROUNDS: Counter[str] = Counter()
 """Of work, by the agents of this process that are busy."""
+GROWN: list[bytes] = []
+"""A leak."""
 
 
 class Gathering(BaseAgent):
@@ -30,6 +32,8 @@ class Gathering(BaseAgent):
             case text if text.startswith("busy "):
                 await ctx.emit("waiting")
                 answer = await work(ctx.key, Path(text.removeprefix("busy ")))
+            case "grow":
+                GROWN.append(b"x" * (100 << 20))
             case "write":
                 with (ctx.workspace / "log").open("a") as file:
                     file.write(f"{ctx.agent_id} {ctx.state.count}\n")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from coordinator.fleet.model import Assign, Code, Host, HostStatus, Observed, Retire, StartHost
 from coordinator.fleet.plan import MOST_ACTIVATING, plan
 from podium.address import Address
@@ -80,3 +82,15 @@ def test_one_host_tells_whether_a_code_is_shared() -> None:
 def test_an_ending_host_gets_no_agents() -> None:
     ending = Host("h1", HELLO, "1", HostStatus.ENDING, isolation="shared", agents=1)
     assert plan(Observed((ending,), agents(1), STAMPS, SHARED), 0, 9, 10) == [StartHost(HELLO, "1")]
+
+
+def test_suspects_get_hosts_of_their_groups_which_end_when_they_are_empty() -> None:
+    wanted = agents(3)
+    groups = {wanted[0][0]: 1, wanted[1][0]: 1, wanted[2][0]: 2}
+    observed = Observed((host("h1", 1),), wanted, STAMPS, SHARED, groups=groups)
+    assert plan(observed, 1, 9, 10) == [StartHost(HELLO, "1", None, 1), StartHost(HELLO, "1", None, 2)]
+    of_group = replace(host("h2"), group=1)
+    observed = replace(observed, hosts=(host("h1", 1), of_group, replace(starting("h3"), group=2)))
+    assert plan(observed, 1, 9, 10) == [Assign("h2", wanted[0][0]), Assign("h2", wanted[1][0])]
+    observed = replace(observed, hosts=(host("h1", 1), of_group), wanted=agents(1), groups={})
+    assert plan(observed, None, 9, 10) == [Assign("h1", wanted[0][0]), Retire("h2")]

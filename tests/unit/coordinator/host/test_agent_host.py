@@ -124,6 +124,7 @@ class Shared:
             logs=str(directory),
             inbox_limit=1000,
             lease_ttl_s=60.0,
+            shared_host_bytes=1 << 30,
             block_limit_s=60.0,
             last_words=str(directory / "words"),
             deliveries=str(directory / "s"),
@@ -136,7 +137,7 @@ class Shared:
         async def wake(_: Address) -> None:
             pass
 
-        self.host = AgentHost(config, lambda: None, report, wake)
+        self.host = AgentHost(config, lambda: None, report, wake, lambda _: None)
         self.around = Around(self.host, directory)
         self.host._class = Thinker
         self.host._surroundings = self.around

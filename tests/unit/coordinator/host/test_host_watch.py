@@ -39,7 +39,7 @@ def test_attempts_are_not_counted_of_others_than_the_culprit_if_that_is_known(
     store, clock, ids = MemoryJournalStore(), ManualClock(), IdSource()
     words = tmp_path / "words"
     config = SimpleNamespace(host_id="host_1", lease_ttl_s=60.0, block_limit_s=10.0, last_words=str(words))
-    watch = HostWatch(cast("HostConfig", config), store, clock)
+    watch = HostWatch(cast("HostConfig", config), store, clock, lambda _: None)
     sessions = {}
     for address in (ALICE, BOB):
         session = store.ensure_session(address.name, ids.session(0), ids.branch(0), 0)

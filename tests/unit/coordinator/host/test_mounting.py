@@ -40,6 +40,7 @@ def mounting(directory: Path, host_id: str) -> Mounting:
         inbox_limit=1000,
         lease_ttl_s=1.0,
         block_limit_s=1.0,
+        shared_host_bytes=1 << 30,
         last_words="",
         deliveries="",
         report_interval_s=0,

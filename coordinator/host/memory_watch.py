@@ -1,0 +1,65 @@
+"""The memory of a shared host: when it is too much, and whose turns it grew with.
+
+A process gives memory back to nobody but the kernel, at its end. So a host over its limit takes no more agents, lets
+the turns of its own end, and is replaced. Nobody is charged for it: what an agent takes cannot be told apart from what
+others take. It is guessed, for the log, from the growth between two checks, of which each agent has an equal part that
+had a turn then: who has one whenever the process grows comes first. Pure but for the callback.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from coordinator.host.hosted_agent import HostedAgent
+    from podium.address import Address
+
+__all__ = ["MemoryWatch"]
+
+_MIN_GROWTH: Final = 64 << 20
+"""A limit below what a process takes at its start would replace each one before its first turn."""
+
+
+class MemoryWatch:
+    """Watches the memory of this process. Call it from one thread.
+
+    Args:
+        limit: bytes, of memory that no other process shares; at least 64 MiB more than at the start.
+        used: returns the memory that is used now.
+    """
+
+    def __init__(self, limit: int, used: Callable[[], int]) -> None:
+        self._used = used
+        self._before = used()
+        self._limit = max(limit, self._before + _MIN_GROWTH)
+        self._turns: dict[Address, int] = {}
+        """The turns of each agent at the last check."""
+        self._grown: Counter[Address] = Counter()
+
+    def check(self, agents: Iterable[HostedAgent]) -> bool:
+        """Return whether the memory is over the limit. Call it every quarter of a second or so.
+
+        Args:
+            agents: those that are awake.
+        """
+        used, turns = self._used(), {agent.address: agent.activation.turn for agent in agents}
+        growth, self._before = used - self._before, used
+        if growth > 0:
+            active = [
+                agent.address
+                for agent in agents
+                if agent.activation.deadline_s is not None or self._turns.get(agent.address) != turns[agent.address]
+            ]
+            for address in active:
+                self._grown[address] += growth // len(active)
+        self._turns = turns
+        return used > self._limit
+
+    def describe(self) -> str:
+        """Return the memory, the limit, and whose turns it grew with most, for people."""
+        text = f"{self._before >> 20} MiB of memory, limit {self._limit >> 20} MiB"
+        most = ", ".join(f"{address} ({size >> 20} MiB)" for address, size in self._grown.most_common(3) if size >> 20)
+        return f"{text}; it grew most with the turns of {most}" if most else text
