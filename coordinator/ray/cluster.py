@@ -123,13 +123,17 @@ def disconnect() -> None:
 def cause_of(error: Exception) -> Exception:
     """Return the exception that an actor's method raised, unwrapped from Ray's exceptions.
 
-    The death of an actor becomes a `HostDied`. An exception that could not be transferred, such as one of a user's
-    class, becomes a `PodiumError` with its type and text.
+    The death of an actor becomes a `HostDied`, as does a call that an agent's code has cancelled. An exception that
+    could not be transferred, such as one of a user's class, becomes a `PodiumError` with its type and text.
     """
     if isinstance(error, ray.exceptions.RayTaskError) and isinstance(error.cause, Exception):
         error = error.cause  # which may be the death of an actor that the method called
     if isinstance(error, ray.exceptions.RayActorError):
         return HostDied("the agent's process died while it was being woken; its log in the home's logs says more")
+    if isinstance(error, ray.exceptions.TaskCancelledError):  # its text is an id of Ray's
+        return HostDied(
+            "code in the agent's process cancelled tasks that are not its own, such as all of its event loop"
+        )
     if type(error) in _NOT_SENT:
         return PodiumError(_end_of_traceback(str(error)))
     return error

@@ -18,7 +18,7 @@ from coordinator.fleet.liveness import fate_of_silent, until_ended, with_probes
 from coordinator.fleet.model import AgentsLost, HostStatus
 from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor
 from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
-from podium.errors import AgentAsleep
+from podium.errors import AgentAsleep, HostDied
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
@@ -378,7 +378,7 @@ class HostPool:
                 else:
                     cause = cause_of(error)
                     _log.warning("host_lost", host_id=host_id, error=str(cause))
-                    why = f"{type(cause).__name__}: {cause}"
+                    why = str(cause) if isinstance(cause, HostDied) else f"{type(cause).__name__}: {cause}"
         await self._clean_up(host_id, why, died=died)
 
     async def _follow_ends(self, host_id: str, handle: Any) -> str | None:

@@ -22,6 +22,10 @@ class Neighbours(BaseAgent):
                 await ctx.emit("waiting")
                 while not Path(message["for"]).exists():
                     await asyncio.sleep(0.01)
+            case "cancel all":
+                for task in asyncio.all_tasks():
+                    task.cancel()
+                await asyncio.sleep(0)
             case "exit":
                 os._exit(3)
             case "crash":

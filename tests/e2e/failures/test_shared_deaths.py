@@ -83,3 +83,23 @@ async def test_the_message_that_ends_a_shared_process_is_parked_and_costs_its_ne
     why = served.json("why", f"neighbours/{culprit}")
     assert (why["parked"], why["pending"]) == (1, 0)
     assert "it ended a process of its own" in why["quarantine"]
+
+
+async def test_an_agent_that_cancels_all_tasks_of_its_process_disturbs_no_neighbour_for_long(
+    served: Podium, client: ServiceClient, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    neighbours = [await waiting(client, f"near-{number}", gate) for number in range(2)]
+    waking = [asyncio.create_task(send(client, f"new-{number}", do="nothing")) for number in range(3)]
+    try:
+        ended = await send(client, "canceller", do="cancel all")
+    finally:
+        gate.touch()
+    for turn in (*neighbours, *waking):
+        async with asyncio.timeout(TIMEOUT_S):
+            frames = await turn
+        assert frames[-1]["type"] == "turn_end", frames
+        assert "TaskID" not in str(frames)
+    assert "TaskID" not in str(ended)
+    for number in range(2):
+        assert failures(served, f"neighbours/near-{number}") == []
