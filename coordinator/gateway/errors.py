@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from coordinator.access.caller import Caller
 
-__all__ = ["ApiError", "add_handlers", "error_response", "mark_admitted"]
+__all__ = ["ApiError", "add_handlers", "error_response", "mark_admitted", "reason_of"]
 
 _log = logging.getLogger(__name__)
 
@@ -208,7 +208,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
         return error_response(_INVALID, message, param or place[0])
     if first["type"] == "missing":
         return error_response(Problem(400, "missing_field"), f"{place[-1]} is missing", param or place[0])
-    return error_response(_INVALID, f"{param or place[0]}: {str(first['msg']).lower()}", param or place[0])
+    return error_response(_INVALID, f"{param or place[0]}: {reason_of(first['msg'])}", param or place[0])
+
+
+def reason_of(message: str) -> str:
+    """Return a message of pydantic as the end of a sentence; patterns and values in it stay as they are."""
+    return message[:1].lower() + message[1:]
 
 
 def _place(location: Sequence[str | int], body: object) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coordinator.frontends.ag_ui import content_text
 from coordinator.frontends.ai_sdk import text_of
 from coordinator.frontends.conversation import SentMessage
-from coordinator.gateway.errors import ApiError
+from coordinator.gateway.errors import ApiError, reason_of
 from coordinator.operations.problems import Problem
 from podium.turn.busy import BusyPolicy
 
@@ -148,4 +148,4 @@ def _checked(kind: type[_T], message: dict[str, Any], at: int) -> _T:
         place = ".".join(("messages", str(at), *(str(part) for part in first["loc"])))
         if first["loc"] == ("role",):
             raise ApiError(Problem(400, "no_user_message"), "the last message must be one of the user", place) from None
-        raise ApiError(_INVALID, f"{place}: {str(first['msg']).lower()}", place) from None
+        raise ApiError(_INVALID, f"{place}: {reason_of(first['msg'])}", place) from None

@@ -358,3 +358,9 @@ async def test_names_of_events_are_their_types(home: ServedHome) -> None:
         event = json.loads(data.removeprefix("data: "))
         assert name == f"event: {event['type']}"
         assert event["sequence_number"] == number
+
+
+async def test_a_pattern_is_shown_as_it_is(home: ServedHome) -> None:
+    body = {"model": "code.fast", "input": "hi", "tools": [{"type": "function", "name": "two words"}]}
+    error = await home.error("POST", "/v2/responses", 400, json=body)
+    assert error["message"].endswith("string should match pattern '^[a-zA-Z0-9_-]{1,64}$'")
