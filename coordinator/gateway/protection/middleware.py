@@ -3,14 +3,15 @@
 It refuses, in this order: a request whose length is given in two ways (which another server on its way may take for
 two requests), a line and headers that are too long, a ``Host`` that is not this gateway's (a page whose name was bound
 to this address anew, DNS rebinding), an ``Origin`` that is not allowed (a page of another site), too many requests of
-an address, and a ``POST`` with a body that is not JSON (which a page of another site may send without asking). It cuts
-off bodies that come too slowly. CORS is off unless origins are given.
+an address, a path that is not UTF-8, and a ``POST`` with a body that is not JSON (which a page of another site may send
+without asking). It cuts off bodies that come too slowly. CORS is off unless origins are given.
 """
 
 from __future__ import annotations
 
 import asyncio
 from typing import TYPE_CHECKING, Final
+from urllib.parse import unquote_to_bytes
 
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
@@ -33,6 +34,9 @@ _PROBES: Final = frozenset({"/healthz", "/readyz"})
 _MOST_HOSTS: Final = 1000
 """Values of the ``Host`` header whose check is kept."""
 _HEADERS: Final = frozenset({b"host", b"origin", b"content-type", b"content-length", b"transfer-encoding"})
+_FILE_PARTS: Final = 6
+"""Parts of a path before the name of a file: ``/v1/agents/TYPE/KEY/files/NAME``."""
+_FILES: Final = frozenset({b"files", b"history"})
 _ALLOWED_METHODS: Final = ("GET", "HEAD", "POST", "PUT", "DELETE")
 _REQUEST_HEADERS: Final = (
     "Authorization",
@@ -124,6 +128,12 @@ class Protection:
             if not is_loopback_name(address) and (wait_s := self._rates.take(address)):
                 message = f"too many requests of your address; try again in {wait_s} s"
                 return Problem(429, "too_many_requests", wait_s), message
+        if "\ufffd" in scope["path"] and not _is_text(_without_file(scope["raw_path"])):
+            return Problem(400, "invalid_path"), (
+                "the path has bytes that are not UTF-8, which only the names of an agent's files may have"
+            )
+        if not _is_text(scope["query_string"]):
+            return Problem(400, "invalid_parameter"), "the query has bytes that are not UTF-8"
         if scope["method"] == "POST" and not _is_json_or_empty(headers):
             return Problem(415, "unsupported_media_type"), (
                 "send the body as JSON, with Content-Type: application/json"
@@ -181,6 +191,22 @@ def _name_of(host: bytes) -> str | None:
         return name if bracket and (not port or (port[0] == ":" and port[1:].isdigit())) else None
     name, colon, port = text.partition(":")
     return name.rstrip(".") or None if not colon or port.isdigit() else None
+
+
+def _without_file(path: bytes) -> bytes:
+    """Return a request's path without the name of a file at its end, which is bytes."""
+    parts = path.split(b"/", _FILE_PARTS)
+    if len(parts) > _FILE_PARTS and parts[1:3] == [b"v1", b"agents"] and parts[5] in _FILES:
+        parts.pop()
+    return b"/".join(parts)
+
+
+def _is_text(quoted: bytes) -> bool:
+    try:
+        unquote_to_bytes(quoted).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_json_or_empty(headers: dict[bytes, bytes]) -> bool:

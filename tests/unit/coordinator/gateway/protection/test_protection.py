@@ -506,3 +506,32 @@ def test_a_certificate_that_is_none(tmp_path: Path) -> None:
 )
 def test_loopback_names(name: str, loopback: bool) -> None:
     assert is_loopback_name(name) == loopback
+
+
+# -- paths -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/v1/agents/notes/%ff", 400),
+        ("/v1/agents/notes/%ff/messages", 400),
+        ("/v1/agents/notes/%ff/files/a", 400),
+        ("/v1/agents/notes/alice/messages/%fe", 400),
+        ("/v2/sessions/%ed%a0%80", 400),
+        ("/v1/agents/notes/%EF%BF%BD", 404),
+        ("/v1/agents/notes/alice/files/%ff", 404),
+        ("/v1/agents/notes/alice/history/a/%ff", 404),
+    ],
+)
+async def test_a_path_is_text_but_for_the_name_of_a_file(path: str, status: int) -> None:
+    async with client() as http:
+        answer = await http.get(path)
+        assert (answer.status_code, code_of(answer)) == (status, "invalid_path" if status == 400 else "unknown_path")
+
+
+async def test_a_query_is_text() -> None:
+    async with client() as http:
+        answer = await http.get("/thing?with=notes/%ff")
+        assert (answer.status_code, code_of(answer)) == (400, "invalid_parameter")
+        assert (await http.get("/thing?with=notes/%C3%A9")).status_code == 200
