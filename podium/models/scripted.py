@@ -24,6 +24,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
+from chronicle.canonical import decode_input
 from chronicle.errors import InvalidInput
 from podium.models.codec import error_from_json
 from podium.models.errors import ModelError
@@ -150,8 +151,8 @@ def script_of_file(path: Path) -> Json:
         InvalidInput: the file cannot be read, or has no JSON in it.
     """
     try:
-        return cast("Json", json.loads(path.read_bytes()))
-    except (OSError, ValueError) as error:
+        return decode_input(path.read_bytes())
+    except (OSError, InvalidInput) as error:
         raise InvalidInput(f"{path} is no script of answers: {error}") from error
 
 

@@ -143,5 +143,9 @@ def test_a_script_in_a_file(tmp_path: Path) -> None:
     path.write_text("[")
     with pytest.raises(InvalidInput, match=r"answers\.json is no script"):
         script_of_file(path)
+    for refused in ('[{"text": NaN}]', '[{"text": "a", "text": "b"}]', "[" * 101 + "]" * 101):
+        path.write_text(refused)
+        with pytest.raises(InvalidInput, match="is no script"):
+            script_of_file(path)
     with pytest.raises(InvalidInput, match="is no script"):
         script_of_file(tmp_path / "nothing.json")
