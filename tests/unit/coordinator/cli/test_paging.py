@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.clock import SystemClock
-from coordinator.access.caller import Caller, Scope, with_implied
+from coordinator.access.caller import Caller, OpenAccess, Scope, with_implied
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from podium.agent import AgentContext, BaseAgent
@@ -185,7 +185,7 @@ def test_agents_of_all_tenants_have_one_list(made: HomeMaker, capsys: pytest.Cap
 def test_only_operators_list_another_tenant(
     caller: Caller, permitted: bool, made: HomeMaker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    class Known:
+    class Known(OpenAccess):
         async def authenticate(self, authorization: str | None) -> Caller:
             return caller
 
