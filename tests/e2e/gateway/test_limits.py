@@ -23,8 +23,8 @@ pytestmark = [pytest.mark.ray]
 QUOTAS: Final = {
     "few": {"agents": 2},
     "narrow": {"awake_agents": 1},
-    "small": {"bytes": 1000},
-    "full": {"bytes": 1000},
+    "small": {"bytes": 10_000},
+    "full": {"bytes": 10_000},
     "calm": {"messages_per_minute": 2},
 }
 CLASSES: Final = 10
@@ -163,17 +163,17 @@ def test_what_a_client_stores_counts_as_bytes(tenant: Tenant) -> None:
     def store(size: int) -> httpx.Response:
         return tenant.http.post("/v2/artifacts", json={"content": "x" * size})
 
-    assert store(600).status_code == 201
-    assert_refused(store(600), "have 600 bytes, and may have 1000")
-    assert store(400).status_code == 201
-    assert_refused(tenant.post("limited/a", text="hi"), "have 1000 bytes, and may have 1000")
+    assert store(6000).status_code == 201
+    assert_refused(store(6000), "bytes, and may have 10000: a record of ")
+    assert store(3000).status_code == 201
+    assert_refused(tenant.post("limited/a", text="x" * 1000), "bytes, and may have 10000: a message of ")
     assert tenant.agents == []
 
 
 @pytest.mark.parametrize("tenant", ["full"], indirect=True)
 def test_the_files_of_agents_count_as_bytes(tenant: Tenant) -> None:
-    tenant.say("limited/a", "hi", write=5000)
-    says = "the files of the tenant full have 5000 bytes, and may have 1000"
+    tenant.say("limited/a", "hi", write=50_000)
+    says = "bytes, and may have 10000"
     assert_refused(tenant.http.put("/v1/agents/limited/a/files/more", content=b"x"), says)
     assert_refused(tenant.http.post("/v1/agents/limited/a/fork", json={"key": "b"}), says)
     assert tenant.agents == ["limited/a"]
