@@ -57,6 +57,7 @@ def up(
         bool, typer.Option("--reload", help="Move awake agents to edited code with their next messages.")
     ] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve a page at /ui/ that talks to agents.")] = False,
+    unattended: Annotated[bool, typer.Option("--unattended", hidden=True)] = False,
     project: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
@@ -88,7 +89,7 @@ def up(
     if detach:
         _serve_detached(place, loaded, reach, reload=reload, ui=ui, json=json)
     else:
-        _serve(place, loaded, reach, reload=reload, ui=ui, json=json)
+        _serve(place, loaded, reach, reload=reload, ui=ui, json=json, unattended=unattended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +153,14 @@ class _Reach:
         return found
 
 
-def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: bool, json: bool) -> None:
-    """Serve in this process."""
+def _serve(
+    home: Home, project: Project, reach: _Reach, *, reload: bool, ui: bool, json: bool, unattended: bool
+) -> None:
+    """Serve in this process.
+
+    Args:
+        unattended: what is said goes to a log, which must not have a key.
+    """
     import asyncio  # noqa: PLC0415
     import gc  # noqa: PLC0415
     import os  # noqa: PLC0415
@@ -192,7 +199,8 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: boo
             progress.clear()
             if notice:
                 warn(notice)
-            _show_key(home, access.new_local_key)
+            if not unattended:
+                _show_key(home, access.new_local_key)
             say(f"serving {url}; Ctrl-C ends")
             if ui:
                 say(_page(home, url, no_auth=reach.no_auth))
@@ -226,39 +234,28 @@ def _serve(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: boo
 def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: bool, json: bool) -> None:
     """Serve in a process of its own, in a session of its own; return when it is ready."""
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
+    from coordinator.access.local_key import read_local_key  # noqa: PLC0415
     from coordinator.gateway.process.detached import start_detached  # noqa: PLC0415
     from coordinator.gateway_record import check_no_gateway  # noqa: PLC0415
 
     check_no_gateway(home)  # the other process would find it out after its imports
-    arguments = ["up", *reach.arguments(), "--project", str(project.file), "--home", str(home.path)]
+    arguments = ["up", "--unattended", *reach.arguments(), "--project", str(project.file), "--home", str(home.path)]
     arguments += ["--reload"] if reload else []
     arguments += ["--ui"] if ui else []
-    if not reach.no_auth:
-        _show_key(home, _local_key(home))  # here, because what the other process says goes to a log
+    key = read_local_key(home.path)
     with Progress() as progress:
         started = start_detached(home, arguments, progress.show)
     if started.record is None:
         say(started.said)
         raise typer.Exit(started.exit_code or ExitCode.UNAVAILABLE)  # it does not end before it serves
+    new_key = read_local_key(home.path)
+    _show_key(home, new_key if new_key != key else None)
     if json:
         write_json({"url": started.record.url, "pid": started.record.pid, "log": str(started.log)})
     else:
         say(f"serving {started.record.url} (process {started.record.pid}, log {started.log}); podium down ends it")
         if ui:
             say(_page(home, started.record.url, no_auth=reach.no_auth))
-
-
-def _local_key(home: Home) -> str | None:
-    """Create the home's local key; return its text, ``None`` if there was one."""
-    from contextlib import closing  # noqa: PLC0415
-
-    from chronicle.clock import SystemClock  # noqa: PLC0415
-    from chronicle.ids import IdSource  # noqa: PLC0415
-    from coordinator.access.key_store import KeyStore  # noqa: PLC0415
-    from coordinator.access.local_key import ensure_local_key  # noqa: PLC0415
-
-    with closing(KeyStore(home.path, home.id, IdSource())) as keys:
-        return ensure_local_key(home.path, keys, SystemClock().now_ms())
 
 
 def _page(home: Home, url: str, *, no_auth: bool) -> str:

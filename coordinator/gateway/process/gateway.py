@@ -1,6 +1,6 @@
 """The process of the gateway: a client of the home's service that serves HTTP, from its start to its orderly end.
 
-It starts the service if none runs, pins it, and registers the project's agent classes; when the service dies, its link
+It loads the agent classes, starts the service if none runs, pins it and registers them; when the service dies, its link
 starts another one and does the same again. At its end it accepts no further connections and ends the service in order,
 during which the streams of running turns get their last frames. Then it closes the streams that are left: their clients
 can resume them later.
@@ -95,7 +95,7 @@ class Gateway:
 
         Raises:
             ServiceError: the service did not start, or did not end.
-            AgentLoadError, InvalidInput: the agent classes cannot be registered; the service was not pinned.
+            AgentLoadError, InvalidInput: the agent classes cannot be registered; nothing was started.
         """
         stopping = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -105,6 +105,7 @@ class Gateway:
             _Classes(self.project_file, self.home.path, follow_edits=self.follow_edits) as classes,
             ServiceLink(self.home, start=True, registers=True, on_progress=self.on_progress) as link,
         ):
+            await classes.check()
             if await self._start(link, classes, stopping):
                 await self._serve(link, classes, stopping)
             else:
@@ -138,6 +139,7 @@ class Gateway:
             await asyncio.gather(connecting, stopped, return_exceptions=True)
 
     async def _serve(self, link: ServiceLink, classes: _Classes, stopping: asyncio.Event) -> None:
+        self.access.make_local_key()
         agents = HomeAgents(self.home, link)
         streams = HomeStreams(link.client, agents)
         tracing = Tracing("gateway")
@@ -212,6 +214,14 @@ class _Classes:
         self._first = self._read()
         self._last: Registry | None = None
         self._updating: asyncio.Task[None] | None = None
+
+    async def check(self) -> None:
+        """Check that the classes can be registered.
+
+        Raises:
+            AgentLoadError, InvalidInput: the project is not valid.
+        """
+        await self._first
 
     async def register(self, client: ServiceClient) -> None:
         """Register the classes; at a later connection those of the last one, and soon after what was edited since.

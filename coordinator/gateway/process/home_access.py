@@ -41,7 +41,9 @@ class HomeAccess:
         self, home: Home, clock: Clock, *, no_auth: bool, loopback: bool, key_requests_per_s: float = 0.0
     ) -> None:
         self.new_local_key: str | None = None
-        """The text of the local key if it was created now: to be shown once."""
+        """The text of the local key if `make_local_key` made it: to be shown once."""
+        self._home = home
+        self._clock = clock
         self.audit = Audit(home.logs, clock)
         self.keys: KeyStore | None = None
         self.administration: KeyAdministration | None = None
@@ -55,7 +57,6 @@ class HomeAccess:
         try:
             if not loopback:
                 _refuse_without_keys(home, keys)
-            self.new_local_key = ensure_local_key(home.path, keys, clock.now_ms())
         except BaseException:
             keys.close()
             raise
@@ -64,6 +65,16 @@ class HomeAccess:
             rates = Rates(key_requests_per_s, max(20, round(2 * key_requests_per_s)), clock)
         self.access = KeyAccess(keys, clock, rates)
         self.administration = KeyAdministration(keys, self.audit, clock)
+
+    def make_local_key(self) -> None:
+        """Create the local key, if keys are used and there is none that works: once nothing is refused any more.
+
+        Raises:
+            StorageRefused: the keys cannot be written.
+            OSError: the file cannot be written.
+        """
+        if self.keys is not None:
+            self.new_local_key = ensure_local_key(self._home.path, self.keys, self._clock.now_ms())
 
     async def __aenter__(self) -> Self:
         return self

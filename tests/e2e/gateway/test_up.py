@@ -210,6 +210,7 @@ def test_a_port_that_is_taken_and_a_host_of_others_are_refused_before_anything_s
     assert elsewhere.returncode == ExitCode.USAGE
     assert "--host 192.0.2.77 is not an address of this machine" in elsewhere.stderr
     assert_nothing_runs(served)
+    assert not (served.podium.home / "local.key").exists()
 
 
 def test_a_project_whose_agents_do_not_load_is_refused_and_leaves_nothing(served: Served) -> None:
@@ -217,8 +218,10 @@ def test_a_project_whose_agents_do_not_load_is_refused_and_leaves_nothing(served
     refused = served.up("--port", "0", check=False)
     assert refused.returncode == ExitCode.NOT_AN_AGENT
     assert "agents[0] = 'plain.py:NotAnAgent'" in refused.stderr
-    wait_until(lambda: not processes_of(served.podium), "the service was pinned")
     assert_nothing_runs(served)
+    assert not processes_of(served.podium)
+    assert not (served.home.logs / "service.log").exists(), "a service was started"
+    assert not (served.podium.home / "local.key").exists()
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

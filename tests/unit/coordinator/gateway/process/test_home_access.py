@@ -27,6 +27,8 @@ def home(tmp_path: Path) -> Home:
 
 async def test_the_first_start_makes_a_local_key(home: Home) -> None:
     async with HomeAccess(home, ManualClock(), no_auth=False, loopback=True) as opened:
+        assert read_local_key(home.path) is None, "a start that is refused has made none"
+        opened.make_local_key()
         text = opened.new_local_key
         assert text == read_local_key(home.path)
         caller = await opened.access.authenticate(f"Bearer {text}")
@@ -34,6 +36,7 @@ async def test_the_first_start_makes_a_local_key(home: Home) -> None:
         assert opened.administration is not None
     assert stat.S_IMODE((home.path / "access.db").stat().st_mode) == 0o600
     async with HomeAccess(home, ManualClock(), no_auth=False, loopback=True) as again:
+        again.make_local_key()
         assert again.new_local_key is None
         with pytest.raises(UnknownKey):
             await again.access.authenticate("Bearer secret")
@@ -41,6 +44,7 @@ async def test_the_first_start_makes_a_local_key(home: Home) -> None:
 
 async def test_without_keys_everyone_may_do_everything_on_loopback_only(home: Home) -> None:
     async with HomeAccess(home, ManualClock(), no_auth=True, loopback=True) as opened:
+        opened.make_local_key()
         assert await opened.access.authenticate(None) == ANYONE
         assert opened.administration is None
     assert not (home.path / "access.db").exists()
@@ -49,8 +53,8 @@ async def test_without_keys_everyone_may_do_everything_on_loopback_only(home: Ho
 
 
 async def test_other_machines_need_a_key_that_somebody_made(home: Home) -> None:
-    async with HomeAccess(home, ManualClock(), no_auth=False, loopback=True):
-        pass
+    async with HomeAccess(home, ManualClock(), no_auth=False, loopback=True) as local:
+        local.make_local_key()
     with pytest.raises(InvalidInput, match="podium keys create NAME"):
         HomeAccess(home, ManualClock(), no_auth=False, loopback=False)
     keys = KeyStore(home.path, home.id, IdSource())
