@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from coordinator.gateway.patterns import KEY
 from coordinator.operations.objects import Part
 from podium.address import MAX_KEY_LENGTH
 from podium.turn.busy import BusyPolicy
@@ -59,7 +60,7 @@ class RetryBody(_Body):
 class ForkBody(_Body):
     """A new agent."""
 
-    key: Annotated[str, Field(min_length=1, max_length=MAX_KEY_LENGTH)]
+    key: Annotated[str, Field(min_length=1, max_length=MAX_KEY_LENGTH, json_schema_extra={"pattern": KEY})]
     """Its key; its type is that of the agent that it continues."""
     at: WholeNumber | None = None
     """The turn that it continues; the last one by default."""

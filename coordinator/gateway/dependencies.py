@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
 
 from coordinator.access.audit import Audit
 from coordinator.access.caller import Access, Caller, Scope
+from coordinator.gateway.patterns import ADDRESS, CURSOR, KEY, TYPE
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
 from coordinator.operations.cursors import MOST_ITEMS
@@ -93,7 +94,12 @@ Chats: TypeAlias = Annotated[Conversations, Depends(_chats)]
 
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The most items of the page.")]
 Cursor: TypeAlias = Annotated[
-    str | None, Query(max_length=2048, description="The `next_cursor` of the page before; it serves this list only.")
+    str | None,
+    Query(
+        max_length=2048,
+        description="The `next_cursor` of the page before; it serves this list only.",
+        json_schema_extra={"pattern": CURSOR},
+    ),
 ]
 Turn: TypeAlias = Annotated[int | None, Query(ge=0, le=2**53, description="A committed turn; the last one by default.")]
 
@@ -109,15 +115,12 @@ IdempotencyKey: TypeAlias = Annotated[
 
 MessageId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of a message: `msg_…`.")]
 
-_TYPE: Final = r"[A-Za-z_](\.?[A-Za-z0-9_-])*\.?"
-_TENANT: Final = r"[a-z0-9][a-z0-9_-]{0,62}"
-
 AgentType: TypeAlias = Annotated[
     str,
     Path(
         alias="type",
         description="The agent's type, such as `hello`.",
-        json_schema_extra={"pattern": f"^{_TYPE}$", "minLength": 1, "maxLength": 64},
+        json_schema_extra={"pattern": TYPE, "minLength": 1, "maxLength": 64},
     ),
 ]
 """The type in the path."""
@@ -125,7 +128,7 @@ _Key = Annotated[
     str,
     Path(
         description="The agent's key, such as `alice`: printable, without `/` and `..`.",
-        json_schema_extra={"minLength": 1, "maxLength": MAX_KEY_LENGTH},
+        json_schema_extra={"pattern": KEY, "minLength": 1, "maxLength": MAX_KEY_LENGTH},
     ),
 ]
 
@@ -136,7 +139,7 @@ OtherAgent: TypeAlias = Annotated[
         alias="with",
         max_length=256,
         description="The agent that `to` is a turn of, such as a fork: `type/key`.",
-        json_schema_extra={"pattern": f"^({_TENANT}:)?{_TYPE}/[^/]+$"},
+        json_schema_extra={"pattern": ADDRESS},
     ),
 ]
 """The agent that one is compared with."""

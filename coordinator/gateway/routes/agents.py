@@ -19,6 +19,7 @@ from coordinator.gateway.dependencies import (
     Writing,
 )
 from coordinator.gateway.documents import statuses
+from coordinator.gateway.patterns import TENANT
 from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import (
     AgentObject,
@@ -52,6 +53,7 @@ async def list_agents(
         str | None,
         Query(
             max_length=63,
+            json_schema_extra={"pattern": TENANT},
             description="Agents of this tenant, by default of the key's; of another it needs `admin`, "
             "and a key of the tenant `default`.",
         ),

@@ -14,6 +14,7 @@ from coordinator.gateway.content import content_response
 from coordinator.gateway.dependencies import Agents, Cursor, Limit, Reading, Turn, Writing
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.key_bound import body_of
+from coordinator.gateway.patterns import FILE_PATH
 from coordinator.gateway.routers import router_at
 from coordinator.operations.files import FileContent
 from coordinator.operations.objects import DirectoryObject, FileChanged, FileHistory, SymlinkObject
@@ -22,7 +23,9 @@ __all__ = ["router"]
 
 router = router_at("/v1/agents/{type}/{key}", "files")
 
-FilePath = Annotated[str, Path(alias="path", description="From the workspace's root.")]
+FilePath = Annotated[
+    str, Path(alias="path", description="From the workspace's root.", json_schema_extra={"pattern": FILE_PATH})
+]
 Iteration = Annotated[
     int | None, Query(ge=1, le=2**53, description="A version of the path, as `/history/{path}` lists them.")
 ]

@@ -15,6 +15,7 @@ from coordinator.access.views import CreatedKey, KeyList, KeyObject, TokenObject
 from coordinator.gateway.dependencies import Called
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import ApiError
+from coordinator.gateway.patterns import ADDRESS, TENANT
 from coordinator.gateway.routers import router_at
 from coordinator.operations.problems import Problem
 from podium.address import Address
@@ -33,7 +34,9 @@ class NewKey(BaseModel):
     scopes: list[Literal["read", "write", "metrics", "admin"]] = Field(
         default=["read", "write"], min_length=1, max_length=4
     )
-    tenant: str | None = Field(default=None, max_length=63, description="By default the caller's.")
+    tenant: str | None = Field(
+        default=None, max_length=63, description="By default the caller's.", json_schema_extra={"pattern": TENANT}
+    )
     expires_in_s: int | None = Field(default=None, ge=1, le=2**31, description="By default it does not expire.")
 
 
@@ -42,7 +45,11 @@ class NewToken(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    agent: str = Field(max_length=256, description="`type/key`: the only agent that it is for.")
+    agent: str = Field(
+        max_length=256,
+        description="`type/key`: the only agent that it is for.",
+        json_schema_extra={"pattern": ADDRESS},
+    )
     scopes: list[Literal["read", "write"]] = Field(default=["read"], min_length=1, max_length=2)
     expires_in_s: int = Field(default=DEFAULT_TOKEN_S, ge=1, le=LONGEST_TOKEN_S)
 

@@ -76,6 +76,8 @@ class ArtifactBody(_Body):
 class BundleItemBody(_Body):
     """An item of a bundle: a text, or the artifact that has it."""
 
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
     text: str | None = None
     artifact_id: _Id | None = None
     title: Annotated[str, Field(max_length=1024)] | None = None
