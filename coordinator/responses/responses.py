@@ -128,8 +128,8 @@ class HomeResponses:
         self._tasks = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
         """By the ids of responses."""
-        self._unstored: dict[str, asyncio.Task[None]] = {}
-        """Those whose failure was handed out at their deadline, and is being stored."""
+        self._storing: dict[str, asyncio.Task[None]] = {}
+        """Those that have ended, and are being stored; their last events may have been handed out."""
         self._of_key: dict[tuple[str, str], tuple[str, asyncio.Future[ResponseRun]]] = {}
         """By tenant and key: what was asked for, and its run, while it is made."""
         self._known_profiles: frozenset[str] = frozenset()
@@ -151,7 +151,7 @@ class HomeResponses:
         """End the responses that run; each gets its last event."""
         self._closing = True
         for response_id, task in list(self._running.items()):
-            if response_id not in self._unstored:
+            if response_id not in self._storing:
                 task.cancel()
 
     def now_s(self) -> float:
@@ -238,7 +238,7 @@ class HomeResponses:
         return {"id": response_id, "object": "response", "deleted": True}
 
     async def _until_stored(self, response_id: str) -> None:
-        if (task := self._unstored.get(response_id)) is not None:
+        if (task := self._storing.get(response_id)) is not None:
             await asyncio.wait({task})
 
     # -- beginning --------------------------------------------------------------------------------------------------
@@ -410,25 +410,25 @@ class HomeResponses:
         else:
             events = encoder.fail(failed.code, str(failed), now_ms // 1000, outcome)
         to_store = encoder.response
-        storing = self._tasks.create_task(self._store(asked, to_store, now_ms if failed is None else None))
-        is_expired = failed is not None and failed.code == EXPIRED
-        await asyncio.wait({storing}, timeout=0 if is_expired else self._left_s(asked.qos, asked.arrived_s))
-        if not is_expired and (not storing.done() or self._left_s(asked.qos, asked.arrived_s) == 0):
-            failed = ResponseFailed(str(_too_late(asked)), EXPIRED, run.response_id)
-            outcome = qos_outcome(asked.qos, call, EXPIRED, self._since_ms(asked))
-            events = [*events[:-1], *encoder.refuse(events[-1], EXPIRED, str(failed), outcome)]
-        elif failed is None and (why := storing.result()) is not None:
-            failed = ResponseFailed(f"the response could not be stored: {why}", "not_stored", run.response_id)
-            outcome = qos_outcome(asked.qos, call, failed.code, self._since_ms(asked))
-            events = [*events[:-1], *encoder.refuse(events[-1], failed.code, str(failed), outcome)]
-        self._unstored[run.response_id] = cast("asyncio.Task[None]", asyncio.current_task())
+        self._storing[run.response_id] = cast("asyncio.Task[None]", asyncio.current_task())
         try:
+            storing = self._tasks.create_task(self._store(asked, to_store, now_ms if failed is None else None))
+            is_expired = failed is not None and failed.code == EXPIRED
+            await asyncio.wait({storing}, timeout=0 if is_expired else self._left_s(asked.qos, asked.arrived_s))
+            if not is_expired and (not storing.done() or self._left_s(asked.qos, asked.arrived_s) == 0):
+                failed = ResponseFailed(str(_too_late(asked)), EXPIRED, run.response_id)
+                outcome = qos_outcome(asked.qos, call, EXPIRED, self._since_ms(asked))
+                events = [*events[:-1], *encoder.refuse(events[-1], EXPIRED, str(failed), outcome)]
+            elif failed is None and (why := storing.result()) is not None:
+                failed = ResponseFailed(f"the response could not be stored: {why}", "not_stored", run.response_id)
+                outcome = qos_outcome(asked.qos, call, failed.code, self._since_ms(asked))
+                events = [*events[:-1], *encoder.refuse(events[-1], failed.code, str(failed), outcome)]
             run.end(encoder.response, events, failed)
             why = await storing
             if why is None and encoder.response is not to_store:
                 await self._store(asked, encoder.response, None, replaces=True)
         finally:
-            del self._unstored[run.response_id]
+            del self._storing[run.response_id]
 
     async def _store(
         self, asked: _Asked, response: ResponseObject, completed_ms: int | None, *, replaces: bool = False

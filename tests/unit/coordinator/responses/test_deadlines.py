@@ -205,3 +205,16 @@ async def test_a_deadline_does_not_wait_for_the_disk(home: Home, models: TestMod
         assert (kept["status"], kept["output_text"]) == ("failed", "echo: hi")
         assert kept["qos_outcome"] is not None
         assert kept["qos_outcome"]["deadline_met"] is False
+
+
+async def test_an_answer_that_is_being_stored_when_the_gateway_ends_is_handed_out(
+    home: Home, models: TestModels
+) -> None:
+    stores = HeldStores(home)
+    async with served(home, models, stores) as responses:
+        run = await responses.respond("acme", body())
+        answer = asyncio.ensure_future(run.result())
+        await until(lambda: stores.held == 1)
+        responses.close()
+        stores.go_on.set()
+        assert (await answer)["output_text"] == "echo: hi"
