@@ -42,7 +42,7 @@ def models(
         say("no models yet: add [models.NAME] to podium.toml; podium up, run and reload read it")
         return
     table(
-        ("PROFILE", "PROVIDER", "MODEL", "SERVER", "KEY", "FALLBACKS"),
+        ("PROFILE", "PROVIDER", "MODEL", "SERVER", "KEY", "EXECUTION", "FALLBACKS", "EMERGENCY"),
         [
             (
                 each.name,
@@ -50,7 +50,9 @@ def models(
                 each.model or "-",
                 each.base_url or "-",
                 _key(each),
+                each.execution,
                 " ".join(each.fallbacks) or "-",
+                each.emergency_fallback or "-",
             )
             for each in config.profiles.values()
         ],
@@ -117,7 +119,9 @@ def _profile(profile: Profile) -> dict[str, Any]:
         "model": profile.model,
         "base_url": profile.base_url,
         "key": _key(profile),
+        "execution": profile.execution,
         "fallbacks": list(profile.fallbacks),
+        "emergency_fallback": profile.emergency_fallback,
         "tenants": sorted(profile.tenants),
     }
 
