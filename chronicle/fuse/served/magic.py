@@ -293,11 +293,16 @@ class Magic:
         # A number that is not allocated yet may become a version with a mode.
         return self._directory(key, lasting=record is not None) if leads else None
 
-    def _directory(self, key: Key, mode: int = _DIR_MODE, mtime_ns: int = 0, *, lasting: bool = False) -> MagicEntry:
+    def _directory(
+        self, key: Key, mode: int = _DIR_MODE, mtime_ns: int | None = None, *, lasting: bool = False
+    ) -> MagicEntry:
         if not key:
             mode = _TOP_MODE
         ino = self._inode(key, is_directory=True, lasting=lasting)
-        return MagicEntry(key, ino, mode, 0, mtime_ns or self._layer.root.mtime_ns, lasting=lasting)
+        return MagicEntry(key, ino, mode, 0, self._time(mtime_ns), lasting=lasting)
+
+    def _time(self, mtime_ns: int | None) -> int:
+        return self._layer.root.mtime_ns if mtime_ns is None else mtime_ns
 
     # -- files ----------------------------------------------------------------------------------------------------
 
@@ -342,8 +347,7 @@ class Magic:
             mode = stat.S_IFREG | (entry.mode & 0o555)
             size = entry.content.size if entry.content is not None else 0
         ino = self._inode(key, is_directory=False, lasting=True)
-        mtime_ns = found.mtime_ns or self._layer.root.mtime_ns
-        return MagicEntry(key, ino, mode, size, mtime_ns, target=entry.target, lasting=True)
+        return MagicEntry(key, ino, mode, size, self._time(found.mtime_ns), target=entry.target, lasting=True)
 
     def _live(self, key: Key, size: int) -> MagicEntry:
         ino = self._inode(key, is_directory=False)

@@ -30,8 +30,8 @@ class TurnEntry(NamedTuple):
     """An entry of a turn's tree."""
 
     entry: Entry
-    mtime_ns: int
-    """0 if unknown."""
+    mtime_ns: int | None
+    """``None`` if unknown."""
     below: BlobId | None = None
     """For a directory, the map of its entries' attributes."""
 
@@ -111,7 +111,7 @@ class TurnTrees:
         if ref is None:
             entry = tree.entry_at(reader, tree.EMPTY, b"")
             assert entry is not None
-            return TurnEntry(entry, 0)
+            return TurnEntry(entry, None)
         entry = tree.entry_at(reader, ref.tree_id, b"")
         assert entry is not None
         root = oplog.read_root(reader, ref.oplog_id).root
@@ -172,6 +172,6 @@ class TurnTrees:
 
 def _turn_entry(entry: Entry, value: bytes | None) -> TurnEntry:
     if value is None:
-        return TurnEntry(entry, 0)
+        return TurnEntry(entry, None)
     attributes = oplog.decode_attr(value)
     return TurnEntry(entry, attributes.mtime_ns, attributes.below)

@@ -93,6 +93,26 @@ class TreeContract(Contract):
         assert status.st_mtime_ns == 10**18 + 7
         assert other.seal() == ref
 
+    def test_times_of_the_epoch_and_before_are_kept(self, node: WorkspaceNode, workspace: Workspace) -> None:
+        times = {"a.txt": 0, "early": -(10**18), "kept": 0}
+        (workspace.root / "kept").mkdir()
+        for name, time_ns in times.items():
+            if name != "kept":
+                (workspace.root / name).write_bytes(b"text")
+            os.utime(workspace.root / name, ns=(time_ns, time_ns))
+        far = node.elsewhere()
+        other = far.open(self.spec(far, workspace.seal(), turn=2)).workspace
+        assert {name: os.stat(other.root / name).st_mtime_ns for name in times} == times
+
+    def test_a_time_that_cannot_be_stored_is_the_nearest(self, node: WorkspaceNode, workspace: Workspace) -> None:
+        (workspace.root / "late").write_bytes(b"text")
+        os.utime(workspace.root / "late", ns=(0, 10**20))
+        kept_ns = min(os.stat(workspace.root / "late").st_mtime_ns, (1 << 64) - 1)  # a disk clamps it, too
+        assert kept_ns > 10**19
+        far = node.elsewhere()
+        other = far.open(self.spec(far, workspace.seal(), turn=2)).workspace
+        assert os.stat(other.root / "late").st_mtime_ns == kept_ns
+
     def test_changes_cost_what_changed(self, node: WorkspaceNode, workspace: Workspace) -> None:
         for number in range(300):
             (workspace.root / f"{number:03}").write_bytes(b"%d" % number)

@@ -161,7 +161,7 @@ class _Restore:
 
     def tree(self, tree_id: BlobId, attrs: BlobId | None) -> None:
         """Restore the content of the directory, and everything below."""
-        finish: list[tuple[bytes, Entry, int]] = []
+        finish: list[tuple[bytes, Entry, int | None]] = []
         stack = [(b"", tree_id, attrs)]
         while stack:
             path, subtree, below = stack.pop()
@@ -178,9 +178,9 @@ class _Restore:
                 if entry.subtree is not None:
                     self._make_directory(child)
                     stack.append((child, entry.subtree, attr.below if attr is not None else None))
-                    finish.append((child, entry, attr.mtime_ns if attr is not None else 0))
+                    finish.append((child, entry, attr.mtime_ns if attr is not None else None))
                 else:
-                    self._make(child, entry, attr.mtime_ns if attr is not None else 0)
+                    self._make(child, entry, attr.mtime_ns if attr is not None else None)
         for child, entry, mtime_ns in reversed(finish):  # after their content is complete
             self._finish(child, entry, mtime_ns)
 
@@ -208,7 +208,7 @@ class _Restore:
             directory, name = split(path)
             os.mkdir(name, 0o700, dir_fd=self._walk.go(directory))  # its own mode is set last
 
-    def _make(self, path: bytes, entry: Entry, mtime_ns: int) -> None:
+    def _make(self, path: bytes, entry: Entry, mtime_ns: int | None) -> None:
         first = self._linked.get(entry.link) if entry.link is not None else None
         seen = self._present.get(path)
         if first is not None:
@@ -279,7 +279,7 @@ class _Restore:
             ) from error
         self._left_out.append(LeftOut(path, what, detail))
 
-    def _finish(self, path: bytes, entry: Entry, mtime_ns: int) -> None:
+    def _finish(self, path: bytes, entry: Entry, mtime_ns: int | None) -> None:
         """Set a file's owner, attributes, mode and time: of the file itself, not of a replacement under its name."""
         directory, name = split(path)
         parent = self._walk.go(directory)
@@ -303,7 +303,7 @@ class _Restore:
                     os.chmod(by_handle(handle), mode)
         finally:
             os.close(handle)
-        if mtime_ns and status.st_mtime_ns != mtime_ns:
+        if mtime_ns is not None and status.st_mtime_ns != mtime_ns:
             os.utime(name, ns=(mtime_ns, mtime_ns), dir_fd=parent, follow_symlinks=False)
 
 

@@ -20,6 +20,7 @@ from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import InvalidInput
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.dir.walk import READ, Descent, KindChanged, join, names_in, open_directory, open_file, split
+from chronicle.workspace.history.oplog import storable_ns
 from chronicle.workspace.trees.tree import Entry, Kind, decode_entry, encode_entry
 
 if TYPE_CHECKING:
@@ -182,7 +183,7 @@ class _Scan:
             device=status.st_rdev if kind in {Kind.CHAR, Kind.BLOCK} else None,
         )
         racy = status.st_ctime_ns >= self._racy_since
-        return Seen(entry, status.st_ino, status.st_nlink, status.st_mtime_ns, status.st_ctime_ns, racy)
+        return Seen(entry, status.st_ino, status.st_nlink, storable_ns(status.st_mtime_ns), status.st_ctime_ns, racy)
 
     @staticmethod
     def _directory_xattrs(parent: int, name: bytes, path: bytes) -> tuple[tuple[bytes, bytes], ...]:

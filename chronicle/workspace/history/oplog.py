@@ -43,6 +43,7 @@ __all__ = [
     "put_commit",
     "read_root",
     "read_root_on",
+    "storable_ns",
     "store_operations",
     "stored_operations",
 ]
@@ -221,6 +222,11 @@ def read_root_on(reader: BlobReader, ref: TreeRef, base: TreeRef) -> OplogRoot:
     if root.previous is None or not all(read_root(reader, at).is_first for at in (root.previous, base.oplog_id)):
         raise Conflict(f"tree {ref.tree_id} was sealed on top of another commit than the base, {base.oplog_id}")
     return root
+
+
+def storable_ns(time_ns: int) -> int:
+    """Return a time, epoch nanoseconds, or the nearest one that fits into an integer of MessagePack: 1677 to 2554."""
+    return min(max(time_ns, -(1 << 63)), (1 << 64) - 1)
 
 
 def encode_attr(attr: Attr) -> bytes:

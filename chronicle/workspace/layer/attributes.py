@@ -9,6 +9,7 @@ import errno
 import stat
 from typing import TYPE_CHECKING
 
+from chronicle.workspace.history.oplog import storable_ns
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log_records import pack
 
@@ -55,7 +56,8 @@ class Attributes:
         self._applier.set_mode(node, mode, uid, gid, ts_ns)
 
     def set_times(self, node: Node, atime_ns: int, mtime_ns: int) -> None:
-        """Set the times, epoch nanoseconds. Adds no version."""
+        """Set the times, epoch nanoseconds; a disk clamps those that it cannot store, too. Adds no version."""
+        atime_ns, mtime_ns = storable_ns(atime_ns), storable_ns(mtime_ns)
         names = self._state.names
         names.load_links(node)
         ts_ns = self._now()

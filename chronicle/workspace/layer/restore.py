@@ -271,7 +271,7 @@ class _Planner:
         if there is not None and (there.kind is not wanted.kind or there.names > 1):
             self._remove(path)
             there = None
-        mtime_ns = self._mtime_ns(path)
+        mtime_ns = self._mtime_ns(path) or 0
         if there is None:
             names = self._state.names
             there = self._at[path] = _PlannedInode(names.next_ino, wanted.kind, 1, mtime_ns)
@@ -298,16 +298,16 @@ class _Planner:
         """Restore the modification time of a directory whose entries change, if it was in the commit."""
         thing = self._resolve(path)
         mtime_ns = self._mtime_ns(path)
-        if thing is not None and mtime_ns:
+        if thing is not None and mtime_ns is not None:
             self.records.append(pack((records.TIMES, self._ts_ns, path, thing.atime_ns, mtime_ns)))
 
-    def _mtime_ns(self, path: bytes) -> int:
-        """Return a path's modification time in the commit; 0 if it was not there."""
+    def _mtime_ns(self, path: bytes) -> int | None:
+        """Return a path's modification time in the commit; ``None`` if it was not there."""
         if not path:
             return self._root.root.mtime_ns
         above, _, name = path.rpartition(b"/")
         value = self._finder.lookup(self._attributes_in(above), name)
-        return decode_attr(value).mtime_ns if value is not None else 0
+        return decode_attr(value).mtime_ns if value is not None else None
 
     def _attributes_in(self, directory: bytes) -> BlobId | None:
         """Return a directory's map of attributes in the commit; ``None`` if it had no entries."""

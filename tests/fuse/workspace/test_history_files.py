@@ -164,6 +164,9 @@ def test_turns(workspace: FuseWorkspace, root: Path) -> None:
     (root / "d" / "a").chmod(0o750)
     os.utime(root / "d" / "a", ns=(1, 10**18 + 5))
     (root / "s").symlink_to("d/a")
+    (root / "d" / "epoch").touch()
+    os.mkfifo(root / "d" / "pipe")
+    os.utime(root / "d" / "epoch", ns=(0, 0))
     commit(workspace, 1)
     (root / "d" / "a").write_text("two")
     (root / "s").unlink()
@@ -176,6 +179,8 @@ def test_turns(workspace: FuseWorkspace, root: Path) -> None:
     assert (turns / "1" / "s").read_text() == "one"
     status = (turns / "1" / "d" / "a").stat()
     assert (stat.S_IMODE(status.st_mode), status.st_mtime_ns) == (0o550, 10**18 + 5)
+    assert (turns / "1" / "d" / "epoch").stat().st_mtime_ns == 0
+    assert (turns / "1" / "d" / "pipe").read_bytes() == b""  # it blocks nobody: docs/internals/posix.md
     assert (turns / "2" / "d" / "a").read_text() == "two"
     assert os.listdir(turns / "2") == ["d"]
     assert (turns / "3" / "d" / "a").read_text() == "two"
