@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import sqlite3
 from contextlib import closing
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.ids import IdSource
+from chronicle.journal.chain import HASH_PREFIX, event_digest
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import Anchor, verify_session
 from chronicle.testing.journal_contract import Writer
@@ -140,6 +142,26 @@ def test_a_removed_event_with_the_gap_closed(journal: Journal) -> None:
         "UPDATE branch SET seq = seq - 1 WHERE key << 32 = {main}",
     )
     assert journal.found() == (journal.main, 11)
+
+
+# S2.31
+def test_an_event_that_was_rewritten_with_its_own_hash(journal: Journal) -> None:
+    """It is sound in itself: the event after it stands on another one."""
+    payload = b'{"text":"forged"}'
+    with closing(journal.connect()) as db:
+        row = journal.key[journal.main] << 32 | 11
+        columns = "event_id, type, turn, ts, payload_ref, correlation_id"  # which the event has as its cause, too
+        *fields, cause = db.execute(f"SELECT {columns} FROM event WHERE id = ?", (row,)).fetchone()
+        (before,) = db.execute("SELECT hash FROM event WHERE id = ?", (row - 1,)).fetchone()
+        sha256 = hashlib.sha256(payload)
+        prev = HASH_PREFIX + before.hex()
+        event_id, kind, turn, ts, ref = fields
+        digest = event_digest(journal.main, 11, event_id, kind, turn, ts, sha256.hexdigest(), ref, cause, cause, prev)
+        db.execute(
+            "UPDATE event SET payload = ?, payload_sha256 = ?, hash = ? WHERE id = ?",
+            (payload, sha256.digest(), bytes.fromhex(digest), row),
+        )
+    assert journal.found() == (journal.main, 12)
 
 
 def test_the_first_event_removed(journal: Journal) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import jsonpatch
 import pytest
 
-from podium.agent import AgentContext, BaseAgent  # S3.1
+from podium.agent import AgentContext, BaseAgent, migration  # S3.1
 from podium.agent.models.delta_state import DeltaState  # S3.2
 from podium.testing import AgentHarness
 
@@ -238,7 +238,43 @@ class Mixed(BaseAgent):
             setattr(ctx.state, name, value)
 
 
-# S3.16, S3.17, S3.19, S3.20, S3.21
+class FirstConversation(BaseAgent):
+    """The agent before its state was of version 2."""
+
+    class State(DeltaState):
+        _version = 1
+        _entity_type = "conversation"
+        heading: str = ""
+
+    async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        ctx.state.heading = message["text"]
+
+
+class MigratedConversation(BaseAgent):
+    class State(DeltaState):
+        _version = 2
+        _entity_type = "conversation"
+        title: str = ""
+
+        @migration(from_version=1)
+        def _rename(document: dict[str, Any]) -> dict[str, Any]:  # noqa: N805
+            return {"title": document["heading"].upper()}
+
+    async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        ctx.state.title += message["text"]
+
+
+# S3.17
+async def test_a_state_of_an_earlier_version_is_migrated() -> None:
+    async with AgentHarness(FirstConversation) as first:
+        await first.send({"text": "greetings"})
+        await first.sleep()
+        async with AgentHarness(MigratedConversation, store=first.store, blobs=first.blobs) as agent:
+            assert (await agent.send({"text": "!"})).ok
+            assert agent.state == {"title": "GREETINGS!"}
+
+
+# S3.16, S3.19, S3.20, S3.21
 async def test_each_change_is_an_operation_of_json_patch() -> None:
     async with AgentHarness(Conversation) as agent:
         document = agent.state
