@@ -160,7 +160,7 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Gateway]:
 
 
 def test_the_runtime_of_the_example_needs_httpx_alone(gateway: Gateway, tmp_path: Path) -> None:
-    """S0.3, S0.4-S0.30"""
+    """S0.3, S0.4, S0.7, S0.8, S0.9, S0.10, S0.20, S0.21, S0.22, S0.23, S0.24, S0.26"""
     assert httpx.__version__ == "0.28.1"
     found = Path(httpx.__file__).parent.parent
     for name in ALONE:
@@ -212,7 +212,7 @@ async def test_ten_racing_writers_lose_nothing(gateway: Gateway) -> None:
 
 
 async def test_the_openai_client_answers_on_a_branch(gateway: Gateway) -> None:
-    """S0.23-S0.28"""
+    """S0.23, S0.24, S0.26"""
     branch = Branch.of(gateway)
     async with openai.AsyncOpenAI(base_url=f"{gateway.url}/v2", api_key="none", max_retries=0) as client:
         extra = {**branch.where, "qos": {"class": "interactive", "target_ttft_ms": 60_000, "deadline_ms": 60_000}}

@@ -132,7 +132,7 @@ def closed_clients(served: Served) -> Iterator[None]:
         served.opened.pop().http.close()
 
 
-# S0.1, S0.2, S0.3, S0.4, S0.7, S0.10, S0.12, S0.14, S0.20, S0.21, S0.22
+# S0.1, S0.2, S0.4, S0.7, S0.10, S0.12, S0.14, S0.20, S0.21, S0.22
 def test_the_loop_of_a_runtime(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PODIUM_KEY", served.key)
     runtime = served.runtime(os.environ["PODIUM_KEY"])

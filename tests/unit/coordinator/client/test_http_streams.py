@@ -58,7 +58,7 @@ async def types_of(run: AsyncRun) -> list[str]:
     return [frame["type"] async for frame in run.events()]
 
 
-# S4.12, S4.15, S4.35
+# S4.12, S4.35
 async def test_a_run_yields_the_frames_of_one_request() -> None:
     async with ScriptedServer([scripted_sse_response(*STREAM)]) as server, client(server) as podium:
         async with await podium.stream(AGENT, "hi", when_busy="steer") as run:
@@ -75,7 +75,7 @@ async def test_a_run_yields_the_frames_of_one_request() -> None:
         assert len(request.headers["idempotency-key"]) == 32
 
 
-# S0.3, S4.32
+# S4.32
 async def test_an_answer_is_read_once_from_the_stream() -> None:
     async with ScriptedServer([scripted_sse_response(*STREAM)]) as server, client(server) as podium:
         run = await podium.stream(AGENT, {"n": 2**70})

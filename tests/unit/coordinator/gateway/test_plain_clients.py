@@ -47,7 +47,7 @@ async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncItera
         yield url
 
 
-# S0.1, S0.2, S0.3
+# S0.2, S0.3
 async def test_httpx_and_a_key_from_the_environment_are_enough(gateway: str) -> None:
     headers = {"Authorization": f"Bearer {os.environ['PODIUM_KEY']}"}
     async with httpx.AsyncClient(base_url=gateway, headers=headers) as http:

@@ -158,7 +158,6 @@ async def test_routes_without_an_agent_tell_nothing_of_other_tenants(tenants: Te
     assert tenants.keys.listed("default")
 
 
-# S0.1
 async def test_things_of_sessions_of_another_tenant_are_answered_as_those_that_do_not_exist(tenants: Tenants) -> None:
     """One foreign id at a time, below things of the own tenant, and all of them."""
     before = await tenants.everything()

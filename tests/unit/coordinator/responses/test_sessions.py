@@ -1,4 +1,4 @@
-"""Responses on sessions: what the model is sent of bundles, branches, artifacts and earlier responses. S0.23-S0.30"""
+"""Responses on sessions: what the model is sent of bundles, branches, artifacts and earlier responses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A branch as messages: what events say, and which responses stand for events without a payload. S0.26"""
+"""A branch as messages: what events say, and which responses stand for events without a payload."""
 
 from __future__ import annotations
 

@@ -409,7 +409,7 @@ def test_verify_counts_what_it_checked(podium: Podium) -> None:
     ]
 
 
-# S2.31, S2.32
+# S2.32
 def test_verify_finds_a_changed_event(made: HomeMaker, podium: Podium) -> None:
     made.close()
     damage(made.path / "journal.db", b'"text":"two"', b'"text":"2wo"')

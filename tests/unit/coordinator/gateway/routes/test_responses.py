@@ -1,4 +1,4 @@
-"""Responses over HTTP: statuses, streams, and the OpenAI client as it is. S0.23-S0.28"""
+"""Responses over HTTP: statuses, streams, and the OpenAI client as it is."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_headers_say_who_answered(home: ServedHome) -> None:
 
 
 async def test_the_loop_of_a_session(home: ServedHome) -> None:
-    """S0.4-S0.26: append, respond, append; the model remembers."""
+    """S0.4, S0.8, S0.9, S0.10, S0.23, S0.24, S0.26: append, respond, append; the model remembers."""
     session = await post(home, "/v2/sessions", {})
     branch = f"/v2/sessions/{session['id']}/branches/{session['default_branch_id']}"
     where = {"session_id": session["id"], "branch_id": session["default_branch_id"]}
