@@ -65,6 +65,7 @@ class TestFsspecMemory(BlobStoreContract):
         memory.pipe_file(path, flipped(memory.cat_file(path), entry.offset + entry.stored // 2))
 
 
+# C.4
 class TestS3(BlobStoreContract):
     """Over HTTP, with this node's cache."""
 

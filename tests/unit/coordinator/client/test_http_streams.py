@@ -58,7 +58,7 @@ async def types_of(run: AsyncRun) -> list[str]:
     return [frame["type"] async for frame in run.events()]
 
 
-# S4.12, S4.35
+# C.6, S4.12, S4.35
 async def test_a_run_yields_the_frames_of_one_request() -> None:
     async with ScriptedServer([scripted_sse_response(*STREAM)]) as server, client(server) as podium:
         async with await podium.stream(AGENT, "hi", when_busy="steer") as run:
