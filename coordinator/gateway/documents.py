@@ -96,7 +96,9 @@ def document_of(routes: Sequence[BaseRoute]) -> dict[str, Any]:
         for method, operation in path.items():
             operation["responses"].pop("422", None)
             if "requestBody" in operation:
-                operation["responses"].update(_described(408, 415) if method == "post" else _described(408))
+                operation["responses"].update(_described(408))
+            if method == "post":  # a body of a wrong type, or one that is too large, is refused also where none is read
+                operation["responses"].update(_described(413, 415))
     for name in ("HTTPValidationError", "ValidationError"):
         document["components"]["schemas"].pop(name, None)
     return document

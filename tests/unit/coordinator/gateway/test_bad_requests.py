@@ -7,15 +7,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import httpx
 import pytest
 
+from chronicle.clock import ManualClock
+from coordinator.gateway.protection.middleware import Protection
+from coordinator.gateway.protection.rules import Rules
+from tests.unit.coordinator.gateway.documented_answers import checking
 from tests.unit.coordinator.gateway.every_route import FOREIGN, tenants_of_home
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
     from pathlib import Path
-
-    import httpx
 
     from tests.unit.coordinator.gateway.every_route import Route, Tenants
 
@@ -117,3 +120,27 @@ async def test_ids_of_events_of_another_stream(tenants: Tenants) -> None:
             headers = {**key, "Last-Event-ID": last}
             answer = await tenants.home.http.get(route.at(AGENT, tenants.ids), headers=headers)
             assert_refused(answer, route, 400, "invalid_last_event_id", answer.json()["error"]["param"])
+
+
+async def test_what_is_refused_before_a_route_is_in_its_document(tenants: Tenants) -> None:
+    before, key, app = await tenants.everything(), tenants.headers("default"), tenants.home.app
+    protected = Protection(app, Rules(), ManualClock())
+    transport = httpx.ASGITransport(protected)
+    hooks = {"response": [checking(app, tenants.home.leaving)]}
+    refused: list[tuple[dict[str, str], int]] = [
+        ({"X-Long": "x" * 70_000}, 431),
+        ({"Content-Length": "2", "Transfer-Encoding": "chunked"}, 400),
+        ({"Host": "elsewhere.example"}, 403),
+        ({"Origin": "https://elsewhere.example"}, 403),
+    ]
+    of_posts = [({"Content-Type": "text/plain"}, 415), ({"Content-Length": str(1 << 40)}, 413)]
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost", event_hooks=hooks) as http:
+        for route in tenants.routes():
+            json = {"Content-Type": "application/json"} if route.method == "POST" else {}
+            for headers, status in [*refused, *(of_posts if route.method == "POST" else [])]:
+                sent = {**key, **json, **headers}
+                answer = await http.request(route.method, route.at(AGENT, tenants.ids), headers=sent)
+                if status == 403 and "Host" in headers and route.path in {"/healthz", "/readyz"}:
+                    status = 200  # noqa: PLW2901 - probes ask by any name
+                assert answer.status_code == status, (route, headers, answer.text)
+    assert await tenants.everything() == before
