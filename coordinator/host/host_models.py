@@ -50,6 +50,7 @@ class HostModels:
             call.address.name,
             call.turn,
             traceparent=call.traceparent,
+            asked_s=self._clock.monotonic_s(),
         )
         async with aclosing(ModelClient(self._socket).stream(request)) as answers:
             async for answer in answers:

@@ -20,8 +20,8 @@ class QualityOfService:
     priority: int = 128
     """0 to 255; among calls of a class that wait, the higher one goes first."""
     target_ttft_ms: int | None = None
-    """When the first token is due after the call's start. It is a wish: when it is over, a fallback is tried."""
+    """When the first token is due after the caller asked. It is a wish: when it is over, a fallback is tried."""
     deadline_ms: int | None = None
-    """Time from the call's start to its end, at the latest; then the call fails."""
+    """Time from when the caller asked to the call's end, at the latest; then the call fails."""
     degrade_policy: DegradePolicy = "allow_compatible_fallback"
     """Whether another profile may answer if this one is saturated, slow or down."""
