@@ -249,7 +249,11 @@ class MessageReader:
             return batch
         if self._source is None:
             return []
-        reading = Reading(Position.parse(self._position, self._message_id))
+        had = Position.parse(self._position, self._message_id)
+        told = Position.parse(self._source.position, self._message_id)
+        if self._source.is_lost and had.is_of_later_attempt(told) and not self._over:
+            return []  # what this gateway has is void by now: the reader comes from one that has the service
+        reading = Reading(had)
         batch, size, reached = [], 0, self._position
         for frame in self._source.backlog.frames():
             for new, position in reading.feed(frame):
@@ -270,6 +274,8 @@ class _SoFar:
         self.backlog = Backlog()
         self.position = str(Position.start(message_id))
         """The position after it. Readers that resumed may be further, for a moment."""
+        self.is_lost = False
+        """Whether the connection to the service is lost, so that more may have happened."""
 
 
 class _Followed:
@@ -339,7 +345,7 @@ class _Followed:
                 reading = Reading(Position.parse(self._so_far.position, self._message_id))
                 async with aclosing(client.follow(str(self._address), self._message_id)) as frames:
                     async for frame in frames:
-                        deadline_s = None
+                        deadline_s, self._so_far.is_lost = None, False
                         for new, position in reading.feed(frame):
                             self._take(new, position)
                         if frame["type"] in TERMINAL_FRAMES:
@@ -348,6 +354,7 @@ class _Followed:
                 self._take(_refusal(self._message_id, error), None)
                 return
             except ServiceError:
+                self._so_far.is_lost = True
                 now_s = clock.time()
                 deadline_s = deadline_s or now_s + lost_s
                 if now_s >= deadline_s:

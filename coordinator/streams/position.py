@@ -120,6 +120,11 @@ class Position:
         """Whether the reader has the whole stream."""
         return self.stage == "end"
 
+    def is_of_later_attempt(self, source: Position) -> bool:
+        """Whether the reader knows of a later attempt than a stream that has come to a position and has not ended."""
+        ahead = (self.attempt, not self.mark) > (source.attempt, not source.mark)
+        return ahead and source.attempt > 0 and not self.stage and not source.stage
+
     def rest(self, frames: Iterable[Frame]) -> Iterator[Frame]:
         """Yield what a reader at this position has not got.
 

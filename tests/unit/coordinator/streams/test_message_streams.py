@@ -338,6 +338,27 @@ async def test_readers_that_are_cut_off_end_at_once() -> None:
             assert await reader.next() == []
 
 
+async def test_a_gateway_that_has_lost_the_service_does_not_tell_a_void_attempt_again() -> None:
+    again = Attempt(2, "evt_01HF7YAT0000000000BBBBBBBB")
+    again.frames = [{**START, "attempt": 2, "event_id": again.event_id}]
+    failed = Attempt(1, START["event_id"], [START, frame("turn_retry", attempt=1, error={"type": "E", "message": "m"})])
+    service = StoryService(Story([failed, again], END))
+    async with MessageStreams(service.connect) as one, MessageStreams(service.connect) as two:
+        service.tell(1)
+        with two.open(AGENT, MESSAGE) as reader:
+            assert kinds([each.frame for each in await reader.next()]) == ["agent_start", "turn_start"]
+        service.lose()
+        await until(lambda: not service.following)
+        service.tell(2)
+        with one.open(AGENT, MESSAGE, Position.parse(reader.position, MESSAGE)) as reader:
+            assert kinds([each.frame for each in await reader.next()]) == ["turn_retry", "agent_start", "turn_start"]
+        with two.open(AGENT, MESSAGE, Position.parse(reader.position, MESSAGE)) as reader:
+            assert reader.take() == []
+            await until(lambda: service.following == 2)
+            service.tell()
+            assert kinds(await rest_of(reader)) == ["turn_end", "agent_end"]
+
+
 @settings(max_examples=150)
 @given(stories(), st.data())
 def test_any_schedule_of_readers_losses_and_processes(story: Story, data: st.DataObject) -> None:
