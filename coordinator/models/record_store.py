@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["FILE", "RecordStore", "damage_of_records", "read_records"]
+__all__ = ["FILE", "RecordStore", "count_records", "damage_of_records", "read_records"]
 
 FILE: Final = "models.db"
 _FORMAT: Final = 1
@@ -78,6 +78,13 @@ _COLUMNS: Final = (
     "qos_outcome",
 )
 _SELECT: Final = f"SELECT {', '.join(_COLUMNS)} FROM call"
+_WANTED: Final = (
+    "(?1 IS NULL OR tenant = ?1) AND (?2 IS NULL OR owner = ?2) AND (?3 IS NULL OR profile = ?3) "
+    "AND (started_ms, call_id) < (?4, ?5)"
+)
+"""The condition of a list: tenant, owner, profile, and the start and id of the record before it."""
+_FIRST: Final = (1 << 62, "")
+"""Start and id before those of all records."""
 _INSERT: Final = f"INSERT INTO call VALUES ({', '.join('?' * len(_COLUMNS))})"
 _UPDATE: Final = f"UPDATE call SET {', '.join(f'{name} = ?' for name in _COLUMNS[1:])} WHERE call_id = ?"
 
@@ -194,24 +201,35 @@ def read_records(
         StorageRefused: the file cannot be read.
         Corrupt: the file is not a database of calls.
     """
+    values = (tenant, owner, profile, *(before or _FIRST), limit)
+    query = f"{_SELECT} WHERE {_WANTED} ORDER BY started_ms DESC, call_id DESC LIMIT ?6"
+    return [_record(row) for row in _rows(home, query, values)]
+
+
+def count_records(
+    home: Path,
+    tenant: str | None,
+    *,
+    owner: str | None = None,
+    profile: str | None = None,
+    before: tuple[int, str] | None = None,
+) -> int:
+    """Return the number of records that `read_records` returns without a limit; raises as that does."""
+    counted = _rows(home, f"SELECT count(*) FROM call WHERE {_WANTED}", (tenant, owner, profile, *(before or _FIRST)))
+    return int(counted[0][0]) if counted else 0
+
+
+def _rows(home: Path, query: str, values: tuple[object, ...]) -> list[tuple[Any, ...]]:
+    """Return the result of a query; none if no call was ever recorded."""
     path = home / FILE
     if not path.exists():
         return []
-    started_ms, call_id = before if before is not None else (1 << 62, "")
     with _translated(path):
         db = sqlite3.connect(path, _TIMEOUT_S, isolation_level=None)
         try:
-            if not _has_tables(db, path):
-                return []
-            rows = db.execute(
-                f"{_SELECT} WHERE (?1 IS NULL OR tenant = ?1) AND (?2 IS NULL OR owner = ?2) "
-                "AND (?3 IS NULL OR profile = ?3) AND (started_ms, call_id) < (?4, ?5) "
-                "ORDER BY started_ms DESC, call_id DESC LIMIT ?6",
-                (tenant, owner, profile, started_ms, call_id, limit),
-            ).fetchall()
+            return db.execute(query, values).fetchall() if _has_tables(db, path) else []
         finally:
             db.close()
-    return [_record(row) for row in rows]
 
 
 def damage_of_records(home: Path) -> str | None:

@@ -9,6 +9,7 @@ import typer
 from chronicle.cli_kit.terminal import say, write_json
 from chronicle.cli_kit.times import iso
 from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, say_rest
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -71,7 +72,9 @@ def calls(
         str | None, typer.Option("--owner", metavar="AGENT", help="Only those of this agent, or of this response.")
     ] = None,
     profile: Annotated[str | None, typer.Option("--profile", help="Only those of this profile.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=100_000, help="The most calls.")] = 50,
+    limit: LimitOption = None,
+    cursor: CursorOption = None,
+    everything: AllOption = False,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
     debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
@@ -81,11 +84,12 @@ def calls(
     Calls are recorded whether or not their turns are committed.
     """
     from coordinator.home import Home  # noqa: PLC0415  slow to import, and --help needs none
-    from coordinator.models.record_store import read_records  # noqa: PLC0415
+    from coordinator.operations.model_calls import record_page  # noqa: PLC0415
 
-    found = read_records(Home(home).open().path, tenant, limit, owner=owner, profile=profile)
+    wanted = bounds(limit, cursor, everything=everything)
+    found, rest = record_page(Home(home).open().path, tenant, owner, profile, wanted.limit, wanted.cursor)
     if json:
-        write_json({"calls": [record.to_json() for record in found]})
+        write_json({"calls": [record.to_json() for record in found], **rest})
         return
     if not found:
         say("no calls yet")
@@ -110,6 +114,7 @@ def calls(
             for each in found
         ],
     )
+    say_rest(rest)
 
 
 def _profile(profile: Profile) -> dict[str, Any]:

@@ -24,7 +24,7 @@ async def home(tmp_path: Path) -> AsyncIterator[ServedHome]:
 
 
 async def test_calls_are_listed_the_latest_first_a_page_at_a_time(home: ServedHome, tmp_path: Path) -> None:
-    assert await home.get("/models/calls") == {"items": [], "next_cursor": None}
+    assert await home.get("/models/calls") == {"items": [], "next_cursor": None, "remaining": 0}
     made = [record(f"call_{number}", started_ms=number // 2) for number in range(5)]
     keep(tmp_path / "home", *made, record("call_9", tenant="acme"))
     first = await home.get("/models/calls", limit=3)
@@ -60,6 +60,6 @@ async def test_calls_are_listed_the_latest_first_a_page_at_a_time(home: ServedHo
     }
     rest = await home.get("/models/calls", limit=3, cursor=first["next_cursor"])
     assert [item["call_id"] for item in rest["items"]] == ["call_1", "call_0"]
-    assert rest["next_cursor"] is None
+    assert (first["remaining"], rest["remaining"], rest["next_cursor"]) == (2, 0, None)
     assert (await home.get("/models/calls", owner="notes/bob"))["items"] == []
     assert len((await home.get("/models/calls", profile="fast", owner="notes/alice"))["items"]) == 5
