@@ -1,6 +1,6 @@
 """How long a user waits for a command: processes from their start to their end.
 
-Rows: ``podium --help``; ``podium ps``, which shows 100 agents, on a home of some thousands; ``podium run -m`` on a
+Rows: ``podium --help``; ``podium ps``, which shows 100 agents, on a home of a thousand; ``podium run -m`` on a
 service that is up, the agent awake. Each is the median of several runs, beside a Python that only imports the library
 of the command line, which is the least that any command takes.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SPEC = f"{Path(__file__).parent / 'agents.py'}:Tally"
 PODIUM = str(Path(sys.executable).parent / "podium")
 RUNS = 15
-AGENTS = 3000
+AGENTS = 1000
 TURNS = 5
 WITH_TURNS = 100
 """Agents that have turns, among them those that are shown."""
