@@ -176,7 +176,7 @@ def ask(text: str) -> str:
 
 def events() -> list[dict[str, Any]]:
     """The reviewer's journal."""
-    return [json.loads(line) for line in run("log", AGENT, "--json", show=False).splitlines()]
+    return [json.loads(line) for line in run("log", AGENT, "--json", "--limit", "10000", show=False).splitlines()]
 
 
 def home_status() -> dict[str, Any]:

@@ -139,7 +139,7 @@ class Podium:
 
     def row(self, agent: str) -> dict[str, Any]:
         """Return what ``podium ps`` says about an agent; an empty row if it does not know it."""
-        rows: list[dict[str, Any]] = self.json("ps")["agents"]
+        rows: list[dict[str, Any]] = self.json("ps", "--all")["agents"]
         return next((row for row in rows if row["agent"] == agent), {})
 
     def seen(self, agent: str) -> AgentObject | None:

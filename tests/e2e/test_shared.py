@@ -91,7 +91,7 @@ async def test_two_hundred_agents_share_a_process(served: Podium, client: Servic
     again = await asyncio.gather(*(said(client, f"many-{number}", "hi") for number in range(200)))
     assert {answer for _, answer in again} == {2}
     assert {pid for pid, _ in again} == {pid for pid, _ in answers}
-    rows = [row for row in served.json("ps")["agents"] if row["agent"].startswith("gathering/many-")]
+    rows = [row for row in served.json("ps", "--all")["agents"] if row["agent"].startswith("gathering/many-")]
     assert len(rows) == 200
     assert {row["isolation"] for row in rows} == {"shared"}
     assert all(0 < row["memory"] < 10 << 20 for row in rows)

@@ -94,6 +94,6 @@ def test_a_full_disk_does_not_wedge_a_home(small: Podium, tmp_path: Path) -> Non
 
 def parked(podium: Podium) -> list[str]:
     """The ids of the parked messages; others wait no more."""
-    messages = podium.json("inbox", "filler/a")["messages"]
+    messages = podium.json("inbox", "filler/a", "--all")["messages"]
     assert {message["status"] for message in messages} == {"parked"}
     return [message["message_id"] for message in messages]

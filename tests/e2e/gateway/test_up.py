@@ -128,7 +128,7 @@ class Served:
 
     def handled(self, agent: str) -> list[str]:
         """The messages that an agent's record has as handled, in order; one that was handled twice is there twice."""
-        events = self.podium.lines("log", agent)
+        events = self.podium.lines("log", agent, "--limit", "100000")
         return [event["payload"]["message"]["text"] for event in events if event["type"] == "user_message"]
 
     def pending(self, agent: str) -> int:
@@ -137,7 +137,7 @@ class Served:
         return seen["pending"]
 
     def attempts(self, agent: str) -> list[int]:
-        return [message["attempts"] for message in self.podium.json("inbox", agent)["messages"]]
+        return [message["attempts"] for message in self.podium.json("inbox", agent, "--all")["messages"]]
 
 
 @pytest.fixture
@@ -420,7 +420,7 @@ async def test_a_turn_that_is_taken_back_at_the_end_is_no_attempt(standing: Serv
 
 def agents_of(served: Served) -> list[str]:
     """The agents of a home."""
-    return [row["agent"] for row in served.podium.json("ps")["agents"]]
+    return [row["agent"] for row in served.podium.json("ps", "--all")["agents"]]
 
 
 async def test_a_backup_of_a_home_whose_agents_work_goes_on_from_its_moment(standing: Served, tmp_path: Path) -> None:
