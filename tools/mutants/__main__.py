@@ -109,9 +109,13 @@ class Rows:
         names = sorted({name for of_row in tests.values() for name in of_row})
         runs = [[name for name in names if not starts_ray(name)], *([name] for name in names if starts_ray(name))]
         lines: dict[str, dict[str, list[int]]] = {}
+        modules: dict[str, None] = {}  # in the order of their imports
         for run in runs:
             print(f"tracing {len(run)} tests", flush=True)
-            lines |= results.of(f"lines {' '.join(run)}", functools.partial(trials.trace, run))
+            found, imported = results.of(f"lines {' '.join(run)}", functools.partial(trials.trace, run))
+            lines |= found
+            modules |= dict.fromkeys(imported)
+        trials.import_before(modules)
         self._lines = {
             row: {(path, line) for name in of_row for path, found in lines.get(name, {}).items() for line in found}
             for row, of_row in tests.items()

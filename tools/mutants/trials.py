@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Self
 from tools.mutants import tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from types import TracebackType
 
     from tools.mutants.mutations import Mutant
@@ -66,11 +66,12 @@ class Trials:
             self._forker.communicate()
         shutil.rmtree(self._made)
 
-    def trace(self, tests: Sequence[str]) -> dict[str, dict[str, list[int]]]:
+    def trace(self, tests: Sequence[str]) -> tuple[dict[str, dict[str, list[int]]], list[str]]:
         """Run tests on the unchanged copy.
 
         Returns:
-            By test, without its parameters, the lines of functions that it runs, by file. Those that fail are missing.
+            By test, without its parameters, the lines of functions that it runs, by file, but for tests that fail. And
+            the modules that a fork need not import.
         """
         directory = Path(tempfile.mkdtemp(dir=self._made))
         command = [sys.executable, "-m", "pytest", *_PYTEST, "-p", "tools.mutants.plugin", "--lines-to", str(directory)]
@@ -90,8 +91,11 @@ class Trials:
             lines = found.setdefault(name.partition("[")[0], {})
             for path, numbers in tracing.lines_in(directory / number, self.tree).items():
                 lines[path] = sorted({*lines.get(path, ()), *numbers})
-        shutil.copy2(directory / "modules", self._made / "modules")
-        return found
+        return found, (directory / "modules").read_text(encoding="utf-8").split()
+
+    def import_before(self, modules: Collection[str]) -> None:
+        """Have modules imported in the process that is forked, before the first one."""
+        (self._made / "modules").write_text("\n".join(modules), encoding="utf-8")
 
     def passes(self, tests: Sequence[str], timeout_s: float = _BASE_TIMEOUT_S) -> bool:
         """Whether tests pass within the timeout, in a fork."""

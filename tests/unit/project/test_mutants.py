@@ -142,14 +142,14 @@ def test_a_run_scores_rows_and_fails_for_one_that_notices_nothing(tmp_path: Path
         command = [sys.executable, "-m", "tools.mutants", *rows]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    first = ran()
-    assert first.returncode == 1, first.stdout + first.stderr
-    assert "survives: podium/signs.py:5: x * 2 -> (x // 2)" in first.stdout
-    assert "2 rows, 1 of them worse: S1.2" in first.stdout
+    strong = ran("S1.1")
+    assert strong.returncode == 0, strong.stdout + strong.stderr
+    assert "1 rows, 0 of them worse" in strong.stdout
     listed = (tmp_path / "tests" / "mutants.txt").read_text()
     assert listed.startswith("S1.1 6/6 ")
     assert (tmp_path / "podium" / "signs.py").read_text().startswith("def sign(x):\n    return (x > 0) - (x < 0)\n")
-    again = ran("S1.1")
-    assert again.returncode == 0, again.stdout + again.stderr
-    assert "1 rows, 0 of them worse" in again.stdout
+    both = ran()
+    assert both.returncode == 1, both.stdout + both.stderr
+    assert "survives: podium/signs.py:5: x * 2 -> (x // 2)" in both.stdout
+    assert "2 rows, 1 of them worse: S1.2" in both.stdout
     assert (tmp_path / "tests" / "mutants.txt").read_text() == listed
