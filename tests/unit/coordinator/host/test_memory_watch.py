@@ -58,7 +58,7 @@ def test_the_agent_whose_turns_it_grew_with_most_is_named_first() -> None:
         memory.check(running="bob" if memory.used < 120 else None)
     said = memory.watch.describe()
     assert said == (
-        "170 MiB of memory, limit 200 MiB; it grew most with the turns of hello/alice (90 MiB), hello/bob (30 MiB)"
+        "170 MiB of memory, limit 200 MiB; it grew most with the turns of hello/alice (75 MiB), hello/bob (45 MiB)"
     )
 
 
