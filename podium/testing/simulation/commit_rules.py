@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ["CommitRules"]
 
+_REFUSED_VALUES: Final = ("InvalidInput", "InvalidValue")
+"""The errors of puppets' values that JSON cannot represent."""
+
 _STATUS: Final = {
     Outcome.CONSUMED: MessageStatus.CONSUMED,
     Outcome.CANCELLED: MessageStatus.CANCELLED,
@@ -234,7 +237,7 @@ class CommitRules:
             message.attempts <= Puppet.max_attempts
             and (message.status is MessageStatus.PARKED)
             == payload["parked"]
-            == (message.attempts == Puppet.max_attempts or self._is_outdated(line, message, payload)),
+            == (message.attempts == Puppet.max_attempts or self._is_permanent(line, message, payload)),
             line,
             f"{payload['message_id']} was {message.status} after attempt {message.attempts}",
         )
@@ -243,10 +246,11 @@ class CommitRules:
         )
 
     @staticmethod
-    def _is_outdated(line: BranchModel, message: MessageModel, payload: dict[str, Any]) -> bool:
-        """Whether a message is parked at once, as another turn has changed what its steps were made on."""
+    def _is_permanent(line: BranchModel, message: MessageModel, payload: dict[str, Any]) -> bool:
+        """Whether a message is parked at once: it gave a value that is refused, or its steps are outdated."""
         between = any(step.turn != line.turn for step in message.steps.values())
-        return bool(payload["error"]["type"] == "StepsOutdated" and between)
+        error: str = payload["error"]["type"]
+        return error in _REFUSED_VALUES or (error == "StepsOutdated" and between)
 
     def _settle(self, line: BranchModel, commit: Commit, outcomes: tuple[Outcome, ...]) -> MessageModel:
         """Settle the one message of a commit in the model."""
