@@ -38,7 +38,7 @@ class UiBody(_Open):
     """What the AI SDK's `DefaultChatTransport` sends."""
 
     id: _Id
-    """The chat."""
+    """The chat; at `/v1/ui/{type}` it is the key of the agent, and must be one."""
     messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
     """`UIMessage` objects. Only the last one of the user is read: the history is the agent's."""
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
@@ -83,6 +83,7 @@ class AgUiBody(_Open):
     """AG-UI's `RunAgentInput`."""
 
     threadId: _Id  # noqa: N815  the wire's names
+    """The thread; at `/v1/ag-ui/{type}` it is the key of the agent, and must be one."""
     runId: _Id  # noqa: N815
     """A repetition of a run is answered by the run."""
     messages: Annotated[list[dict[str, Any]], Field(min_length=1)]
