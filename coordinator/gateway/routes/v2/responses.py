@@ -120,7 +120,7 @@ async def get_response(
     error_texts: ErrorTexts,
     *,
     stream: Annotated[bool, Query(description="Whether the answer is a stream of events, made of the record.")] = False,
-    starting_after: Annotated[int | None, Query(description="Not supported: a stream has all events.")] = None,
+    starting_after: Annotated[int | None, Query(include_in_schema=False)] = None,
 ) -> ResponseObject | Response:
     """Return a response that has ended, with the items of its input."""
     caller.require(Scope.READ)
