@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from chronicle.blobs import blob_id
+from chronicle.blobs.ident import from_raw
+from chronicle.blobs.packs.pack_format import index_start, read_index, unpack_blob
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt
 from chronicle.ids import IdSource
@@ -205,11 +207,25 @@ def test_the_home_is_good_and_has_everything(home: Path, capsys: pytest.CaptureF
     assert "no damage was found" in said
 
 
+def gives_the_same_blobs(pack: Path, at: int) -> bool:
+    """Whether a changed byte is one that zstd does not use: some bits of a frame have no effect on its content."""
+    data = pack.read_bytes()
+    entries = read_index(pack.name, data[index_start(pack.name, len(data), data) :])
+    here = [entry for entry in entries if entry.offset <= at < entry.offset + entry.stored]
+    return bool(here) and all(
+        blob_id(unpack_blob(pack.name, entry, data[entry.offset : entry.offset + entry.stored]))
+        == from_raw(entry.raw_id)
+        for entry in here
+    )
+
+
 def check_truth(home: Path, name: str, damage: str, capsys: pytest.CaptureFixture[str], *, sample: bool) -> None:
     path = path_of(home, name)
     for at in each_damage(home, name, damage, sample=sample):
         code = main(["verify", "--home", str(home)])
         said = "".join(capsys.readouterr())
+        if code == ExitCode.OK and name.startswith("blobs/packs/") and gives_the_same_blobs(path, at):
+            continue
         newer = f"has format {path.read_bytes()[at : at + 1].decode('latin-1')}" if damage == "flipped" else "-"
         assert code == ExitCode.DAMAGED or (code == ExitCode.HOME_TOO_NEW and newer in said), (at, code, said)
         assert path.name in said or path.name.removesuffix("-sums") in said, (at, said)
