@@ -107,6 +107,8 @@ def log(
     """Show an agent's events, with ``hidden`` those that a rewind has hidden, and with ``follow`` those that come."""
 
     async def show(podium: AsyncPodium) -> None:
+        if follow and limit == 0:  # no event would come that ends it
+            return
         shown, at = 0, after
         async with aclosing(podium.events(agent, after=after, types=types, follow=follow)) as events:
             async for event in events:

@@ -232,4 +232,5 @@ def test_a_log_shows_a_page_and_where_the_next_one_begins(run: Run) -> None:
     rest_of_log, err = run("log", "counter/a", "--json", "--after", "4")
     assert (rest_of_log.splitlines(), "more" in err) == (whole[4:], False)
     assert "more" not in run("log", "counter/a", "--limit", str(last))[1]
+    assert run("log", "counter/a", "--after", str(last), "--follow", "--limit", "0") == ("", "")
     assert "more" not in run("log", "counter/a", "--type", "agent.created", "--limit", "1")[1]
