@@ -45,6 +45,8 @@ async def test_all_events_reach_a_client_over_http_and_done_is_the_last() -> Non
     adapter: TransportAdapter = transport
     async with served(transport) as url, httpx.AsyncClient() as client, client.stream("GET", url) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
+        with pytest.raises(InvalidInput):  # here, and not in the response, which it would cut
+            await adapter.emit(SSEEvent("content", object()))  # type: ignore[arg-type]  # it is not JSON
         for event in [*EVENTS, SSEEvent("done")]:
             await adapter.emit(event)
         data = [event.data async for event in parse_sse(answer.aiter_bytes())]
