@@ -111,7 +111,6 @@ class Rows:
         lines: dict[str, dict[str, list[int]]] = {}
         modules: dict[str, None] = {}  # in the order of their imports
         for run in runs:
-            print(f"tracing {len(run)} tests", flush=True)
             found, imported = results.of(f"lines {' '.join(run)}", functools.partial(trials.trace, run))
             lines |= found
             modules |= dict.fromkeys(imported)

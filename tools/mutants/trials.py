@@ -73,6 +73,7 @@ class Trials:
             By test, without its parameters, the lines of functions that it runs, by file, but for tests that fail. And
             the modules that a fork need not import.
         """
+        print(f"tracing {len(tests)} tests", flush=True)
         directory = Path(tempfile.mkdtemp(dir=self._made))
         command = [sys.executable, "-m", "pytest", *_PYTEST, "-p", "tools.mutants.plugin", "--lines-to", str(directory)]
         with self.output.open("wb") as output:
