@@ -112,6 +112,8 @@ def test_defaults_that_can_change_are_never_shared() -> None:
     first, second = MyAgent.State(), MyAgent.State()
     first.history.append("mine")
     first.settings["mine"] = True
+    assert (first.history, first.settings) == (["mine"], {"mine": True})
+    assert first.model_dump() == {"count": 0, "history": ["mine"], "settings": {"mine": True}}
     assert (second.history, second.settings, MyAgent.State().history) == ([], {}, [])
 
 
