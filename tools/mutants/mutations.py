@@ -201,7 +201,8 @@ class _Changes(ast.NodeVisitor):
     def visit_Expr(self, node: ast.Expr) -> None:
         if isinstance(node.value, ast.Call | ast.Await):
             self._change(node, "pass")
-        self.generic_visit(node)
+        if not isinstance(node.value, ast.Constant):  # the docstring of an attribute
+            self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         self._change(node, "pass")
