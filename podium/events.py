@@ -252,7 +252,7 @@ class TurnCommitted(TypedDict):
     sent: list[str]
     """The ids of the messages that go to other agents."""
     sent_to: NotRequired[list[str]]
-    """Their addresses, in the same order; absent without messages, and in older journals."""
+    """Their addresses, in the same order; absent without messages."""
     files: NotRequired[list[FileChange]]
     """Of the cause ``upload`` only."""
     epoch: int
@@ -269,9 +269,9 @@ class AgentRewound(TypedDict):
     """The turn that was restored."""
     only: Part | list[Part] | None
     """The part that was restored, or the parts; ``None`` for all."""
-    transcript: NotRequired[int]
+    transcript: int
     """The turn whose visible transcript this one continues: `to`, or the turn before this one if the transcript was not
-    restored. Absent in older journals: there it is ``to`` if ``only`` is ``None``."""
+    restored."""
     state: StateDelta
     tree_id: str | None
     oplog_id: str | None

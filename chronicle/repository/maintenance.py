@@ -19,7 +19,6 @@ from chronicle.workspace.history.commit_reachability import CommitReach
 from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.disk.trim import layer_bytes, trim_layers
 from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace
-from chronicle.workspace.quota import measure
 from chronicle.workspace.trees.tree import walk
 
 if TYPE_CHECKING:
@@ -99,8 +98,7 @@ def count(store: StoreDirectory, workspace: str) -> Stats:
     with store.blobs() as blobs:
         history_bytes = 0
         for commit in found:
-            root = read_root(blobs, commit.ref.oplog_id)
-            history_bytes += (root.usage or measure(blobs, root.tree_id)).bytes
+            history_bytes += read_root(blobs, commit.ref.oplog_id).usage.bytes
         files = logical_bytes = 0
         if found:
             for size in _file_sizes(blobs, found[-1].ref.tree_id):

@@ -45,9 +45,8 @@ __all__ = ["FORMAT", "RemoteCommits"]
 
 FORMAT: Final = 2
 """Of a store whose commits are objects; 1 is a directory with its own journal."""
-_EVENT_FORMAT: Final = 1
-_FORK_FORMAT: Final = 2
-"""Of the session of a fork, which has a parent."""
+_OBJECT_FORMAT: Final = 1
+"""Of the objects of sessions and commits."""
 _FOLDER: Final = "workspaces"
 _TOGETHER: Final = 256
 """Commits in one batch of reads."""
@@ -118,7 +117,7 @@ class RemoteCommits:
     def ensure_session(self, journal: JournalStore, made: Session) -> Session:
         """Add a workspace's session to the node's journal and return it; the given one if there is none yet."""
         described = {
-            "format": _EVENT_FORMAT,
+            "format": _OBJECT_FORMAT,
             "session_id": made.session_id,
             "branch_id": made.main_branch_id,
             "created_ms": made.created_ms,
@@ -145,7 +144,7 @@ class RemoteCommits:
             Unavailable: the store could not be reached.
         """
         described = {
-            "format": _FORK_FORMAT,
+            "format": _OBJECT_FORMAT,
             "session_id": made.session_id,
             "branch_id": made.main_branch_id,
             "created_ms": made.created_ms,
@@ -256,7 +255,7 @@ class RemoteCommits:
         described = event_object(event, erased=False)
         try:
             self._objects.create(
-                _commit_object(workspace, event.seq), _dump({"format": _EVENT_FORMAT, "event": described})
+                _commit_object(workspace, event.seq), _dump({"format": _OBJECT_FORMAT, "event": described})
             )
         except Conflict:
             raise Conflict(
@@ -290,10 +289,10 @@ class RemoteCommits:
             version = int(found["format"])
         except (ValueError, KeyError, TypeError) as error:
             raise Corrupt(f"{self._shown}/{name} cannot be read: {error}") from error
-        if version > _FORK_FORMAT:
+        if version > _OBJECT_FORMAT:
             raise UnsupportedFormat(
                 f"a newer version wrote {self._shown}/{name}: its format is {version}, this version reads up to "
-                f"{_FORK_FORMAT}"
+                f"{_OBJECT_FORMAT}"
             )
         return found
 

@@ -60,7 +60,7 @@ class Iteration:
     source: str | None = None
     """For ``rename`` and ``link``, the path it came from."""
     mode: int | None = None
-    """Permission bits; ``None`` for a deletion, and for versions of format 1, which did not record it."""
+    """Permission bits; ``None`` for a deletion."""
 
     def as_json(self) -> dict[str, object]:
         """Return it as an object for JSON, as ``.chronicle/query`` shows it. Unknown fields are left out."""

@@ -1,29 +1,14 @@
-"""The usage of a tree, and the statvfs figures of a file system with a quota."""
+"""The statvfs figures of a file system with a quota."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
 
-from chronicle.workspace.port import Usage
-from chronicle.workspace.trees.tree import walk
-
 if TYPE_CHECKING:
-    from chronicle.blobs.port import BlobReader
-    from chronicle.ids import BlobId
-    from chronicle.workspace.port import Quota
+    from chronicle.workspace.port import Quota, Usage
 
-__all__ = ["limited", "measure"]
-
-
-def measure(reader: BlobReader, tree_id: BlobId) -> Usage:
-    """Count the usage of a tree by reading all of its directories: for commits of format 1, which do not store it."""
-    size = files = 0
-    for path, entry in walk(reader, tree_id):
-        if entry.link is None or entry.link == path:
-            files += 1
-            size += entry.content.size if entry.content is not None else 0
-    return Usage(size, files)
+__all__ = ["limited"]
 
 
 def limited(figures: os.statvfs_result, quota: Quota, used: Usage) -> os.statvfs_result:

@@ -20,7 +20,6 @@ import structlog
 from chronicle.errors import Corrupt, NotFound
 from chronicle.journal.records import ROW_BYTES
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.quota import measure
 from podium.address import Address
 from podium.agent_record import list_agents, read_agent
 from podium.artifacts.artifacts import list_artifacts
@@ -290,8 +289,7 @@ class Quotas:
             artifacts = sum(found.content.size for found in list_artifacts(self._store, self._blobs, address))
             if tree is None:
                 return artifacts
-            usage = read_root(self._blobs, tree.oplog_id).usage
-            return artifacts + (usage if usage is not None else measure(self._blobs, tree.tree_id)).bytes
+            return artifacts + read_root(self._blobs, tree.oplog_id).usage.bytes
         except UnknownAgent:  # it never started, or was deleted meanwhile
             return 0
         except (Corrupt, NotFound) as error:  # a damaged agent must not stop the others of its tenant

@@ -7,9 +7,9 @@ The file is a ZIP archive, so that any tool can inspect it::
     blobs/<id>              each blob by its id
 
 Events are stored as they were sealed, so the chain verifies in the file as in the journal, and an agent has the same
-head everywhere. If older history was folded, the file begins with the mark, and has the hash before it; its format is 2
-then, and 1 otherwise. An import writes nothing before the whole archive is verified: the chain of events, every blob
-against its id, and that no blob is missing.
+head everywhere. If older history was folded, the file begins with the mark, and has the hash before it. An import
+writes nothing before the whole archive is verified: the chain of events, every blob against its id, and that no blob is
+missing.
 """
 
 from __future__ import annotations
@@ -48,9 +48,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Archive", "ArchivedBranch", "Manifest", "export_agent"]
 
-FORMAT: Final = 2
-_WHOLE_FORMAT: Final = 1
-"""Of archives that begin with an agent's first event; the only format of older versions."""
+FORMAT: Final = 1
 _MANIFEST: Final = "archive.json"
 _NOTHING: Final = "; nothing was imported"
 _EPOCH: Final = (1980, 1, 1, 0, 0, 0)
@@ -126,8 +124,7 @@ def _write(archive: zipfile.ZipFile, store: JournalStore, blobs: BlobReader, add
     fields = asdict(manifest)
     if base is None:
         del fields["base"]
-    version = FORMAT if base else _WHOLE_FORMAT
-    archive.writestr(_info(_MANIFEST), json.dumps({"format": version, **fields}, indent=1))
+    archive.writestr(_info(_MANIFEST), json.dumps({"format": FORMAT, **fields}, indent=1))
     return manifest
 
 

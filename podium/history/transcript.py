@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.events import AgentRewound
 
-__all__ = ["Transcript", "continued_turn", "transcript_events", "visible_transcript"]
+__all__ = ["Transcript", "transcript_events", "visible_transcript"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +96,5 @@ def transcript_events(store: JournalStore, branch_id: BranchId, transcript: Tran
         yield from store.events(branch_id, first - 1, last, TRANSCRIPT_EVENTS)
 
 
-def continued_turn(payload: AgentRewound, turn: int) -> int:
-    """Return the turn whose visible transcript a rewind continues.
-
-    Args:
-        payload: of its event. An older event does not say: without ``only`` it moved the transcript.
-        turn: the turn of the rewind itself.
-    """
-    if "transcript" in payload:
-        return payload["transcript"]
-    return payload["to"] if payload["only"] is None else turn - 1
-
-
 def _continued(event: Event, blobs: BlobReader) -> int:
-    return continued_turn(cast("AgentRewound", payload_of(event, blobs)), event.turn)
+    return cast("AgentRewound", payload_of(event, blobs))["transcript"]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from chronicle.errors import Corrupt, InvalidInput, Unavailable, UnsupportedFormat
+from chronicle.errors import Corrupt, InvalidInput, Unavailable, UnsupportedFormat, UnusableFormat
 from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.postgres import schema as tables
 from chronicle.journal.records import (
@@ -21,14 +21,12 @@ from chronicle.journal.records import (
     NewMessage,
     OutboxMessage,
     Receipt,
-    SetReminder,
     StepWrite,
     StoredStep,
 )
 from chronicle.journal.sql import commits
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import JournalStoreContract, Writer
-from chronicle.testing.journal_contract.objects import new_artifact
 from chronicle.testing.journal_contract.writer import IDS
 from tests.contract.postgres_server import find_binaries, running_server
 
@@ -124,27 +122,15 @@ def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -
         PostgresJournalStore(server, schema=schema).close()
 
 
-TO_FORMAT_3 = """
-DROP TABLE object;
-UPDATE format SET version = 3;
-"""
-TO_FORMAT_2 = f"""{TO_FORMAT_3}
-DROP TABLE step, reminder;
-DROP INDEX inbox_parked;
-ALTER TABLE inbox DROP COLUMN headers;
-ALTER TABLE outbox DROP COLUMN headers;
-UPDATE format SET version = 2;
-"""
-TO_FORMAT_1 = f"""{TO_FORMAT_2}
-ALTER TABLE session DROP COLUMN namespace, ADD UNIQUE (name);
-ALTER TABLE outbox DROP COLUMN namespace;
-ALTER TABLE tombstone DROP COLUMN namespace;
-UPDATE format SET version = 1;
-"""
+def use_next_format(monkeypatch: pytest.MonkeyPatch, upgrade: str) -> None:
+    """Have this process read and write a made-up next format, with one table more."""
+    monkeypatch.setattr(tables, "_TABLES", f"{tables._TABLES}CREATE TABLE colour (name TEXT);")
+    monkeypatch.setattr(tables, "MIGRATIONS", {tables.VERSION: upgrade})
+    monkeypatch.setattr(tables, "VERSION", tables.VERSION + 1)
 
 
-def test_a_journal_without_namespaces_is_migrated_when_it_is_opened(
-    store: PostgresJournalStore, server: str, schema: str
+def test_an_older_journal_is_migrated_when_it_is_opened(
+    store: PostgresJournalStore, server: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     writer, deleted = Writer.on(store), Writer.on(store, "hello/bob")
     writer.turns(2)
@@ -152,51 +138,16 @@ def test_a_journal_without_namespaces_is_migrated_when_it_is_opened(
     store.delete_session(deleted.session.session_id, 1)
     before = (store.sessions(), store.outbox(), store.tombstones(), store.catalogue(writer.session.session_id))
     store.close()
-    with psycopg.connect(server, autocommit=True) as db:
-        db.execute(f'SET search_path TO "{schema}"')
-        db.execute(TO_FORMAT_1)
+    use_next_format(monkeypatch, "CREATE TABLE colour (name TEXT);")
     with ThreadPoolExecutor(3) as pool:  # one of them migrates
         opened = list(pool.map(lambda _: PostgresJournalStore(server, schema=schema), range(3)))
     again = opened[0]
     assert (again.sessions(), again.outbox(), again.tombstones(), again.catalogue(writer.session.session_id)) == before
     assert verify_session(again, writer.session).ok
-    Writer.on(again, namespace="acme").turns(1)
     replace(writer, store=again).turns(1)
-    assert [session.namespace for session in again.sessions("hello/alice")] == ["acme", "default"]
+    tamper(server, schema, "INSERT INTO colour VALUES ('red')")
     for each in opened:
         each.close()
-
-
-def test_a_journal_without_steps_is_migrated_when_it_is_opened(
-    store: PostgresJournalStore, server: str, schema: str
-) -> None:
-    writer = Writer.on(store)
-    message_id = writer.admit()
-    writer.write(outbox=(OutboxMessage(IDS.message(1), "hello/carol", b"{}", 1),))
-    before = (store.pending(writer.session.session_id), store.outbox())
-    store.close()
-    with psycopg.connect(server, autocommit=True) as db:
-        db.execute(f'SET search_path TO "{schema}"')
-        db.execute(TO_FORMAT_2)
-    with closing(PostgresJournalStore(server, schema=schema)) as again:
-        assert (again.pending(writer.session.session_id), again.outbox()) == before
-        again.put_step(writer.session.session_id, StoredStep(message_id, 1, "step", b"{}"), None)
-        replace(writer, store=again).write(reminders=(SetReminder("daily", 1, b"{}"),))
-        assert len(again.steps(message_id)) == len(again.reminders(writer.session.session_id)) == 1
-
-
-def test_a_journal_without_objects_is_migrated_when_it_is_opened(
-    store: PostgresJournalStore, server: str, schema: str
-) -> None:
-    writer = Writer.on(store)
-    events = writer.turns(2)
-    store.close()
-    with psycopg.connect(server, autocommit=True) as db:
-        db.execute(f'SET search_path TO "{schema}"')
-        db.execute(TO_FORMAT_3)
-    with closing(PostgresJournalStore(server, schema=schema)) as again:
-        assert list(again.events(writer.head.branch_id)) == events
-        assert again.put_object(new_artifact()) == next(again.all_objects())
 
 
 def test_a_migration_that_fails_changes_nothing(
@@ -205,15 +156,21 @@ def test_a_migration_that_fails_changes_nothing(
     writer = Writer.on(store)
     writer.turns(1)
     store.close()
-    with psycopg.connect(server, autocommit=True) as db:
-        db.execute(f'SET search_path TO "{schema}"')
-        db.execute(TO_FORMAT_1)
     with monkeypatch.context() as patched:
-        patched.setattr(tables, "_MIGRATIONS", {1: tables._MIGRATIONS[1], 2: "ALTER TABLE nowhere ADD COLUMN x TEXT;"})
+        use_next_format(patched, "DROP TABLE event; ALTER TABLE nowhere ADD COLUMN x TEXT;")
         with pytest.raises(Corrupt, match="nowhere"):
             PostgresJournalStore(server, schema=schema)
-    with closing(PostgresJournalStore(server, schema=schema)) as migrated:
-        assert verify_session(migrated, writer.session).ok
+    with closing(PostgresJournalStore(server, schema=schema)) as unchanged:
+        assert verify_session(unchanged, writer.session).ok
+
+
+def test_a_format_from_which_no_upgrade_leads(
+    store: PostgresJournalStore, server: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.close()
+    monkeypatch.setattr(tables, "VERSION", tables.VERSION + 1)
+    with pytest.raises(UnusableFormat, match=f"no upgrade leads from {tables.VERSION - 1}"):
+        PostgresJournalStore(server, schema=schema)
 
 
 def test_a_server_that_is_not_there() -> None:

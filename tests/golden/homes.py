@@ -5,9 +5,7 @@ printed. The home has two agents of `tests/golden/filer.py`. ``filer/ann`` wrote
 turns, was rewound to turn 3 and went on; ``filer/ben`` was forked from it after turn 4. The store has a workspace of
 three commits and a file that was not committed.
 
-``histories-1`` was written before histories had modes (format 1) and journals had checksums, ``histories-2`` after.
-``histories-3`` was written when session names had namespaces (journals of format 2),
-``histories-4`` when messages had headers and steps (format 3).
+``histories-1`` was written when all formats were 1. `tests.golden.write` writes one.
 """
 
 from __future__ import annotations
@@ -17,13 +15,10 @@ import tarfile
 from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["FILER", "JOURNAL_FORMATS", "NAMES", "expected", "extract"]
+__all__ = ["FILER", "NAMES", "expected", "extract"]
 
 FILER: Final = f"{Path(__file__).with_name('filer.py')}:Filer"
 NAMES: Final = sorted(path.name.partition(".")[0] for path in Path(__file__).parent.glob("*.tar.gz"))
-
-JOURNAL_FORMATS: Final = {"histories-1": 1, "histories-2": 1, "histories-3": 2, "histories-4": 3}
-"""By name: the format of the journals of the home and of the store."""
 
 
 def extract(name: str, into: Path) -> Path:

@@ -16,58 +16,18 @@ if TYPE_CHECKING:
 
     import psycopg
 
-__all__ = ["VERSION", "prepare"]
+__all__ = ["MIGRATIONS", "VERSION", "prepare"]
 
-VERSION: Final = 4
+VERSION: Final = 1
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
 
-_NEW_IN_3: Final = """
-CREATE TABLE step (
-    message BIGINT NOT NULL,
-    number  INTEGER NOT NULL,
-    key     TEXT NOT NULL,
-    body    BYTEA NOT NULL,
-    PRIMARY KEY (message, number)
-);
-CREATE TABLE reminder (
-    id      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session BIGINT NOT NULL,
-    name    TEXT COLLATE "C" NOT NULL,
-    due_ms  BIGINT NOT NULL,
-    body    BYTEA NOT NULL,
-    UNIQUE (session, name)
-);
-CREATE INDEX reminder_by_due ON reminder (due_ms);
-CREATE INDEX inbox_parked ON inbox (session) WHERE status = 3;
-"""
-_NEW_IN_4: Final = """
-CREATE TABLE object (
-    id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    namespace      TEXT COLLATE "C" NOT NULL,
-    kind           TEXT COLLATE "C" NOT NULL,
-    object_id      TEXT COLLATE "C" NOT NULL,
-    session_id     TEXT COLLATE "C",
-    created_ms     BIGINT NOT NULL,
-    expires_ms     BIGINT,
-    repetition_key TEXT COLLATE "C",
-    request_sha256 BYTEA,
-    content        TEXT,
-    size_bytes     BIGINT NOT NULL,
-    body_ref       TEXT,
-    body_sha256    BYTEA NOT NULL,
-    body           BYTEA,
-    UNIQUE (namespace, kind, object_id)
-);
-CREATE UNIQUE INDEX object_by_key ON object (namespace, repetition_key) WHERE repetition_key IS NOT NULL;
-CREATE INDEX object_of_session ON object (session_id) WHERE session_id IS NOT NULL;
-"""
-_TABLES: Final = f"""
+_TABLES: Final = """
 CREATE TABLE format (version INTEGER NOT NULL);
 CREATE TABLE session (
     key            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     session_id     TEXT COLLATE "C" NOT NULL UNIQUE,
-    namespace      TEXT COLLATE "C" NOT NULL DEFAULT 'default',
+    namespace      TEXT COLLATE "C" NOT NULL,
     name           TEXT COLLATE "C" NOT NULL,
     main_branch_id TEXT COLLATE "C" NOT NULL,
     created_ms     BIGINT NOT NULL,
@@ -141,7 +101,7 @@ CREATE TABLE outbox (
     body       BYTEA NOT NULL,
     created_ms BIGINT NOT NULL,
     sender     TEXT,
-    namespace  TEXT COLLATE "C" NOT NULL DEFAULT 'default',
+    namespace  TEXT COLLATE "C" NOT NULL,
     headers    BYTEA
 );
 CREATE TABLE snapshot (
@@ -161,27 +121,48 @@ CREATE TABLE tombstone (
     deleted_ms     BIGINT NOT NULL,
     events         BIGINT NOT NULL,
     catalogue_hash BYTEA NOT NULL,
-    namespace      TEXT COLLATE "C" NOT NULL DEFAULT 'default'
+    namespace      TEXT COLLATE "C" NOT NULL
 );
-{_NEW_IN_3}{_NEW_IN_4}"""
+CREATE TABLE step (
+    message BIGINT NOT NULL,
+    number  INTEGER NOT NULL,
+    key     TEXT NOT NULL,
+    body    BYTEA NOT NULL,
+    PRIMARY KEY (message, number)
+);
+CREATE TABLE reminder (
+    id      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    session BIGINT NOT NULL,
+    name    TEXT COLLATE "C" NOT NULL,
+    due_ms  BIGINT NOT NULL,
+    body    BYTEA NOT NULL,
+    UNIQUE (session, name)
+);
+CREATE INDEX reminder_by_due ON reminder (due_ms);
+CREATE INDEX inbox_parked ON inbox (session) WHERE status = 3;
+CREATE TABLE object (
+    id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    namespace      TEXT COLLATE "C" NOT NULL,
+    kind           TEXT COLLATE "C" NOT NULL,
+    object_id      TEXT COLLATE "C" NOT NULL,
+    session_id     TEXT COLLATE "C",
+    created_ms     BIGINT NOT NULL,
+    expires_ms     BIGINT,
+    repetition_key TEXT COLLATE "C",
+    request_sha256 BYTEA,
+    content        TEXT,
+    size_bytes     BIGINT NOT NULL,
+    body_ref       TEXT,
+    body_sha256    BYTEA NOT NULL,
+    body           BYTEA,
+    UNIQUE (namespace, kind, object_id)
+);
+CREATE UNIQUE INDEX object_by_key ON object (namespace, repetition_key) WHERE repetition_key IS NOT NULL;
+CREATE INDEX object_of_session ON object (session_id) WHERE session_id IS NOT NULL;
+"""
 
-_MIGRATIONS: Final[Mapping[int, str]] = {
-    1: """
-ALTER TABLE session ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'default';
-ALTER TABLE session DROP CONSTRAINT session_name_key, ADD UNIQUE (namespace, name);
-ALTER TABLE outbox ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'default';
-ALTER TABLE tombstone ADD COLUMN namespace TEXT COLLATE "C" NOT NULL DEFAULT 'default';
-""",
-    2: f"""
-ALTER TABLE inbox ADD COLUMN headers BYTEA;
-ALTER TABLE outbox ADD COLUMN headers BYTEA;
-{_NEW_IN_3}""",
-    3: _NEW_IN_4,
-}
-"""By older version: the statements that migrate to the next one. Each adds tables, and columns with constant defaults,
-which rewrites no rows. Processes of the older version that are connected go on with the defaults, but cannot open anew.
-Those of version 1 cannot make sessions, whose names are no longer unique by themselves: end them before another
-namespace is used, because they find sessions by name alone."""
+MIGRATIONS: Final[Mapping[int, str]] = {}
+"""By older version: the statements that migrate to the next one. Version 1 is the first."""
 
 
 def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:
@@ -206,11 +187,11 @@ def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> Non
                     f"schema {schema} holds a journal of format {version}, and this code reads up to {VERSION}"
                 )
             for step in range(version, VERSION):
-                if step not in _MIGRATIONS:
+                if step not in MIGRATIONS:
                     raise UnusableFormat(
                         f"schema {schema} holds a journal of format {version}; no upgrade leads from {step}"
                     )
-                connection.execute(_MIGRATIONS[step])
+                connection.execute(MIGRATIONS[step])
             if version < VERSION:
                 connection.execute("UPDATE format SET version = %s", (VERSION,))
             return

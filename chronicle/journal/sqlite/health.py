@@ -58,7 +58,7 @@ def _structure(db: sqlite3.Connection) -> str | None:
 
 def _declarations(db: sqlite3.Connection) -> str | None:
     with closing(sqlite3.connect(":memory:")) as fresh:
-        schema.make_tables(fresh, db.execute("PRAGMA user_version").fetchone()[0])
+        schema.make_tables(fresh)
         expected = _declared(fresh)
     found = _declared(db)
     for key in sorted(expected.keys() | found.keys()):

@@ -24,8 +24,8 @@ import urllib.parse
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat
-from chronicle.journal.sqlite import checksums, health, older_formats, raw_reads, schema
+from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat, UnusableFormat
+from chronicle.journal.sqlite import checksums, health, raw_reads, schema
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ class ReadOnlyDatabase:
         InvalidInput: the path is a directory.
         StorageRefused: the file may not be read.
         Corrupt: the file is not a journal.
-        UnsupportedFormat: the journal has a newer format.
+        UnsupportedFormat: the journal has a newer format, or an older one, which only a writer upgrades.
         StorageRefused: its log cannot be read without a write, and the medium is read-only.
         Unavailable: the file kept changing.
     """
@@ -202,9 +202,6 @@ class ReadOnlyDatabase:
         reader = _Reader(db, rest, held)
         try:
             db.execute(f"PRAGMA busy_timeout = {_BUSY_TIMEOUT_MS}")
-            (version,) = db.execute("PRAGMA user_version").fetchone()
-            if 0 < version < schema.VERSION:
-                older_formats.show_as_newest(db, version)
             db.execute("PRAGMA query_only = ON")
         except BaseException:
             reader.close()
@@ -280,3 +277,5 @@ def _check_version(db: sqlite3.Connection, path: Path) -> None:
         raise NotFound(f"there is no journal in {path} yet")
     if version > schema.VERSION:
         raise UnsupportedFormat(f"{path} is a journal of format {version}, and this code reads up to {schema.VERSION}")
+    if version < schema.VERSION:
+        raise UnusableFormat(f"{path} is a journal of format {version}, which is upgraded when it is opened to write")

@@ -9,14 +9,11 @@ rowid, storing one writes one page.
 
 from __future__ import annotations
 
-import re
 import sqlite3
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, OlderVersionRuns, UnsupportedFormat, UnusableFormat
-from chronicle.journal.sqlite import older_formats
 from chronicle.journal.sqlite.copying import copy_database
 from chronicle.system.atomic_files import replacing
 
@@ -27,14 +24,13 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "make_tables", "prepare", 
 
 APPLICATION_ID: Final = 0x4348_4A4C
 """``CHJL`` in the file's header: distinguishes a journal from other SQLite databases."""
-VERSION: Final = 4
+VERSION: Final = 1
 
-_NAME: Final = re.compile(r"CREATE (?:TABLE|VIEW|INDEX|UNIQUE INDEX) (\w+)")
 _TABLES: Final = """
 CREATE TABLE session (
     key            INTEGER PRIMARY KEY,
     session_id     TEXT NOT NULL UNIQUE,
-    namespace      TEXT NOT NULL DEFAULT 'default',    -- the default is for statements of format 1
+    namespace      TEXT NOT NULL,
     name           TEXT NOT NULL,
     main_branch_id TEXT NOT NULL,
     created_ms     INTEGER NOT NULL,
@@ -109,7 +105,7 @@ CREATE TABLE outbox (
     body       BLOB NOT NULL,
     created_ms INTEGER NOT NULL,
     sender     TEXT,
-    namespace  TEXT NOT NULL DEFAULT 'default',        -- of sender and target
+    namespace  TEXT NOT NULL,                          -- of sender and target
     headers    BLOB
 );
 CREATE TABLE step (
@@ -145,7 +141,7 @@ CREATE TABLE tombstone (
     deleted_ms     INTEGER NOT NULL,
     events         INTEGER NOT NULL,
     catalogue_hash BLOB NOT NULL,
-    namespace      TEXT NOT NULL DEFAULT 'default'
+    namespace      TEXT NOT NULL
 );
 CREATE TABLE object (
     id             INTEGER PRIMARY KEY,
@@ -174,19 +170,7 @@ CREATE VIEW events AS                                  -- for people with a SQLi
 """
 
 
-def _upgrade(db: sqlite3.Connection, version: int) -> None:
-    """Migrate from a version to the next one: make some tables anew, and create what is missing then."""
-    declared = _declarations(version + 1)
-    older_formats.remake_tables(db, {name: declared[name] for name in older_formats.REMADE[version]})
-    there = {name for (name,) in db.execute("SELECT name FROM sqlite_master")}
-    for name, text in declared.items():
-        if name not in there:
-            db.execute(text)
-
-
-MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {
-    version: partial(_upgrade, version=version) for version in older_formats.REMADE
-}
+MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {}
 """By older version: the statements that migrate to the next one, in a transaction. Version 1 is the first."""
 
 
@@ -209,14 +193,8 @@ def version_of(db: sqlite3.Connection, path: Path) -> int:
     return int(version)
 
 
-def prepare(
-    db: sqlite3.Connection,
-    path: Path,
-    target: int = VERSION,
-    migrations: Mapping[int, Callable[[sqlite3.Connection], None]] = MIGRATIONS,
-    may_migrate: Callable[[], bool] = lambda: True,
-) -> None:
-    """Create the tables of a new file, or migrate an older one to ``target`` after a backup beside it.
+def prepare(db: sqlite3.Connection, path: Path, may_migrate: Callable[[], bool] = lambda: True) -> None:
+    """Create the tables of a new file, or migrate an older one to `VERSION` after a backup beside it.
 
     The caller holds the writer lock. Everything is in one transaction.
 
@@ -229,11 +207,11 @@ def prepare(
         OlderVersionRuns: the file is older, and must not be migrated now.
     """
     version = version_of(db, path)
-    if version == target:
+    if version == VERSION:
         return
-    if version > target:
-        raise UnsupportedFormat(f"{path} is a journal of format {version}, and this code reads up to {target}")
-    missing = [step for step in range(version, target) if version and step not in migrations]
+    if version > VERSION:
+        raise UnsupportedFormat(f"{path} is a journal of format {version}, and this code reads up to {VERSION}")
+    missing = [step for step in range(version, VERSION) if version and step not in MIGRATIONS]
     if missing:
         raise UnusableFormat(f"{path} is a journal of format {version}; no upgrade leads from {missing[0]}")
     if version:
@@ -245,12 +223,12 @@ def prepare(
     db.execute("BEGIN IMMEDIATE")
     try:
         if version:
-            for step in range(version, target):
-                migrations[step](db)
+            for step in range(version, VERSION):
+                MIGRATIONS[step](db)
         else:
             make_tables(db)
             db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        db.execute(f"PRAGMA user_version = {target}")
+        db.execute(f"PRAGMA user_version = {VERSION}")
         db.execute("COMMIT")
     except BaseException:
         if db.in_transaction:  # SQLite rolls back by itself on a full disk
@@ -258,23 +236,10 @@ def prepare(
         raise
 
 
-def make_tables(db: sqlite3.Connection, version: int = VERSION) -> None:
-    """Create the tables, indexes and views of a version, in the caller's transaction."""
-    for statement in _declarations(version).values():
+def make_tables(db: sqlite3.Connection) -> None:
+    """Create the tables, indexes and views, in the caller's transaction."""
+    for statement in _statements(_TABLES):
         db.execute(statement)
-
-
-def _declarations(version: int) -> dict[str, str]:
-    """Return the declarations of a version's tables, indexes and views, by name, in the order of creation.
-
-    Between two versions, `older_formats` has the difference.
-    """
-    declared = {_NAME.findall(text)[0]: text for text in _statements(_TABLES)}
-    for older in range(VERSION - 1, version - 1, -1):
-        declared |= older_formats.REMADE[older]
-        for name in older_formats.ADDED.get(older, ()):
-            del declared[name]
-    return declared
 
 
 def _statements(script: str) -> list[str]:

@@ -34,8 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Manifest", "Ownership", "committed_index", "make_durably"]
 
-FORMAT: Final = 2
-"""1 had no checksum, no boot and no `Ownership`."""
+FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +108,9 @@ class Manifest:
         if fields is None:
             return None
         try:
-            # The first version had no boot, and early ones of the second have no recovered.
-            root, epoch, base, sealed, complete, index, floors, boot, recovered = (*fields, None, None)[:9]
+            root, epoch, base, sealed, complete, index, floors, boot, recovered = fields
             seen = decode_index(index)
-        except (ValueError, TypeError, msgpack.UnpackException) as error:  # the first version had no checksum
+        except (ValueError, TypeError, msgpack.UnpackException) as error:
             raise Corrupt(f"{home / 'dir'} cannot be read") from error
         if boot != boot_id().encode():  # a file may have lost content, but not its times
             seen = {path: replace(one, racy=True) for path, one in seen.items()}
@@ -133,8 +131,6 @@ def _save(path: Path, body: bytes) -> None:
 def _load(path: Path) -> tuple[Any, ...] | None:
     try:
         version, *rest = msgpack.unpackb(path.read_bytes(), use_list=False)
-        if version == 1:
-            return tuple(rest)
         if version == FORMAT:
             check, body = rest
             if zlib.crc32(body) == check:

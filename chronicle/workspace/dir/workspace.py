@@ -32,7 +32,6 @@ from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reader import encode_path, iteration_of
 from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace, workspace_home
 from chronicle.workspace.port import Opened, Quota
-from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import EMPTY, Kind
 
@@ -296,8 +295,7 @@ class DirWorkspace:
         if self.quota is None:
             return
         base = self._load(self._manifest.base)
-        before = base.usage or measure(self._reader, base.tree_id)
-        reason = self.quota.exceeded(usage_of(self._manifest.index), before) or self._too_large(base.tree_id)
+        reason = self.quota.exceeded(usage_of(self._manifest.index), base.usage) or self._too_large(base.tree_id)
         if reason is not None:
             raise OverQuota(reason, ref)
 

@@ -92,7 +92,7 @@ class CommitBuilder:
         next_ino: int,
         next_seq: int,
         moved_seq: int,
-        usage: Usage | None,
+        usage: Usage,
         gaps: Iterable[Gap] = (),
         earlier_operations: tuple[BlobId, ...] = (),
     ) -> tuple[TreeRef, OplogRoot]:

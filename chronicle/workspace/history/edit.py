@@ -18,7 +18,6 @@ from chronicle.workspace.history.oplog import Attr, OplogRoot, decode_attr, firs
 from chronicle.workspace.history.path_histories import Record
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.port import Usage
-from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import Entry, Kind
 
@@ -163,7 +162,7 @@ class _Edit:
     def put(self, content: Content) -> Edited:
         """Put the file."""
         old = self.entry
-        usage = self._usage()
+        usage = self._last.usage
         size, files = content.size, 1
         if old is None:
             self._make_directories()
@@ -190,7 +189,7 @@ class _Edit:
         """Remove the entry."""
         old = self.entry
         assert old is not None
-        usage = self._usage()
+        usage = self._last.usage
         if old.link is not None:
             self._take_name(old.link, self._known[self._path])
         else:
@@ -292,9 +291,6 @@ class _Edit:
     ) -> None:
         self._records[path] = [Record(0, self._seq, self._now_ms, op, self._turn, kind, content, mode=mode)]
         self._seq += 1
-
-    def _usage(self) -> Usage:
-        return self._last.usage or measure(self._buffer, self._last.tree_id)
 
     def _view(self, floors: dict[bytes, int] | None = None) -> HistoryView:
         last = self._last

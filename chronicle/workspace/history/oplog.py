@@ -49,9 +49,7 @@ __all__ = [
 ]
 
 FORMAT: Final = 1
-"""Of operations, and of commits that do not store their usage."""
-FORMAT_WITH_USAGE: Final = 2
-"""Of commits that store it."""
+"""Of operations and of commits."""
 ROOT_INO: Final = 1
 """The inode number of every workspace's root, as in FUSE."""
 OPERATIONS_PER_BLOB: Final = 1000
@@ -120,10 +118,10 @@ class OplogRoot:
     """The seq of the last renaming of a directory; 0 if there never was one."""
     operations: tuple[BlobId, ...]
     """Blobs of this turn's operations, oldest first."""
+    usage: Usage
+    """The usage of its tree."""
     gaps: tuple[Gap, ...] = ()
     """See `Gap`; of all commits, oldest first."""
-    usage: Usage | None = None
-    """The usage of its tree; ``None`` in a commit of format 1."""
 
     @property
     def is_first(self) -> bool:
@@ -142,13 +140,13 @@ class OplogRoot:
 def first_root(now_ns: int) -> OplogRoot:
     """Return the state before the first commit: an empty workspace."""
     root = Attr(ROOT_INO, now_ns, now_ns)
-    return OplogRoot(0, EMPTY, None, root, None, None, None, ROOT_INO + 1, 1, 0, (), usage=Usage(0, 0))
+    return OplogRoot(0, EMPTY, None, root, None, None, None, ROOT_INO + 1, 1, 0, (), Usage(0, 0))
 
 
 def add_root(buffer: nodes.NodeBuffer, root: OplogRoot) -> BlobId:
     """Add a commit to the buffer and return its id."""
     fields = (
-        FORMAT if root.usage is None else FORMAT_WITH_USAGE,
+        FORMAT,
         root.turn,
         to_raw(root.tree_id),
         _raw(root.previous),
@@ -161,7 +159,7 @@ def add_root(buffer: nodes.NodeBuffer, root: OplogRoot) -> BlobId:
         root.moved_seq,
         [to_raw(identifier) for identifier in root.operations],
         root.gaps,
-        *(() if root.usage is None else (root.usage,)),
+        root.usage,
     )
     return buffer.add(msgpack.packb(fields, use_bin_type=True))
 
@@ -176,14 +174,10 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
     """
     data = reader.get(oplog_id)
     try:
-        fields = msgpack.unpackb(data, use_list=False)
-        version = fields[0]
-        if isinstance(version, int) and version > FORMAT_WITH_USAGE:
-            raise UnsupportedFormat(f"a workspace's log has format {version}; this code reads {FORMAT_WITH_USAGE}")
-        usage = None
-        if version == FORMAT_WITH_USAGE:
-            *fields, usage = fields
-        _, turn, tree, previous, attr, histories, commits, links, *counters, ops, gaps = fields
+        version, *fields = msgpack.unpackb(data, use_list=False)
+        if isinstance(version, int) and version > FORMAT:
+            raise UnsupportedFormat(f"a workspace's log has format {version}; this code reads {FORMAT}")
+        turn, tree, previous, attr, histories, commits, links, *counters, ops, gaps, usage = fields
         next_ino, next_seq, moved_seq = counters
         return OplogRoot(
             turn,
@@ -197,8 +191,8 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
             next_seq,
             moved_seq,
             tuple(from_raw(raw) for raw in ops),
+            Usage(*usage),
             tuple(Gap(*gap) for gap in gaps),
-            Usage(*usage) if usage is not None else None,
         )
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(f"blob {oplog_id} is not a workspace's log") from error

@@ -7,7 +7,6 @@ cached reads stay valid.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import replace
 from itertools import islice
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
@@ -89,7 +88,7 @@ class OwnRecords:
         return next(path_histories.newest_first(self._reader, history), None) if history is not None else None
 
     def kinds(self, path: bytes) -> int:
-        """Return the kinds of a path's own records. Reads all of them once if they are stored in format 1."""
+        """Return the kinds of a path's own records."""
         pending = self._pending.get(path)
         known = 0
         if pending:
@@ -98,13 +97,7 @@ class OwnRecords:
                 known |= path_histories.kinds_of(pending[seen:])
                 self._pending_kinds[path] = len(pending), known
         history = self.stored(path)
-        if history is None:
-            return known
-        if history.kinds is None:
-            kinds = path_histories.kinds_of(path_histories.newest_first(self._reader, history))
-            history = self._histories[path] = replace(history, kinds=kinds)
-        assert history.kinds is not None
-        return known | history.kinds
+        return known | history.kinds if history is not None else known
 
     def last_before(self, path: bytes, before: int) -> Record | None:
         """Return a path's newest record with a smaller seq."""
@@ -185,7 +178,7 @@ class OwnRecords:
             kinds = path_histories.kinds_in(value)
             if after == prefix + name:
                 if kinds != 0:
-                    found[name] = self.kinds(after) if kinds is None else kinds
+                    found[name] = kinds
             elif kinds != 0:
                 found.setdefault(name, 0)
                 after = prefix + name + b"/" + _LONGEST_NAME  # skip the rest below the name

@@ -51,8 +51,8 @@ __all__ = [
     "update",
 ]
 
-FORMAT: Final = 2
-"""The first element of every value and block. Records of format 1 have no mode, and values of it no kinds."""
+FORMAT: Final = 1
+"""The first element of every value and block."""
 INLINE_RECORDS: Final = 16
 """Records that stay in the map's value. A record has about 75 bytes, a map node 3 KB."""
 BLOCK_RECORDS: Final = INLINE_RECORDS
@@ -67,12 +67,8 @@ OTHER: Final = 2
 """Bit of `PathHistory.kinds`: some version is not a directory."""
 _KINDS: Final = (Kind.FILE, Kind.DIR, Kind.SYMLINK, Kind.FIFO, Kind.SOCKET, Kind.CHAR, Kind.BLOCK)
 _KIND_CODES: Final = {kind: code for code, kind in enumerate(_KINDS)}
-_KIND: Final = 5
-"""Index of the kind in a stored record."""
 _BODY: Final = 6
 """Index of the content in a stored record."""
-_CREATE: Final = _OP_CODES["create"]
-_DIR: Final = _KIND_CODES[Kind.DIR]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +96,7 @@ class Record:
     held: LocalContent | None = None
     """Locates the content on disk while ``content`` is not known. Never stored."""
     mode: int | None = None
-    """Permission bits; ``None`` for a deletion, and in records of format 1."""
+    """Permission bits; ``None`` for a deletion."""
 
     def finalised(self, number: int, content: Content | None) -> Record:
         """Return the record with its final number and content, without ``held``.
@@ -146,8 +142,8 @@ class PathHistory:
     """The newest block."""
     tail: tuple[Record, ...] = ()
     """The records after it, oldest first."""
-    kinds: int | None = 0
-    """`DIRECTORY` and `OTHER`, of all records; ``None`` if unknown: format 1, with blocks."""
+    kinds: int = 0
+    """`DIRECTORY` and `OTHER`, of all records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +181,7 @@ def append(buffer: nodes.NodeBuffer, history: PathHistory | None, added: Sequenc
         head = _push(buffer, head, tuple(tail[:BLOCK_RECORDS]))
         del tail[:BLOCK_RECORDS]
     last = max(result.last, tail[-1].number if tail else 0)
-    kinds = result.kinds | kinds_of(added) if result.kinds is not None else None
+    kinds = result.kinds | kinds_of(added)
     return PathHistory(last, head, tuple(tail), kinds)
 
 
@@ -308,8 +304,7 @@ def _read_block(reader: BlobReader, identifier: BlobId, at_most: int | None = No
 
 def _encode_history(history: PathHistory) -> bytes:
     tail = [_encode_record(record) for record in history.tail]
-    # Four fields as in format 1: older code unpacks so many before it checks the first one.
-    fields = (FORMAT, (history.last, history.kinds), _raw(history.head), tail)
+    fields = (FORMAT, history.last, history.kinds, _raw(history.head), tail)
     packed: bytes = msgpack.packb(fields, use_bin_type=True)
     return packed
 
@@ -322,16 +317,16 @@ def decode_history(data: bytes) -> PathHistory:
         Corrupt: they are none.
     """
     try:
-        version, last, head, tail = msgpack.unpackb(data, use_list=False)
-        _check_format(version)
-        decoded = tuple(_decode_record(fields) for fields in tail)
-        if version == FORMAT:
-            last, kinds = last
-        else:
-            kinds = kinds_of(decoded) if head is None else None
-        return PathHistory(last, _id(head), decoded, kinds)
+        last, kinds, head, tail = _fields(data)
+        return PathHistory(last, _id(head), tuple(_decode_record(fields) for fields in tail), kinds)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(f"not a path's history: {data[:16].hex()}") from error
+
+
+def _fields(data: bytes) -> tuple[Any, ...]:
+    version, *fields = msgpack.unpackb(data, use_list=False)
+    _check_format(version)
+    return tuple(fields)
 
 
 def contents_in(data: bytes) -> tuple[list[Content], BlobId | None]:
@@ -343,8 +338,7 @@ def contents_in(data: bytes) -> tuple[list[Content], BlobId | None]:
         UnsupportedFormat, Corrupt: as of `decode_history`.
     """
     try:
-        version, _, head, tail = msgpack.unpackb(data, use_list=False)
-        _check_format(version)
+        _, _, head, tail = _fields(data)
         bodies = (fields[_BODY] for fields in tail)
         return [_decode_content(body) for body in bodies if isinstance(body, tuple)], _id(head)
     except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
@@ -356,7 +350,7 @@ def _decode_content(body: tuple[int, bytes]) -> Content:
     return Content(from_raw(raw), size, chunked=size > WHOLE_BYTES)
 
 
-def kinds_in(data: bytes) -> int | None:
+def kinds_in(data: bytes) -> int:
     """Return the kinds of a value of the map, as in `PathHistory.kinds`; records are not decoded.
 
     0 for a value without versions: it only records which numbers were given out.
@@ -365,18 +359,9 @@ def kinds_in(data: bytes) -> int | None:
         UnsupportedFormat, Corrupt: as of `decode_history`.
     """
     try:
-        version, last, head, tail = msgpack.unpackb(data, use_list=False)
-        _check_format(version)
-        if version == FORMAT:
-            _, known = last
-            return int(known) if known is not None else None
-        if head is not None:
-            return None
-        kinds = 0
-        for fields in tail:
-            kinds |= DIRECTORY if fields[_KIND] == _DIR else OTHER
-        return kinds
-    except (ValueError, TypeError, IndexError, msgpack.UnpackException) as error:
+        _, kinds, _, _ = _fields(data)
+        return int(kinds)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(f"not a path's history: {data[:16].hex()}") from error
 
 
@@ -400,17 +385,13 @@ def _encode_record(record: Record) -> tuple[object, ...]:
 
 
 def _decode_record(fields: tuple[Any, ...]) -> Record:
-    number, seq, timestamp_ms, op, turn, kind, body, source, *more = fields
+    number, seq, timestamp_ms, op, turn, kind, body, source, mode = fields
     content = target = None
     if isinstance(body, tuple):
         content = _decode_content(body)
     elif isinstance(body, bytes):
         target = body
     try:
-        if not more:  # format 1
-            name = "mkdir" if op == _CREATE and kind == _DIR else OPS[op]
-            return Record(number, seq, timestamp_ms, name, turn, _KINDS[kind], content, target, source)
-        (mode,) = more
         return Record(number, seq, timestamp_ms, OPS[op], turn, _KINDS[kind], content, target, source, None, mode)
     except IndexError as error:
         message = f"a path's history has an operation {op} or kind {kind} of a newer version"
@@ -420,7 +401,7 @@ def _decode_record(fields: tuple[Any, ...]) -> Record:
 def _check_format(version: object) -> None:
     if isinstance(version, int) and version > FORMAT:
         raise UnsupportedFormat(f"a path's history has format {version}; this code reads {FORMAT}")
-    if version not in (1, FORMAT):
+    if version != FORMAT:
         raise ValueError(version)
 
 

@@ -186,7 +186,7 @@ class CommitCycle:
             next_seq=history.next_seq,
             moved_seq=history.moved_seq,
             sealed_operations=self._issued.operations,
-            usage=state.usage.counted,
+            usage=state.usage.usage,
         )
 
     def _index_clean(self, sealed: Sealed) -> None:

@@ -142,12 +142,6 @@ def _reopen(directory: Path, base: TreeRef | None, blobs: BlobStore, clock: Cloc
         if count < len(payloads):  # a crash tore a group of records that count together
             payloads = payloads[:count]
             log.cut(position(payloads))
-        if payloads[0] != header.encode():  # so that older code refuses it
-            payloads[0] = header.encode()
-            old, log = log, LayerLog.create(directory / "log", payloads)
-            undo.pop_all()
-            undo.callback(log.close)
-            old.close()
         first, sealed = last_sealed(payloads)
         files = LayerFiles(directory)
         undo.callback(files.close)

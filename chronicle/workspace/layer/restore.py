@@ -25,7 +25,6 @@ from chronicle.workspace.layer.replay import redo
 from chronicle.workspace.layer.state.node import DirNode, FileNode, kind_of
 from chronicle.workspace.layer.state.touched import Touched
 from chronicle.workspace.port import Usage
-from chronicle.workspace.quota import measure
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind, encode_entry
 
@@ -207,7 +206,7 @@ class _Planner:
                 before.files + sum((now is not None) - (was is not None) for _, was, now in found),
             )
         else:
-            after = root.usage or measure(self._state.reader, root.tree_id)
+            after = root.usage
         meter.check_replaced(after, max((now for was, now in sizes if now > was), default=0))
 
     def run(self, found: list[Difference]) -> None:

@@ -64,8 +64,8 @@ class SealInput:
     moved_seq: int
     sealed_operations: tuple[BlobId, ...]
     """The operation blobs of earlier seals since the base."""
-    usage: Usage | None
-    """Usage of the working tree; ``None`` if it is unknown, as after a commit of format 1."""
+    usage: Usage
+    """Usage of the working tree."""
 
 
 @dataclass(frozen=True, slots=True)

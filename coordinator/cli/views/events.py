@@ -85,8 +85,12 @@ def gist(event_type: str, payload: Any) -> str:
             return f"continues {source} from turn {turn}"
         case "agent.rewound", {"to": turn, "only": only, "state": {"patch": patch}}:
             return f"{parts_text([only] if isinstance(only, str) else only)} as after turn {turn}: {json_text(patch)}"
-        case "turn.failed", {"error": {"type": kind, "message": message}, "attempt": attempt, "parked": parked}:
-            hook = payload.get("hook")  # Not in events of older releases.
+        case "turn.failed", {
+            "error": {"type": kind, "message": message},
+            "attempt": attempt,
+            "hook": hook,
+            "parked": parked,
+        }:
             where = "" if hook in (None, "on_message") else f"{hook}: "
             return f"attempt {attempt}{', parked' if parked else ''}: {where}{kind}: {message}"
         case "turn.cancelled", {"message_id": message_id, "policy": str(policy), "by": by}:

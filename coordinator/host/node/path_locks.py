@@ -47,8 +47,7 @@ class PathOwner:
     agent: str
     """The agent's address."""
     home: str
-    """`coordinator.home.Home.identity` of its home: a copy of a home contains the lock files of the original. Empty in
-    lock files of earlier versions."""
+    """`coordinator.home.Home.identity` of its home: a copy of a home contains the lock files of the original."""
 
 
 class PathLocks:
@@ -188,8 +187,7 @@ def _read(lock: int) -> PathOwner | None:
     text = os.pread(lock, _LOCK_FILE_BYTES, 0)
     try:
         found = json.loads(text)
-        home = str(found.get("home", ""))
-        return PathOwner(str(found["host_id"]), int(found["epoch"]), str(found["agent"]), home)
+        return PathOwner(str(found["host_id"]), int(found["epoch"]), str(found["agent"]), str(found["home"]))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -78,7 +78,7 @@ def retry_frames(store: JournalStore, blobs: BlobReader, head: Head, message: In
             payload = _payload(event, blobs)
             if payload["parked"] or cast("int", payload["attempt"]) > message.attempts:
                 continue  # the last attempt, or one from before the message was put back into the inbox
-            attempt, error, hook = payload["attempt"], payload["error"], payload.get("hook")  # not in old events
+            attempt, error, hook = payload["attempt"], payload["error"], payload["hook"]
             found.append({"type": "turn_retry", "attempt": attempt, "error": error, "hook": hook})
             if payload["attempt"] == 1:
                 break
@@ -111,9 +111,7 @@ def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: Inbo
 def _said(events: Sequence[Event], blobs: BlobReader) -> Iterator[Frame]:
     """Yield the frames of replies and artifacts; a reply is recorded where it ended, and shown where it was begun."""
     shown = [(event.type, _payload(event, blobs)) for event in events]
-    replies = [payload for kind, payload in shown if kind == ASSISTANT_MESSAGE]
-    for number, payload in enumerate(replies, 1):
-        payload.setdefault("ordinal", number)  # not in old events
+    replies = (payload for kind, payload in shown if kind == ASSISTANT_MESSAGE)
     begun = iter(sorted(replies, key=lambda payload: cast("int", payload["ordinal"])))
     for kind, payload in shown:
         if kind == ARTIFACT_ADDED:

@@ -6,7 +6,7 @@ After each answered turn a line ``BRANCH:SEQ:HASH`` goes to the file ``acknowled
     python -m tests.crash.turn.journal_work log DIRECTORY TURNS LOG       with all writes in a log
     python -m tests.crash.turn.journal_work kills DIRECTORY TURNS         once for each write, ended right before it
     python -m tests.crash.turn.journal_work crowd DIRECTORY TURNS         the same, with other writers beside it
-    python -m tests.crash.turn.journal_work migration DIRECTORY 0 JOURNAL  once for each write of a migration of JOURNAL
+    python -m tests.crash.turn.journal_work migration DIRECTORY TURNS     once for each write of a migration
 
 The last four need ``syscalls.c``, built and preloaded.
 """
@@ -40,11 +40,12 @@ from chronicle.journal.records import (
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import Anchor, verify_session
 from chronicle.testing.journal_contract import Writer
+from tests import next_format
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.journal.records import Session
+    from chronicle.journal.records import Head, Session
 
 NAMES = ("hello/alice", "hello/bob")
 CROWD = 4
@@ -181,12 +182,18 @@ def kill_before_each_write(directory: Path, turns: int) -> Iterator[int]:
             return
 
 
-def kill_before_each_write_of_a_migration(directory: Path, journal: Path) -> Iterator[int]:
+def kill_before_each_write_of_a_migration(directory: Path, turns: int) -> Iterator[int]:
     """Migrate copies of a journal in forked processes, each killed one write later; yield the formats that are left."""
+    older = directory / "older"
+    older.mkdir()
+    work(older, turns, seed=1)
+    with closing(SqliteJournalStore(older / "journal.db", watched=True)) as store:
+        before = heads(store)
+    next_format.use()
     for stop in count(1):
         home = directory / str(stop)
         home.mkdir()
-        for file in journal.parent.glob("journal.db*"):
+        for file in older.glob("journal.db*"):
             shutil.copy2(file, home)
         pid = os.fork()
         if pid == 0:
@@ -199,22 +206,25 @@ def kill_before_each_write_of_a_migration(directory: Path, journal: Path) -> Ite
                 os._exit(code)
         code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         assert code in (0, 77), f"ended with {code} at write {stop}"
-        yield check_migrated(home)
+        yield check_migrated(home, before)
         shutil.rmtree(home)
         if code == 0:
             return
 
 
-def check_migrated(home: Path) -> int:
+def heads(store: SqliteJournalStore) -> list[tuple[Session, Head]]:
+    """Return the sessions of a journal, with their heads."""
+    return [(session, store.head(session.main_branch_id)) for session in store.sessions()]
+
+
+def check_migrated(home: Path, before: list[tuple[Session, Head]]) -> int:
     """Check that a journal is whole in whichever format it was left, and migrates; returns that format."""
-    with closing(SqliteJournalStore(home / "journal.db", read_only=True)) as store:
-        before = [(session, store.head(session.main_branch_id)) for session in store.sessions()]
-        assert len(before) == 2
-        assert all(verify_session(store, session).ok for session, _ in before)
     with closing(sqlite3.connect(home / "journal.db")) as db:
         left = int(db.execute("PRAGMA user_version").fetchone()[0])
     with closing(SqliteJournalStore(home / "journal.db", watched=True)) as store:
-        assert [(session, store.head(session.main_branch_id)) for session in store.sessions()] == before
+        assert len(before) == 2
+        assert heads(store) == before
+        assert all(verify_session(store, session).ok for session, _ in before)
         assert store.damage() is None
         Writer.on(store, before[0][0].name, "acme").turns(1)
     return left
@@ -304,7 +314,7 @@ def main(mode: str, directory: Path, turns: int, log: str = "") -> None:
         case "kills":
             print(*kill_before_each_write(directory, turns))
         case "migration":
-            print(*kill_before_each_write_of_a_migration(directory, Path(log)))
+            print(*kill_before_each_write_of_a_migration(directory, turns))
         case "crowd":
             print(*crowd(directory, turns))
 

@@ -19,9 +19,8 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.journal.sqlite import schema
 from tests.crash.turn.journal_work import check
-from tests.golden.homes import JOURNAL_FORMATS, NAMES, extract
+from tests.next_format import OLDER
 from tests.waiting import wait_until
 
 pytestmark = [
@@ -33,8 +32,6 @@ ROOT = Path(__file__).parents[3]
 SECTOR = 512
 TORN = 0.3
 TURNS = 9
-OF_EACH_FORMAT = {version: name for name, version in JOURNAL_FORMATS.items()}.values()
-"""Homes, one of each format of the journal, which some releases share."""
 
 
 @pytest.fixture(scope="module")
@@ -71,15 +68,11 @@ def test_killed_before_each_write(library: Path, tmp_path: Path) -> None:
     assert set(turns) == set(range(5))
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in OF_EACH_FORMAT else pytest.mark.slow) for name in NAMES]
-)
-def test_killed_before_each_write_of_a_migration(library: Path, tmp_path: Path, name: str) -> None:
-    journal = extract(name, tmp_path / "golden") / "home" / "journal.db"
-    left = end_of(start(library, "migration", tmp_path, "0", journal))
+def test_killed_before_each_write_of_a_migration(library: Path, tmp_path: Path) -> None:
+    left = end_of(start(library, "migration", tmp_path, "8"))
     assert len(left) > 10
     assert left == sorted(left)
-    assert set(left) == {JOURNAL_FORMATS[name], schema.VERSION}
+    assert set(left) == {OLDER, OLDER + 1}
 
 
 def test_killed_before_each_write_among_others(library: Path, tmp_path: Path) -> None:

@@ -55,9 +55,7 @@ __all__ = [
     "unpack_ref",
 ]
 
-FORMAT: Final = 4
-"""2 has `DEVICE`, `SYNCED` and `REVERTED` besides what 1 has; 3 has `TOGETHER`, `PART`, `WRITTEN` and `LOST`; 4 has
-`Header.recovered`."""
+FORMAT: Final = 1
 HEADER: Final = 0
 CREATE: Final = 1
 MAKE: Final = 2
@@ -146,11 +144,10 @@ class Header:
         if version > FORMAT:
             raise UnsupportedFormat(f"a layer has format {version}; this code reads {FORMAT}")
         try:
-            recovered = unpack_ref(fields.pop()) if version >= 4 else None
-            workspace_id, epoch, base, turn, *numbers, owner = fields
+            workspace_id, epoch, base, turn, *numbers, owner, recovered = fields
             next_ino, next_seq, next_number = numbers
-            ref = unpack_ref(base)
-            return cls(workspace_id, epoch, ref, turn, next_ino, next_seq, next_number, owner, recovered)
+            refs = unpack_ref(base), unpack_ref(recovered)
+            return cls(workspace_id, epoch, refs[0], turn, next_ino, next_seq, next_number, owner, refs[1])
         except (IndexError, ValueError, TypeError) as error:
             raise Corrupt("a layer's log begins with a header that has other fields") from error
 

@@ -41,7 +41,7 @@ class LayerState:
         """The root of the last seal."""
         self.names = Names(reader, commit, owner)
         self.history = PendingHistory(reader, commit, turn)
-        self.usage = UsageMeter(reader, commit)
+        self.usage = UsageMeter(commit)
         self.modified: dict[int, FileNode] = {}
         """By inode, files whose data file changed since the last seal."""
         self.retired: list[DataFile] = []

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import Usage
-from chronicle.workspace.quota import measure
 
 if TYPE_CHECKING:
-    from chronicle.blobs.port import BlobReader
     from chronicle.workspace.history.oplog import OplogRoot
     from chronicle.workspace.layer.state.node import Node
     from chronicle.workspace.port import Quota
@@ -22,12 +20,10 @@ class UsageMeter:
     """The usage of a layer: that of its last seal, and the difference since.
 
     Args:
-        reader: reads the tree of a commit that does not tell its usage.
         commit: the last seal.
     """
 
-    def __init__(self, reader: BlobReader, commit: OplogRoot) -> None:
-        self._reader = reader
+    def __init__(self, commit: OplogRoot) -> None:
         self.quota: Quota | None = None
         """The limits; ``None`` refuses nothing."""
         self.reset(commit)
@@ -40,22 +36,14 @@ class UsageMeter:
 
     def note_seal(self, commit: OplogRoot) -> None:
         """Take the usage of the commit that was just sealed."""
-        self._tree_id = commit.tree_id
         self._sealed = commit.usage
         self._added_bytes = 0
         self._added_files = 0
 
     @property
     def usage(self) -> Usage:
-        """The usage now. A commit of format 1 does not tell it; its tree is then counted once."""
-        if self._sealed is None:
-            self._sealed = measure(self._reader, self._tree_id)
+        """The usage now."""
         return Usage(self._sealed.bytes + self._added_bytes, self._sealed.files + self._added_files)
-
-    @property
-    def counted(self) -> Usage | None:
-        """The usage now, or ``None`` if that of the last seal is unknown: nothing is read."""
-        return self.usage if self._sealed is not None else None
 
     # -- what operations do -----------------------------------------------------------------------------------------
 

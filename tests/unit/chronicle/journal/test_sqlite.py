@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import (
-    ChronicleError,
     Corrupt,
     InvalidInput,
     NotFound,
@@ -122,34 +121,6 @@ def test_a_newer_format(store: SqliteJournalStore, path: Path) -> None:
         db.execute(f"PRAGMA user_version = {schema.VERSION + 1}")
     with pytest.raises(UnsupportedFormat, match=f"format {schema.VERSION + 1}.*this code reads up to"):
         SqliteJournalStore(path)
-
-
-def test_an_older_format_is_upgraded_after_a_backup(store: SqliteJournalStore, path: Path) -> None:
-    writer = Writer.on(store)
-    writer.turns(2)
-    store.close()
-
-    def add_colour(db: sqlite3.Connection) -> None:
-        db.execute("ALTER TABLE session ADD COLUMN colour TEXT DEFAULT 'red'")
-
-    def fail(db: sqlite3.Connection) -> None:
-        db.execute("DELETE FROM event")
-        raise ChronicleError("this step does not work")
-
-    target = schema.VERSION + 2
-    with closing(sqlite3.connect(path, isolation_level=None)) as db:
-        with pytest.raises(UnsupportedFormat, match=f"no upgrade leads from {schema.VERSION + 1}"):
-            schema.prepare(db, path, target, {schema.VERSION: add_colour})
-        with pytest.raises(ChronicleError, match="does not work"):
-            schema.prepare(db, path, target, {schema.VERSION: add_colour, schema.VERSION + 1: fail})
-        assert schema.version_of(db, path) == schema.VERSION
-        schema.prepare(db, path, target, {schema.VERSION: add_colour, schema.VERSION + 1: lambda db: None})
-        assert schema.version_of(db, path) == target
-        assert db.execute("SELECT colour FROM session").fetchall() == [("red",)]
-    backup = path.with_name(f"journal.db.v{schema.VERSION}.backup")
-    restored = SqliteJournalStore(backup)
-    assert verify_session(restored, writer.session).events == 4
-    restored.close()
 
 
 # -- damage and failure ------------------------------------------------------------------------------------------------

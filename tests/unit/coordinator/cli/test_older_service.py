@@ -12,17 +12,19 @@ from chronicle.journal.sqlite import schema
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from coordinator.home import Home
-from tests.golden.homes import JOURNAL_FORMATS, extract
+from tests import next_format
+from tests.golden.homes import extract
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=JOURNAL_FORMATS)
-def home(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A home whose journal has an older format, and is at rest: what a crash left in its log is in its file."""
-    home = extract(request.param, tmp_path) / "home"
-    assert format_of(home) == JOURNAL_FORMATS[request.param] < schema.VERSION
+    home = extract("histories-1", tmp_path) / "home"
+    next_format.use(monkeypatch.setattr)
+    assert format_of(home) < schema.VERSION
     return home
 
 
@@ -54,10 +56,11 @@ def test_a_command_that_writes_is_refused_until_the_service_has_ended(
     assert (home / f"journal.db.v{version}.backup").exists()
 
 
-def test_commands_that_read_go_on(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Home(home).service_lock():
-        assert main(["state", "filer/ann", "--home", str(home)]) == ExitCode.OK
-    assert capsys.readouterr().out
+def test_commands_that_read_say_who_upgrades_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = files_of(home)
+    assert main(["state", "filer/ann", "--home", str(home)]) != ExitCode.OK
+    assert "which is upgraded when it is opened to write" in capsys.readouterr().err
+    assert files_of(home) == before
 
 
 def test_the_service_of_this_version_migrates_it(home: Path) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.history.transcript import Transcript, continued_turn
+from podium.history.transcript import Transcript
 
 sets_of_seqs = st.sets(st.integers(1, 30))
 
@@ -34,18 +31,3 @@ def test_transcripts_are_sets_of_seqs(one: set[int], other: set[int], to: int) -
     assert {seq for seq in range(32) if transcript.has(seq)} == one
     assert seqs_of(transcript.minus(transcript_of(other))) == one - other
     assert seqs_of(transcript.up_to(to)) == {seq for seq in one if seq <= to}
-
-
-@pytest.mark.parametrize(
-    ("payload", "turn"),
-    [
-        ({"to": 2, "only": None, "transcript": 2}, 2),
-        ({"to": 2, "only": "state", "transcript": 6}, 6),
-        ({"to": 2, "only": ["state", "transcript"], "transcript": 2}, 2),
-        ({"to": 2, "only": None}, 2),  # of an older release
-        ({"to": 2, "only": "state"}, 6),
-        ({"to": 2, "only": "files"}, 6),
-    ],
-)
-def test_the_turn_that_a_rewind_continues(payload: Any, turn: int) -> None:
-    assert continued_turn(payload, 7) == turn
