@@ -233,12 +233,49 @@ class FileChange(TypedDict):
     """The version of the path."""
 
 
+class ModelCallSummary(TypedDict):
+    """The call of a model that a step was."""
+
+    profile: str
+    digest: str
+    """BLAKE3 of what was asked: profile, messages, tools and parameters, as canonical JSON."""
+    model: NotRequired[str]
+    """The model that answered, in the provider's words; absent if the answer has no end."""
+    input_tokens: NotRequired[int]
+    """All input tokens, those from the provider's cache included; absent if the provider did not say."""
+    output_tokens: NotRequired[int]
+    cached_tokens: NotRequired[int]
+
+
+class StepSummary(TypedDict):
+    """A step of a turn."""
+
+    key: str
+    """Its name and occurrence, ``name#1``; after ``MESSAGE_ID:`` for a step of ``on_steer``."""
+    name: str
+    status: Literal["done", "failed", "cancelled", "left"]
+    """``left``: the program did not read a streamed answer to its end."""
+    started: int
+    """Epoch milliseconds."""
+    ended: int
+    attempts: int
+    """Calls of its function."""
+    result_bytes: NotRequired[int]
+    """Of its result as JSON; absent unless it is done."""
+    error: NotRequired[str]
+    """The class of the exception of a failed one, whose text `turn.failed` or the program has."""
+    model_call: NotRequired[ModelCallSummary]
+
+
 class StepsSummary(TypedDict):
     """The steps of a turn; their records are dropped with its commit."""
 
     count: int
+    """Of those that are done."""
     digest: str
-    """BLAKE3 of the BLAKE3 of each step's record, in the order of their ends."""
+    """BLAKE3 of the BLAKE3 of the record of each step that is done, in the order of their ends."""
+    steps: list[StepSummary]
+    """In the order of their ends, those that the program went on without included."""
 
 
 class TurnCommitted(TypedDict):

@@ -18,10 +18,11 @@ from chronicle.journal.chain import MAX_INLINE
 from chronicle.workspace.port import TreeRef
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, MutableMapping
+    from collections.abc import Iterable, MutableMapping, Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.records import StoredStep
+    from podium.events import ModelCallSummary, StepsSummary, StepSummary
     from podium.state import Patch
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "digest",
     "read_record",
     "roots_of",
+    "summary_of",
     "view",
     "write_record",
 ]
@@ -50,6 +52,10 @@ class FailedStep(TypedDict):
     type: str
     """The exception's class."""
     message: str
+    name: str
+    started_ms: int
+    ended_ms: int
+    attempts: int
     data: NotRequired[JsonObject]
     """The JSON form of a `podium.models.ModelError`."""
     parts: NotRequired[list[Json]]
@@ -89,6 +95,10 @@ class StepRecord:
     """The messages that began to steer the turn since the end of the recorded step before."""
     base_turn: int
     """The agent's last turn when its attempt began: patch and tree are on top of it."""
+    attempts: int = 1
+    """Calls of its function."""
+    model_call: ModelCallSummary | None = None
+    """What it was, if it was a call of a model."""
 
 
 class StepView(TypedDict):
@@ -145,6 +155,8 @@ def write_record(record: StepRecord, large: MutableMapping[BlobId, bytes]) -> by
             **({"running": cast("Json", record.running)} if record.running else {}),
             **({"failed": cast("Json", record.failed)} if record.failed else {}),
             **({"steered": cast("Json", record.steered)} if record.steered else {}),
+            "attempts": record.attempts,
+            **({"model_call": cast("Json", record.model_call)} if record.model_call is not None else {}),
         }
     )
 
@@ -174,6 +186,8 @@ def read_record(body: bytes, blobs: BlobReader) -> StepRecord:
         cast("list[FailedStep]", found.get("failed", [])),
         cast("list[str]", found.get("steered", [])),
         cast("int", found["base_turn"]),
+        cast("int", found["attempts"]),
+        cast("ModelCallSummary | None", found.get("model_call")),
     )
 
 
@@ -190,7 +204,6 @@ def roots_of(body: bytes) -> tuple[TreeRef, list[BlobId]]:
 def view(step: StoredStep) -> StepView:
     """Return a step for a person; its result and its patch are not read."""
     found = _checked(step.body)
-    size = cast("int", found["result_bytes"]) if "result_ref" in found else len(encode(found["result"]))
     return {
         "message_id": step.message_id,
         "number": step.number,
@@ -198,9 +211,52 @@ def view(step: StoredStep) -> StepView:
         "key": step.key,
         "started": cast("int", found["started_ms"]),
         "ended": cast("int", found["ended_ms"]),
-        "result_bytes": size,
+        "result_bytes": _result_bytes(found),
         "tree_id": cast("str", found["tree_id"]),
     }
+
+
+def summary_of(bodies: Sequence[bytes], failed: Sequence[FailedStep]) -> StepsSummary:
+    """Return what the record keeps of a turn's steps.
+
+    Args:
+        bodies: of the records of those that are done, in the order of their ends.
+        failed: those that failed after the last of these.
+    """
+    steps: list[StepSummary] = []
+    for body in bodies:
+        found = _checked(body)
+        steps.extend(_failure(each) for each in cast("list[FailedStep]", found.get("failed", [])))
+        done: StepSummary = {
+            "key": cast("str", found["key"]),
+            "name": cast("str", found["name"]),
+            "status": "done",
+            "started": cast("int", found["started_ms"]),
+            "ended": cast("int", found["ended_ms"]),
+            "attempts": cast("int", found["attempts"]),
+            "result_bytes": _result_bytes(found),
+        }
+        if "model_call" in found:
+            done["model_call"] = cast("ModelCallSummary", found["model_call"])
+        steps.append(done)
+    steps.extend(_failure(each) for each in failed)
+    return {"count": len(bodies), "digest": digest(bodies), "steps": steps}
+
+
+def _failure(failed: FailedStep) -> StepSummary:
+    return {
+        "key": failed["key"],
+        "name": failed["name"],
+        "status": "cancelled" if failed["cancelled"] else "left" if failed.get("left") else "failed",
+        "started": failed["started_ms"],
+        "ended": failed["ended_ms"],
+        "attempts": failed["attempts"],
+        **({"error": failed["type"]} if not failed["cancelled"] and not failed.get("left") else {}),
+    }
+
+
+def _result_bytes(found: JsonObject) -> int:
+    return cast("int", found["result_bytes"]) if "result_ref" in found else len(encode(found["result"]))
 
 
 def _in_or_out(key: str, value: Json, large: MutableMapping[BlobId, bytes]) -> JsonObject:

@@ -6,12 +6,13 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
 from podium.models.codec import chunk_from_json, chunk_to_json, message_to_json
-from podium.models.port import TextDelta
+from podium.models.port import Finished, TextDelta, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Sequence
 
     from chronicle.canonical import Json
+    from podium.events import ModelCallSummary
     from podium.models.port import LLMStreamChunk
     from podium.turn.ports import ModelCall, Models
     from podium.turn.steps.turn_steps import TurnSteps
@@ -40,9 +41,27 @@ async def call_model(
         call.temperature,
         call.max_output_tokens,
     ]
-    async with aclosing(steps.stream(f"llm {call.profile}", parts, arguments, _is_last, prefix)) as recorded:
+
+    def described(digest: str, answer: Sequence[Json]) -> ModelCallSummary:
+        return _described(call.profile, digest, answer)
+
+    streamed = steps.stream(f"llm {call.profile}", parts, arguments, _is_last, prefix, described)
+    async with aclosing(streamed) as recorded:
         async for part in recorded:
             yield TextDelta(part) if isinstance(part, str) else chunk_from_json(part)
+
+
+def _described(profile: str, digest: str, answer: Sequence[Json]) -> ModelCallSummary:
+    """Return what the record says of an answer: the last tokens that the provider counted, and who answered."""
+    found: ModelCallSummary = {"profile": profile, "digest": digest}
+    for part in answer:
+        chunk = chunk_from_json(part) if isinstance(part, dict) else None
+        if isinstance(chunk, Usage):
+            found["input_tokens"], found["output_tokens"] = chunk.input_tokens, chunk.output_tokens
+            found["cached_tokens"] = chunk.cached_tokens
+        elif isinstance(chunk, Finished):
+            found["model"] = chunk.model
+    return found
 
 
 def _is_last(part: Json) -> bool:

@@ -54,16 +54,20 @@ async def result_of(
         Exception: what the function raised at last.
     """
     with inside(step):
-        tries = 0
         while True:
-            tries += 1
             try:
                 returned = function(*arguments)
                 result = await returned if inspect.isawaitable(returned) else returned
             except Exception as error:
-                if retry is None or tries >= retry.attempts or not isinstance(error, retry.on) or is_permanent(error):
+                if (
+                    retry is None
+                    or step.attempts >= retry.attempts
+                    or not isinstance(error, retry.on)
+                    or is_permanent(error)
+                ):
                     raise
-                await asyncio.sleep(retry.delay_after_s(tries))
+                await asyncio.sleep(retry.delay_after_s(step.attempts))
+                step.attempts += 1
             else:
                 return _as_json(step.key, result)
 

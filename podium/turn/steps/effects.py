@@ -41,6 +41,8 @@ class RunningStep:
     effects: list[Json] = field(default_factory=list)
     span: Span | None = None
     """Its span, once its function runs."""
+    attempts: int = 1
+    """Calls of its function so far."""
 
     def note_text(self, ordinal: int, text: str, *, begun: bool = False, end: bool = False) -> None:
         """Note a piece of a reply: its beginning, a text, its end."""

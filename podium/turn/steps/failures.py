@@ -17,15 +17,20 @@ from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
     from podium.history.step_record import FailedStep
+    from podium.turn.steps.effects import RunningStep
 
 __all__ = ["failed_step", "raised_again"]
 
 
-def failed_step(key: str, args_hash: str, error: BaseException) -> FailedStep:
+def failed_step(step: RunningStep, error: BaseException, now_ms: int) -> FailedStep:
     """Return the record of a failure."""
     failed: FailedStep = {
-        "key": key,
-        "args_hash": args_hash,
+        "key": step.key,
+        "name": step.name,
+        "args_hash": step.args_hash,
+        "started_ms": step.started_ms,
+        "ended_ms": now_ms,
+        "attempts": step.attempts,
         "cancelled": isinstance(error, asyncio.CancelledError),
         "module": type(error).__module__,
         "type": type(error).__qualname__,

@@ -20,7 +20,7 @@ from chronicle.errors import Conflict, InvalidInput
 from chronicle.journal.records import StoredStep
 from podium.agent_record import read_agent
 from podium.errors import ContextMisuse, Permanent, ProgramChanged, StepsOutdated
-from podium.history.step_record import StepRecord, args_hash, digest, read_record, write_record
+from podium.history.step_record import StepRecord, args_hash, read_record, summary_of, write_record
 from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
 from podium.state.plain_json import plain_json
 from podium.turn.steps.calling import result_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
     from podium.agent.retry import Retry
+    from podium.events import ModelCallSummary
     from podium.history.step_record import FailedStep
     from podium.state import Patch
     from podium.turn.journal.ledger import Ledger
@@ -115,7 +116,9 @@ class TurnSteps:
     @property
     def summary(self) -> JsonObject | None:
         """What ``turn.committed`` has of the steps; ``None`` if there were none."""
-        return {"count": len(self._bodies), "digest": digest(self._bodies)} if self._bodies else None
+        if not self._bodies and not self._failed:
+            return None
+        return cast("JsonObject", summary_of(self._bodies, self._failed))
 
     @property
     def replays(self) -> bool:
@@ -166,6 +169,7 @@ class TurnSteps:
         arguments: Sequence[object],
         is_last: Callable[[Json], bool],
         prefix: str = "",
+        described: Callable[[str, Sequence[Json]], ModelCallSummary] | None = None,
     ) -> AsyncGenerator[Json, None]:
         """Run a step whose result are the parts that a source yields, and yield each when it comes.
 
@@ -177,6 +181,7 @@ class TurnSteps:
             source: begins what yields the parts.
             arguments: JSON values; a further attempt must give the same.
             is_last: whether a part is the last one of a source that ends as it should.
+            described: returns what the record says of the call, by the hash of the arguments and the parts.
 
         Raises:
             ProgramChanged: as `run`.
@@ -219,9 +224,9 @@ class TurnSteps:
                 parts.append(part)
                 if not is_last(part):
                     yield part
-            await self._end_stream(step, parts)
+            await self._end_stream(step, parts, described(hashed, parts) if described is not None else None)
         except BaseException as error:
-            failed = failed_step(key, hashed, error)
+            failed = failed_step(step, error, self._env.clock.now_ms())
             self._failed.append({**failed, "parts": parts, "left": isinstance(error, GeneratorExit)})
             self._telemetry.step_streamed(None)
             raise
@@ -298,7 +303,7 @@ class TurnSteps:
             with self._telemetry.step(name, key) as step.span:
                 return await self._run_to_its_end(step, function, arguments, retry)
         except BaseException as error:
-            self._failed.append(failed_step(key, hashed, error))
+            self._failed.append(failed_step(step, error, self._env.clock.now_ms()))
             raise
         finally:
             self._running.remove(step)
@@ -321,19 +326,19 @@ class TurnSteps:
             await self._end_durably(step, result)
         return result
 
-    async def _end_stream(self, step: RunningStep, parts: list[Json]) -> None:
+    async def _end_stream(self, step: RunningStep, parts: list[Json], call: ModelCallSummary | None) -> None:
         """Make a step that streamed durable. What was changed meanwhile, the program changes again in a replay."""
         async with self._ending:
             self._drain()
             step.before = len(self._unrecorded)
-            await self._end_durably(step, parts)
+            await self._end_durably(step, parts, call)
 
-    async def _end_durably(self, step: RunningStep, result: Json) -> None:
+    async def _end_durably(self, step: RunningStep, result: Json, call: ModelCallSummary | None = None) -> None:
         """Make a step durable. The lock is held."""
         if step.overlaps:
             await _let_others_continue()
         # Not cancelled half-way: what was drained and sealed for the record has to be recorded.
-        ending = asyncio.create_task(self._end(step, result), name=f"end of step {step.key}")
+        ending = asyncio.create_task(self._end(step, result, call), name=f"end of step {step.key}")
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
@@ -342,7 +347,7 @@ class TurnSteps:
                 ending.exception()  # the cancellation is raised instead
             raise
 
-    async def _end(self, step: RunningStep, result: Json) -> None:
+    async def _end(self, step: RunningStep, result: Json, call: ModelCallSummary | None) -> None:
         """Make a step durable. The lock is held."""
         self._check_open(step.key)
         self._drain()
@@ -365,6 +370,8 @@ class TurnSteps:
             self._failed[:failed],
             self._steered[:steered],
             self._base_turn,
+            step.attempts,
+            call,
         )
         large: dict[BlobId, bytes] = {}
         body = write_record(record, large)
