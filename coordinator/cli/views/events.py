@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.cli_kit.terminal import json_text, one_line, write_json, write_line
 from chronicle.cli_kit.times import iso
@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["event_line", "gist", "parts_text", "show_steps", "write_event"]
+
+MAX_STEPS_SHOWN: Final = 8
+"""Steps of a turn in its line; JSON has all of them."""
 
 
 def write_event(event: Mapping[str, Any], said: str = "") -> None:
@@ -78,8 +81,7 @@ def gist(event_type: str, payload: Any) -> str:
         case "agent.created", {"state": state}:
             return json_text(state)
         case "turn.committed", {"state": {"patch": patch}, "cause": cause}:
-            count = payload["steps"]["count"] if "steps" in payload else 0
-            after = f" after {count} step{'s' if count > 1 else ''}" if count else ""
+            after = f" after {_steps_text(payload['steps']['steps'])}" if "steps" in payload else ""
             return f"{json_text(patch) if cause == 'message' else f'({cause}) {json_text(patch)}'}{after}"
         case "agent.forked", {"from": {"agent": source, "turn": turn}}:
             return f"continues {source} from turn {turn}"
@@ -115,3 +117,20 @@ def parts_text(only: Sequence[str] | None) -> str:
     """Return the parts that a rewind restored, such as ``state, files and transcript``, which is all of them."""
     *others, last = only or PARTS
     return f"{', '.join(others)} and {last}" if others else last
+
+
+def _steps_text(summary: Mapping[str, Any]) -> str:
+    """Return the steps of a turn, such as ``2 steps (price#1 12 ms, mail#1 failed: ValueError)``."""
+    steps = summary["steps"]
+    shown = [_step_text(step) for step in steps[:MAX_STEPS_SHOWN]]
+    if len(steps) > MAX_STEPS_SHOWN:
+        shown.append(f"{len(steps) - MAX_STEPS_SHOWN} more")
+    return f"{len(steps)} step{'s' if len(steps) > 1 else ''} ({', '.join(shown)})"
+
+
+def _step_text(step: Mapping[str, Any]) -> str:
+    lasted = f"{step['key']} {step['ended'] - step['started']} ms"
+    if step["status"] != "done":
+        return f"{lasted} {step['status']}{': ' + step['error'] if 'error' in step else ''}"
+    call = step.get("model_call", {})
+    return f"{lasted}, {call['output_tokens']} tokens" if "output_tokens" in call else lasted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import re
 import subprocess
@@ -255,6 +256,30 @@ def test_log_as_text_shows_which_reminder_sent_a_message(made: HomeMaker, podium
     assert sent.endswith('{"every":60}')
     assert re.search(r" reminder look again of \d{4}-\d\d-\d\dT\S+: look$", first)
     assert later.endswith(", 2 missed: look")
+
+
+class Stepper(BaseAgent):
+    """Takes as many steps as it is told, after one that fails."""
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        with contextlib.suppress(ZeroDivisionError):
+            await ctx.step("divide", lambda: 1 // 0)
+        for _ in range(message["steps"]):
+            await ctx.step("count", lambda: 1)
+
+
+def test_log_as_text_shows_the_steps_of_a_turn(made: HomeMaker, podium: Podium) -> None:
+    async def take(*numbers: int) -> None:
+        async with AgentHarness(Stepper, "x", store=made.store, blobs=made.blobs, clock=ManualClock()) as agent:
+            for steps in numbers:
+                await agent.send({"steps": steps})
+
+    asyncio.run(take(1, 20))
+    one, many = podium("log", "stepper/x", "--type", "turn.committed").splitlines()
+    assert one.endswith("[] after 2 steps (divide#1 0 ms failed: ZeroDivisionError, count#1 0 ms)")
+    assert many.endswith("count#7 0 ms, 13 more)")
+    shown = json.loads(podium("log", "stepper/x", "--type", "turn.committed", "--json").splitlines()[-1])
+    assert [step["key"] for step in shown["payload"]["steps"]["steps"]][-1] == "count#20"
 
 
 # -- state -------------------------------------------------------------------------------------------------------------

@@ -299,3 +299,25 @@ class Beginning(BaseAgent):
 async def test_hooks_without_a_message_call_no_model() -> None:
     async with AgentHarness(Beginning, models={"fast": hello()}) as agent:
         assert (await agent.send("go")).text == "begun"
+
+
+async def test_the_record_keeps_who_answered_and_the_tokens() -> None:
+    model = hello()
+
+    async def program(self: Asking, ctx: AgentContext[Any]) -> None:
+        del self
+        async with aclosing(ctx.llm("code").stream(ASKED)) as chunks:
+            async for _ in chunks:
+                break
+        async for _ in ctx.llm("code").stream(ASKED):
+            pass
+
+    Asking.program = program
+    async with AgentHarness(Asking, models={"code": model}) as agent:
+        assert (await agent.send("go")).ok
+        ((_, payload),) = agent.events("turn.committed")
+    steps = payload["steps"]["steps"]  # type: ignore[index, call-overload]
+    assert [(step["name"], step["status"]) for step in steps] == [("llm code", "left"), ("llm code", "done")]
+    call = steps[1]["model_call"]
+    assert call.pop("digest")
+    assert call == {"profile": "code", "model": "m-1", "input_tokens": 3, "output_tokens": 2, "cached_tokens": 0}

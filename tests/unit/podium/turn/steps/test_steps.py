@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -510,3 +511,59 @@ async def test_a_message_that_steered_before_a_step_ended_steers_the_next_attemp
         assert agent.state == {"done": ["hear me"], "notes": {"heard": 7}, "items": []}
         ((_, payload),) = agent.events("turn.committed")
         assert len(payload["consumed"]) == 2  # type: ignore[arg-type]
+
+
+# -- what the record keeps ---------------------------------------------------------------------------------------------
+
+
+def summaries(agent: AgentHarness[Any]) -> list[dict[str, Any]]:
+    """The summaries of the steps of the one turn."""
+    ((_, payload),) = agent.events("turn.committed")
+    return payload["steps"]["steps"]  # type: ignore[index, call-overload, no-any-return]
+
+
+async def test_the_record_keeps_a_summary_of_each_step(tmp_path: Path) -> None:
+    failures = iter([OSError("down"), OSError("down")])
+
+    def flaky(value: str) -> str:
+        for failure in failures:
+            raise failure
+        return value
+
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        del self, message
+        await ctx.step("pay", flaky, "paid", retry=Retry(attempts=3, delay_s=0))
+        with contextlib.suppress(ZeroDivisionError):
+            await ctx.step("divide", lambda: 1 // 0)
+        await ctx.step("pay", flaky, "x" * 100_000)
+        with contextlib.suppress(ZeroDivisionError):
+            await ctx.step("divide", lambda: 1 // 0)
+        if message_attempts.pop():
+            raise ConnectionError
+
+    message_attempts = [False, True]
+    Planned.program = program
+    async with AgentHarness(Planned, directory=tmp_path) as agent:
+        before = agent.clock.now_ms()
+        assert (await agent.send("go")).ok
+        found = summaries(agent)
+    assert [(step["key"], step["name"], step["status"], step["attempts"]) for step in found] == [
+        ("pay#1", "pay", "done", 3),
+        ("divide#1", "divide", "failed", 1),
+        ("pay#2", "pay", "done", 1),
+        ("divide#2", "divide", "failed", 1),
+    ]
+    assert [step.get("result_bytes") for step in found] == [6, None, 100_002, None]
+    assert [step.get("error") for step in found] == [None, "ZeroDivisionError", None, "ZeroDivisionError"]
+    assert all(before <= step["started"] <= step["ended"] for step in found)
+
+
+async def test_a_turn_without_steps_has_no_summary() -> None:
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        del self, ctx, message
+
+    Planned.program = program
+    async with AgentHarness(Planned) as agent:
+        assert (await agent.send("go")).ok
+        ((_, payload),) = agent.events("turn.committed")
+        assert "steps" not in payload
