@@ -23,7 +23,6 @@ from chronicle.journal.verify import verify_session
 from chronicle.testing.workspace_contract import files_below, files_in
 from chronicle.workspace.check.verify import TreeChecker
 from chronicle.workspace.history.oplog import read_root
-from chronicle.workspace.quota import measure
 from chronicle.workspace.trees.tree import EMPTY
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
@@ -35,6 +34,7 @@ from podium.history.branching import fork_agent, rewind_agent
 from podium.history.transcript import transcript_events, visible_transcript
 from podium.testing import AgentHarness
 from podium.turn.upload import change_file, store_content
+from tests.usage import measure
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine

@@ -27,9 +27,9 @@ from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.names import Names
 from chronicle.workspace.layer.state.node import DirNode, FileNode, Node, loaded_names
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.quota import measure
 from tests.layers import abandon, contents, file_at, place
 from tests.stateful.world import File, Numbers, Open, World
+from tests.usage import measure
 
 NAMES = ["a", "b", "c", "d"]
 names = st.sampled_from(NAMES)

@@ -22,7 +22,7 @@ from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import DirNode, FileNode
 from chronicle.workspace.port import LayerSpec, TreeRef
-from chronicle.workspace.quota import measure
+from tests.usage import measure
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -194,7 +194,7 @@ def _compare(path: Path, size: int, sums: bytes) -> str | None:
     except (ValueError, KeyError, TypeError):
         return f"{name}, which has its checksums, is damaged"
     heads = None
-    if had_heads:  # an older version wrote none
+    if had_heads:  # databases without heads have none
         try:
             heads = heads_path(path).read_bytes()
         except FileNotFoundError:

@@ -81,7 +81,7 @@ def gist(event_type: str, payload: Any) -> str:
         case "agent.created", {"state": state}:
             return json_text(state)
         case "turn.committed", {"state": {"patch": patch}, "cause": cause}:
-            after = f" after {_steps_text(payload['steps']['steps'])}" if "steps" in payload else ""
+            after = f" after {_steps_text(payload['steps'])}" if "steps" in payload else ""
             return f"{json_text(patch) if cause == 'message' else f'({cause}) {json_text(patch)}'}{after}"
         case "agent.forked", {"from": {"agent": source, "turn": turn}}:
             return f"continues {source} from turn {turn}"

@@ -34,6 +34,7 @@ from podium.address import Address
 from podium.events import AGENT_CREATED, ASSISTANT_MESSAGE, TURN_COMMITTED, TURN_FAILED, USER_MESSAGE
 from podium.reminders.plans import Plan
 from podium.reminders.schedule import Cron, Every
+from tests.usage import measure
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -157,6 +158,7 @@ class MadeAgent:
         message = self.admit(text)
         failed: JsonObject = {
             "error": {"type": "ValueError", "message": "no"},
+            "hook": "on_message",
             "attempt": 1,
             "message_id": message.message_id,
             "parked": True,
@@ -221,6 +223,7 @@ class MadeAgent:
             next_seq=before.next_seq + len(files),
             moved_seq=0,
             operations=store_operations(buffer, done),
+            usage=measure(buffer, tree_id),
         )
         oplog_id = add_root(buffer, root)
         buffer.flush()

@@ -8,27 +8,19 @@ import stat
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-import msgpack
 import pytest
 
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.ident import to_raw
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock, SystemClock
 from chronicle.fuse.served.inodes import UNCACHED
 from chronicle.fuse.served.operations import ChronicleOperations
 from chronicle.ids import BlobId
-from chronicle.workspace.content.content import Content
 from chronicle.workspace.dir.workspace import open_dir_workspace
-from chronicle.workspace.history import path_histories
 from chronicle.workspace.history.oplog import Operation, add_root, first_root, operations, store_operations
-from chronicle.workspace.history.path_histories import DIRECTORY, OTHER, Record
-from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import FileNode
 from chronicle.workspace.port import LayerSpec
-from chronicle.workspace.trees import nodes
-from chronicle.workspace.trees.tree import Kind
 from tests.layers import place
 from tests.stateful.walker import Walker
 
@@ -250,44 +242,6 @@ def test_modes_are_part_of_versions(layer: Layer, walker: Walker) -> None:
         assert stat.S_IMODE(walker.lstat(".chronicle/at/2/d/f").mode) == 0o751
         assert b'"mode": "0751"' in walker.read(".chronicle/query/d/f")
         commit(layer)
-
-
-def test_histories_of_format_1_are_read(blobs: MemoryBlobStore) -> None:
-    """Their records have no mode, and directories were said to be created."""
-    buffer = BlobBuffer(blobs)
-
-    def old(number: int, op: int, kind: int, body: object = None) -> tuple[object, ...]:
-        return (number, number * 10, 5, op, 1, kind, body, None)
-
-    file = (7, to_raw(ID))
-    block = buffer.add(msgpack.packb((1, 0, None, None, 0, 0, 0, [old(n, 1, 0, file) for n in range(1, 17)])))
-    root = nodes.update(
-        buffer,
-        None,
-        {
-            b"d": msgpack.packb((1, 1, None, [old(1, 0, 1)])),
-            b"f": msgpack.packb((1, 17, to_raw(block), [old(17, 3, 0)])),
-            b"none": msgpack.packb((1, 4, None, [])),
-        },
-    )
-    directory = path_histories.path_history(buffer, root, b"d")
-    assert directory is not None
-    assert directory.tail == (Record(1, 10, 5, "mkdir", 1, Kind.DIR),)
-    assert directory.kinds == DIRECTORY
-    written = [Record(n, n * 10, 5, "write", 1, Kind.FILE, Content(ID, 7, chunked=False)) for n in range(1, 17)]
-    found = path_histories.path_history(buffer, root, b"f")
-    assert found is not None
-    assert found.kinds is None
-    assert path_histories.all_records(buffer, found) == [*written, Record(17, 170, 5, "delete", 1, Kind.FILE)]
-    assert list(path_histories.oldest_first(buffer, found)) == path_histories.all_records(buffer, found)
-    more = Record(18, 180, 5, "mkdir", 1, Kind.DIR, mode=0o700)
-    grown = path_histories.append(buffer, found, [more])
-    root = path_histories.update(buffer, root, {b"f": grown})
-    assert path_histories.path_history(buffer, root, b"f") == grown
-    assert path_histories.all_records(buffer, grown)[-1] == more
-    view = HistoryView(buffer, root, 0, {}, {}, ())
-    assert view.kinds(b"f") == DIRECTORY | OTHER
-    assert view.names(b"") == [b"d", b"f"]
 
 
 def test_a_plain_directory_that_removes_what_a_mount_has_moved(

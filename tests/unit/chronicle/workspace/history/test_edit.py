@@ -19,7 +19,7 @@ from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.history.edit import put_file, remove_file
 from chronicle.workspace.history.oplog import operations, read_root
 from chronicle.workspace.port import LayerSpec
-from chronicle.workspace.quota import measure
+from tests.usage import measure
 
 if TYPE_CHECKING:
     from pathlib import Path

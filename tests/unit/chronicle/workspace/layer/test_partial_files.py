@@ -243,8 +243,6 @@ def test_a_log_says_which_format_it_is_before_anything_of_that_is_in_it(node: No
     opened.close()
     code, version, *fields = msgpack.unpackb(payloads[0])
     assert version == log_records.FORMAT
-    older = log_records.pack((code, 2, *fields[:-1]))  # it had nothing that was recovered
-    LayerLog.create(log, [older, *payloads[1:]]).close()
     node.open()
     node.write(0, b"x")
     abandon(node.layer)

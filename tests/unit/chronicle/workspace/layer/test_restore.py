@@ -6,17 +6,14 @@ import errno
 import os
 from typing import TYPE_CHECKING, Any
 
-import msgpack
 import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
-from chronicle.errors import NotFound, Unavailable
+from chronicle.errors import Unavailable
 from chronicle.system import atomic_files
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.layer.disk import log as layer_log
-from chronicle.workspace.layer.disk import log_records
-from chronicle.workspace.layer.disk.log import LayerLog
 from chronicle.workspace.layer.disk.log_records import TOGETHER, count_complete, pack
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import DirNode, FileNode
@@ -168,26 +165,3 @@ def test_what_counts_together_counts_if_all_is_there() -> None:
     assert count_complete(log(0, 3, (TOGETHER, 2))) == 2
     assert count_complete(log(0, (TOGETHER, 1), 3, (TOGETHER, 1), 3, 4)) == 6
     assert count_complete(log(0, (TOGETHER, 1), 3, (TOGETHER, 3), 3, 4)) == 3
-
-
-def test_a_log_of_an_older_format_is_taken_over(tmp_path: Path, blobs: MemoryBlobStore) -> None:
-    layer, _ = open_layer(LayerSpec("w", tmp_path, None, 1, 1), blobs, ManualClock())
-    first, second = two_commits(layer)
-    put(layer, layer.root, b"new", b"uncommitted")
-    layer.close()
-    log, payloads = LayerLog.open(layer.directory / "log")
-    log.close()
-    code, version, *rest, recovered = msgpack.unpackb(payloads[0], use_list=False)
-    assert (version, recovered) == (log_records.FORMAT, None)
-    LayerLog.create(layer.directory / "log", [pack((code, 2, *rest)), *payloads[1:]]).close()
-    again, _ = open_layer(LayerSpec("w", tmp_path, second, 1, 2), blobs, ManualClock())
-    log, found = LayerLog.open(layer.directory / "log")
-    log.close()
-    assert found == payloads  # code that knows no records that count together refuses it from now on
-    again.restore(first)
-    with pytest.raises(NotFound):
-        again.restore(first, b"new")
-    again.close()
-    once_more, _ = open_layer(LayerSpec("w", tmp_path, second, 1, 2), blobs, ManualClock())
-    assert files_in(blobs, once_more.seal().tree_id) == files_in(blobs, first.tree_id)
-    once_more.close()
