@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 import subprocess
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.blobs.buffer import BlobBuffer
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock, SystemClock
 from chronicle.errors import OverQuota
 from chronicle.testing.workspace_contract import files_in
 from chronicle.workspace.dir.workspace import DirWorkspace, open_dir_workspace
-from chronicle.workspace.history.oplog import add_root, read_root
+from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.layer.state.node import DirNode, FileNode
-from chronicle.workspace.port import LayerSpec, Quota, TreeRef, Usage
+from chronicle.workspace.port import LayerSpec, Quota, TreeRef
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,28 +197,6 @@ def test_a_workspace_that_holds_more_than_its_quota_can_shrink(workspace: Worksp
     workspace.write("a", b"y" * 300)
     workspace.remove("a")
     workspace.write("b", b"x" * 100)
-
-
-@limited(bytes=1000)
-def test_what_a_commit_of_before_holds_is_counted_once_and_kept(workspace: Workspace) -> None:
-    workspace.write("a", b"x" * 500)
-    workspace.layer.link(workspace.file("a"), *workspace.place("b"))
-    workspace.mkdir("d")
-    workspace.write("d/c", b"x" * 100)
-    workspace.commit()
-    assert workspace.base is not None
-    root = read_root(workspace.blobs, workspace.base.oplog_id)
-    buffer = BlobBuffer(workspace.blobs)
-    old = add_root(buffer, type(root)(**{**{name: getattr(root, name) for name in root.__slots__}, "usage": None}))
-    buffer.flush()
-    workspace.layer.close()
-    shutil.rmtree(workspace.directory)
-    workspace.base = TreeRef(workspace.base.tree_id, old)
-    workspace.layer = workspace.open()
-    with refused(errno.EDQUOT):
-        workspace.write("e", b"x" * 401)
-    workspace.commit()
-    assert read_root(workspace.blobs, workspace.base.oplog_id).usage == Usage(600, 4)
 
 
 @limited(bytes=1 << 20, files=100)
