@@ -244,15 +244,17 @@ def summary_of(bodies: Sequence[bytes], failed: Sequence[FailedStep]) -> StepsSu
 
 
 def _failure(failed: FailedStep) -> StepSummary:
-    return {
+    summary: StepSummary = {
         "key": failed["key"],
         "name": failed["name"],
         "status": "cancelled" if failed["cancelled"] else "left" if failed.get("left") else "failed",
         "started": failed["started_ms"],
         "ended": failed["ended_ms"],
         "attempts": failed["attempts"],
-        **({"error": failed["type"]} if not failed["cancelled"] and not failed.get("left") else {}),
     }
+    if summary["status"] == "failed":
+        summary["error"] = failed["type"]
+    return summary
 
 
 def _result_bytes(found: JsonObject) -> int:

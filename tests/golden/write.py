@@ -35,8 +35,8 @@ LEFT_OUT: Final = ("logs", "run", "use")
 def run(*command: str | Path) -> str:
     """Run a command of this environment, and return what it printed."""
     program, *arguments = map(str, command)
-    argv = [Path(sys.executable).with_name(program), *arguments]
-    return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+    argv = [str(Path(sys.executable).with_name(program)), *arguments]
+    return subprocess.check_output(argv, text=True, timeout=300)
 
 
 def write_home(home: Path, expected: Path) -> None:

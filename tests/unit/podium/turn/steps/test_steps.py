@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from pydantic import model_validator
@@ -516,10 +516,10 @@ async def test_a_message_that_steered_before_a_step_ended_steers_the_next_attemp
 # -- what the record keeps ---------------------------------------------------------------------------------------------
 
 
-def summaries(agent: AgentHarness[Any]) -> list[dict[str, Any]]:
+def summaries(agent: AgentHarness) -> list[dict[str, Any]]:
     """The summaries of the steps of the one turn."""
     ((_, payload),) = agent.events("turn.committed")
-    return payload["steps"]["steps"]  # type: ignore[index, call-overload, no-any-return]
+    return cast("Any", payload)["steps"]["steps"]  # type: ignore[no-any-return]
 
 
 async def test_the_record_keeps_a_summary_of_each_step(tmp_path: Path) -> None:
