@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.canonical import decode, encode
+from chronicle.errors import Corrupt
 from chronicle.journal.chain import HASH_PREFIX
 from chronicle.journal.records import (
     Branch,
@@ -160,8 +161,15 @@ def event_from(branch_id: BranchId, row: Row, prev_hash: str) -> Event:
 
 
 def session_from(row: Row) -> Session:
-    """Return the session of a row of `SESSION_COLUMNS`."""
-    return Session(*row)
+    """Return the session of a row of `SESSION_COLUMNS`.
+
+    Raises:
+        Corrupt: it has a name that is no text: SQLite does not enforce the types of columns.
+    """
+    session = Session(*row)
+    if type(session.name) is not str or type(session.namespace) is not str:
+        raise Corrupt(f"the row of session {session.session_id!r} is damaged: it has a name that is no text")
+    return session
 
 
 def branch_from(row: Row) -> Branch:

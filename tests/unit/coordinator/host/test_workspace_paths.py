@@ -146,9 +146,6 @@ def test_a_note_says_whose_home_it_is_of(tmp_path: Path) -> None:
     with PathLocks(tmp_path, "copy").releasing(path, "host_1") as owner:
         assert owner is not None
         assert owner.home == "home"
-    (tmp_path / "alice").write_text('{"format": 1, "host_id": "host_1", "epoch": 1, "agent": "hello/alice"}')
-    with PathLocks(tmp_path, "home").releasing(path, "host_1") as owner:
-        assert owner == PathOwner("host_1", 1, str(ALICE), "")
 
 
 def test_a_note_that_was_cut_short_hinders_nobody(tmp_path: Path) -> None:
