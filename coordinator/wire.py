@@ -14,7 +14,7 @@ from chronicle.errors import InvalidInput
 
 __all__ = ["BatchedWriter", "from_json", "id_of", "to_json"]
 
-_ID: Final = re.compile(rb'\{"id":([0-9]{1,18})[,}]')
+_ID: Final = re.compile(rb'\{"id": ?([0-9]{1,18})[,}]')
 _MOST_PENDING: Final = 64 * 1024
 """Bytes that wait for the end of an iteration of the event loop, before a `BatchedWriter.drain` writes them."""
 

@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import SystemClock
-from chronicle.errors import Conflict, Corrupt, InvalidInput, StaleEpoch, UnsupportedFormat
+from chronicle.errors import Conflict, InvalidInput, StaleEpoch, UnsupportedFormat
 from chronicle.system import boot as system_boot
 from chronicle.testing.workspace_contract import WorkspaceContract, files_in
 from chronicle.workspace.dir import workspace as dir_module
@@ -190,21 +190,6 @@ class TestDirWorkspace(WorkspaceContract):
                 node.open(self.spec(node, workspace.base))
             path.write_bytes(kept)
         node.open(self.spec(node, workspace.base))
-
-    def test_what_the_first_version_remembered_is_read(self, node: DirNode) -> None:
-        workspace = node.open(self.spec(node)).workspace
-        (workspace.root / "f").write_text("text")
-        workspace.adopt(workspace.seal())
-        workspace.close()
-        path = node.layers / "w" / "dir"
-        fields = msgpack.unpackb(msgpack.unpackb(path.read_bytes(), use_list=False)[2], use_list=False)
-        (node.layers / "w" / "owned").unlink()
-        path.write_bytes(msgpack.packb((1, *fields[:-1]))[:-3])
-        with pytest.raises(Corrupt, match="cannot be read"):
-            node.open(self.spec(node, workspace.base))
-        path.write_bytes(msgpack.packb((1, *fields[:-1])))
-        again = node.open(self.spec(node, workspace.base)).workspace
-        assert again.seal() == workspace.base
 
     def test_a_child_does_not_keep_it_locked(self, node: DirNode) -> None:
         workspace = node.open(self.spec(node)).workspace

@@ -126,19 +126,21 @@ async def test_a_page_that_is_loaded_again_in_the_middle_of_an_answer_goes_on(tm
             assert second.state["status"] == "ready", "nothing runs: 204"
 
 
-async def test_a_chat_of_a_named_agent_has_streams_of_its_own(tmp_path: Path) -> None:
+async def test_chats_of_a_named_agent_resume_with_its_running_message_and_then_have_their_own(tmp_path: Path) -> None:
     async with served(tmp_path) as home:
         api = f"{home.url}/v1/agents/chatter/shared/ui"
         async with client("chat.js", api, "one") as one, client("chat.js", api, "two") as two:
             sending = await one.start("send", text="begun\nwait")
             await one.until(lambda: says(one, "begun"))
-            await two.do("resume")
-            assert two.state["status"] == "ready"
-            assert two.state["messages"] == []
+            resuming = await two.start("resume")
+            await two.until(lambda: says(two, "begun"))
             go_on()
             await one.done(sending)
+            await two.done(resuming)
+            await two.do("resume")
+            assert two.state["status"] == "ready", "nothing runs: 204"
             await two.do("send", text="mine")
-            assert texts(two.state) == [("user", "mine"), ("assistant", "mine")]
+            assert texts(two.state) == [("assistant", "begun"), ("user", "mine"), ("assistant", "mine")]
         assert await home.heard("shared") == ["begun\nwait", "mine"]
         assert len(await reloaded(home, "/v1/agents/chatter/shared/ui")) == 4
         await home.get("/v1/ui/chatter/one", 404)

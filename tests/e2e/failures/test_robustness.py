@@ -216,7 +216,8 @@ async def test_malformed_requests_hurt_nobody(served: Podium, client: ServiceCli
             writer.close()
 
     for line in (b"no json", b"5", b"[1]", b"[" * 100_000, b'{"op":"hello"}'):
-        assert await answer(line) == b""
+        refused = json.loads(await answer(line))
+        assert (refused["id"], refused["error"]["type"]) == (None, "InvalidInput")
     good = {"file": FILE, "class": "Troubled", "agent_type": "troubled"}
     for request, kind in (
         ({}, "PodiumError"),
