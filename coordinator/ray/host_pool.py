@@ -181,7 +181,7 @@ class HostPool:
             return None
         return loaded
 
-    async def end(self, host_id: str, *, died: bool = False) -> Sequence[Placement] | None:
+    async def end(self, host_id: str, *, died: bool = False, why: str | None = None) -> Sequence[Placement] | None:
         """End a host's process and remove the host; return its agents, ``None`` if it was already removed.
 
         If it had ended by itself, `take_end` returns how. A call during another one for the same host waits for the
@@ -189,11 +189,13 @@ class HostPool:
 
         Args:
             died: whether the host is known to be dead or dying.
+            why: what is wrong with a host that is alive.
         """
         ending = self._ending.get(host_id)
         self._table.ending(host_id)
         if ending is None:
-            ending = self._ending[host_id] = self._tasks.start(self._end(host_id, died=died), f"end-{host_id}")
+            task = self._end(host_id, died=died, why=why)
+            ending = self._ending[host_id] = self._tasks.start(task, f"end-{host_id}")
             ending.add_done_callback(lambda _: self._ending.pop(host_id, None))
         await asyncio.wait({ending})
         agents = self._remove(host_id)
@@ -202,7 +204,7 @@ class HostPool:
         self._changed()
         return agents
 
-    async def _end(self, host_id: str, *, died: bool) -> None:
+    async def _end(self, host_id: str, *, died: bool, why: str | None) -> None:
         how: str | None = None
         try:
             async with asyncio.timeout(_NODE_DEADLINE_S):
@@ -212,17 +214,14 @@ class HostPool:
                 _log.info("host_ended_by_itself", host_id=host_id, how=how)
         except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host_id, error=str(cause_of(error)))
-        host, agents, is_shared = (
-            self._table.get(host_id),
-            self._table.agents_of(host_id),
-            self._table.is_shared(host_id),
-        )
-        by_itself = died or how is not None or (is_shared and host_id in self._ends)
+        host, agents = self._table.get(host_id), self._table.agents_of(host_id)
+        is_shared, why = self._table.is_shared(host_id), self._ends.get(host_id, why)  # a failed wake may have taken it
+        by_itself = died or how is not None or (is_shared and why is not None)
         if host is not None and agents and by_itself:
             shared, alone = (host.loaded, None) if is_shared else (None, host.loaded)
             culprit = await named_culprit(self._node, host_id)
             try:
-                await self._note_end(AgentsLost(agents, self._ends.get(host_id), shared, culprit, alone=alone))
+                await self._note_end(AgentsLost(agents, why, shared, culprit, alone=alone))
             except Exception as error:  # noqa: BLE001  likewise
                 _log.warning("end_not_noted", host_id=host_id, error=str(error))
 
@@ -404,10 +403,10 @@ class HostPool:
         if why is not None and host_id in self._table:
             self._ends[host_id] = why  # reported by the call that removes the host
         host = self._table.get(host_id)
-        agents = await self.end(host_id, died=died)
+        agents = await self.end(host_id, died=died, why=why)
         if agents is not None:  # else another call has cleaned up
             shared = host.loaded if host is not None and host.isolation == "shared" else None
-            how = self.take_end(host_id)
+            how = self.take_end(host_id) or why
             await self._lost(AgentsLost(agents, how, shared, died=died or how is not None))
 
     # -- calls for an agent ---------------------------------------------------------------------------------------

@@ -99,6 +99,30 @@ async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_remove
     assert fleet.lost == [(ALICE, "RuntimeError: its state does not fit")]
 
 
+async def test_the_end_of_a_living_shared_host_is_noted_also_if_a_failed_wake_takes_its_cause(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    fleet = Fleet(monkeypatch)
+    code = Code("greeter.py", "Greeter", "greeter")
+    fleet.table.remove("host_1")
+    fleet.table.add(Host("host_1", code, "", HostStatus.WARM, Loaded(code, (), "", "shared"), "shared"))
+    fleet.table.place(Placement("host_1", ALICE, epoch=1))
+
+    async def end_host(_host_id: str, *, died: bool) -> None:  # it is alive, and ended in order
+        assert not died
+        assert fleet.pool.take_end("host_1") == "its loop was cancelled"
+
+    async def culprit(_host_id: str) -> None:
+        return None
+
+    monkeypatch.setattr(fleet.node, "end_host", type("Method", (), {"remote": staticmethod(end_host)}))
+    monkeypatch.setattr(fleet.node, "culprit", type("Method", (), {"remote": staticmethod(culprit)}), raising=False)
+    await fleet.pool._clean_up("host_1", "its loop was cancelled")
+    [(noted, before_removal)] = fleet.settled
+    assert (noted.how, noted.shared is not None, before_removal) == ("its loop was cancelled", True, True)
+    assert fleet.lost == [(ALICE, "its loop was cancelled")]
+
+
 async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(monkeypatch)
     fleet.node.ended.set()
