@@ -55,11 +55,11 @@ class MemoryWatch:
         return used > self._limit
 
     def _attribute(self, growth: int, agents: Sequence[HostedAgent]) -> None:
-        """Add a growth to the agents that had turns since the last one, or have one now."""
+        """Add a growth to the agents that had turns or were woken since the last one, or have a turn now."""
         turns = {agent.address: agent.activation.turn for agent in agents}
         running = {agent.address for agent in agents if agent.activation.deadline_s is not None}
         active = [
-            address for address, turn in turns.items() if address in running or self._turns.get(address, turn) != turn
+            address for address, turn in turns.items() if address in running or self._turns.get(address, 0) != turn
         ]
         for address in active:
             self._grown[address] += growth // len(active)

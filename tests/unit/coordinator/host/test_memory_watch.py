@@ -58,7 +58,7 @@ def test_the_agent_whose_turns_it_grew_with_most_is_named_first() -> None:
         memory.check(running="bob" if memory.used < 120 else None)
     said = memory.watch.describe()
     assert said == (
-        "170 MiB of memory, limit 200 MiB; it grew most with the turns of hello/alice (75 MiB), hello/bob (45 MiB)"
+        "170 MiB of memory, limit 200 MiB; it grew most with the turns of hello/alice (90 MiB), hello/bob (30 MiB)"
     )
 
 
@@ -69,3 +69,12 @@ def test_an_agent_that_waits_is_not_named() -> None:
     memory.check(running="carol")
     assert "hello/carol (30 MiB)" in memory.watch.describe()
     assert "alice" not in memory.watch.describe()
+
+
+def test_all_turns_between_two_checks_count_also_before_the_first_growth() -> None:
+    memory = Memory(limit=200)
+    memory.check()
+    memory.turns["alice"] += 3
+    memory.used += 90
+    memory.check(running="bob")
+    assert "hello/alice (45 MiB), hello/bob (45 MiB)" in memory.watch.describe()
