@@ -86,7 +86,6 @@ async def _measured() -> list[Row]:
                 {
                     "openai": Profile("openai", "openai", "m", base_url=server.openai_url),
                     "anthropic": Profile("anthropic", "anthropic", "m", base_url=server.url),
-                    "echo": Profile("echo", "scripted"),
                 }
             ),
         )
@@ -95,8 +94,6 @@ async def _measured() -> list[Row]:
             async with ModelProcess(home, dict(os.environ)):
                 client = ModelClient(home.models_socket)
                 process_id = await client.process_id()
-                await latencies(_through(client, "echo"))
-                bare = _pss_mb(process_id)
                 for profile in ("openai", "anthropic"):
                     await latencies(_through(client, profile))
                 alone: list[float] = []
@@ -112,7 +109,7 @@ async def _measured() -> list[Row]:
     read = f"read by the provider in this process, {median(alone) * 1000:.2f} ms"
     return [
         _row("a token through the gateway: added", (median(gateway) - median(alone)) * 1000, "ms", "<= 3", read),
-        _row("the gateway idle, with both SDKs", both, "MB", "", f"without either, {bare:.0f} MB"),
+        _row("the gateway idle, with both SDKs", both, "MB", "", "PSS, the vendors' libraries imported at its start"),
         _row("vendors' modules in an agent's process", vendors, "", "<= 0", "none: the gateway has them"),
         _row(
             "an agent's process: its first call", grown_kb / 1024, "MB", "", "private memory; the client of the socket"
