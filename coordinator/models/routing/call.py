@@ -124,7 +124,7 @@ class RoutedCall:
             ModelError: that of the call's own model, with notes about the others; ``deadline_exceeded``.
         """
         try:
-            chosen = self._chosen = await self._race()
+            chosen = await self._race()
             self._ttft_ms = self._since_start_ms()
             for chunk in chosen.first:
                 yield chunk
@@ -139,9 +139,7 @@ class RoutedCall:
                 lane.left_because = f"{error.kind}: {error}"
             raise
         finally:
-            await _to_its_end(self._leave_lanes())
-            if self._chosen is not None:
-                await _to_its_end(self._chosen.leave())
+            await _to_its_end(self._leave())
 
     # -- until the first token ---------------------------------------------------------------------------------------
 
@@ -156,11 +154,11 @@ class RoutedCall:
             for task in sorted(done, key=lambda each: self._lanes[each].number):
                 error = task.exception()
                 if error is None:
-                    lane = self._lanes.pop(task)
+                    chosen = self._chosen = self._lanes.pop(task)  # first, as the caller may leave from here on
                     for other in self._lanes.values():
-                        other.left_because = f"superseded: {lane.candidate.profile} answered first"
+                        other.left_because = f"superseded: {chosen.candidate.profile} answered first"
                     await _to_its_end(self._leave_lanes())
-                    return lane
+                    return chosen
                 if not isinstance(error, ModelError):
                     raise error
                 failed.append((self._lanes.pop(task), error))
@@ -216,6 +214,13 @@ class RoutedCall:
         self._begun += 1
         task = asyncio.get_running_loop().create_task(lane.open(), name=f"model call: {candidate.profile}")
         self._lanes[task] = lane
+
+    async def _leave(self) -> None:
+        try:
+            await self._leave_lanes()
+        finally:
+            if self._chosen is not None:
+                await self._chosen.leave()
 
     async def _leave_lanes(self) -> None:
         """End the lanes that are left; their attempts are recorded and their places given back on return."""

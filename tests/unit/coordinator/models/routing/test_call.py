@@ -349,6 +349,21 @@ def test_leaving_ends_all_attempts() -> None:
     in_virtual_time(run)
 
 
+def test_a_caller_that_leaves_as_the_first_token_comes_keeps_no_place() -> None:
+    async def run(cancel_after: int) -> None:
+        model = Model("a", [Attempt(ttft_s=1)])
+        task = asyncio.create_task(text_of(route(model)))
+        await asyncio.sleep(1)
+        for _ in range(cancel_after):  # iterations of the loop
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task])
+        assert (model.open_now, model.admission.running) == (0, 0)
+
+    for cancel_after in range(12):
+        in_virtual_time(lambda cancel_after=cancel_after: run(cancel_after))
+
+
 def test_a_bug_is_not_an_attempt_that_failed() -> None:
     async def run() -> None:
         model = Model("a", [Attempt(error=ValueError("a bug"))])  # type: ignore[arg-type]
