@@ -245,6 +245,8 @@ class ModelCallSummary(TypedDict):
     """All input tokens, those from the provider's cache included; absent if the provider did not say."""
     output_tokens: NotRequired[int]
     cached_tokens: NotRequired[int]
+    cost: NotRequired[str]
+    """A decimal number in the unit of the profile's prices; absent without a price."""
 
 
 class StepSummary(TypedDict):

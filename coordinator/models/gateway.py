@@ -151,7 +151,7 @@ class ModelGateway:
         finally:
             self._metrics.running -= 1
         assert progress.finished is not None, "the call was completed"
-        yield progress.finished
+        yield replace(progress.finished, cost=record.cost)
         yield record
 
     # -- inside ---------------------------------------------------------------------------------------------------

@@ -113,7 +113,7 @@ def chunk_to_json(chunk: LLMStreamChunk) -> JsonObject:
             return value | _given(cache_miss_reason=chunk.cache_miss_reason)
         case Finished():
             value = {"type": "finished", "reason": chunk.reason, "model": chunk.model}
-            return value | _given(response_id=chunk.response_id)
+            return value | _given(response_id=chunk.response_id, cost=chunk.cost)
 
 
 def error_to_json(error: ModelError) -> JsonObject:
@@ -259,7 +259,7 @@ def _usage(fields: _Fields) -> Usage:
 
 def _finished(fields: _Fields) -> Finished:
     reason: FinishReason = fields.choice("reason", get_args(FinishReason))
-    return Finished(reason, fields.text("model"), fields.text_or_none("response_id"))
+    return Finished(reason, fields.text("model"), fields.text_or_none("response_id"), fields.text_or_none("cost"))
 
 
 _CHUNKS: Final[dict[str, Callable[[_Fields], LLMStreamChunk]]] = {

@@ -228,11 +228,14 @@ class Finished:
         reason: why it ended.
         model: the model that answered, in the provider's words.
         response_id: the provider's id of the answer; ``None`` if it has none.
+        cost: of the call, as a decimal number in the unit of its profile's prices; ``None`` from a provider itself, and
+            where the profile has no price or the provider counted no tokens.
     """
 
     reason: FinishReason
     model: str
     response_id: str | None = None
+    cost: str | None = None
 
 
 LLMStreamChunk: TypeAlias = TextDelta | ReasoningDelta | ToolCallDelta | ToolCallDone | ProviderBlock | Usage | Finished

@@ -61,6 +61,8 @@ def _described(profile: str, digest: str, answer: Sequence[Json]) -> ModelCallSu
             found["cached_tokens"] = chunk.cached_tokens
         elif isinstance(chunk, Finished):
             found["model"] = chunk.model
+            if chunk.cost is not None:
+                found["cost"] = chunk.cost
     return found
 
 

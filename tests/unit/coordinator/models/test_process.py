@@ -95,7 +95,7 @@ async def test_a_call_is_answered_and_recorded(served: Served) -> None:
         TextDelta("hello"),
         TextDelta(" there"),
         Usage(100, 2, 50),
-        Finished("stop", "scripted", "scr_1"),
+        Finished("stop", "scripted", "scr_1", cost="2.000075"),
     ]
     assert isinstance(record, CallRecord)
     assert served.records() == [record]

@@ -302,7 +302,7 @@ async def test_hooks_without_a_message_call_no_model() -> None:
 
 
 async def test_the_record_keeps_who_answered_and_the_tokens() -> None:
-    model = hello()
+    model = Says(TextDelta("a"), Usage(3, 2), Finished("stop", "m-1", cost="0.5"))
 
     async def program(self: Asking, ctx: AgentContext[Any]) -> None:
         del self
@@ -320,4 +320,5 @@ async def test_the_record_keeps_who_answered_and_the_tokens() -> None:
     assert [(step["name"], step["status"]) for step in steps] == [("llm code", "left"), ("llm code", "done")]
     call = steps[1]["model_call"]
     assert call.pop("digest")
-    assert call == {"profile": "code", "model": "m-1", "input_tokens": 3, "output_tokens": 2, "cached_tokens": 0}
+    tokens = {"input_tokens": 3, "output_tokens": 2, "cached_tokens": 0}
+    assert call == {"profile": "code", "model": "m-1", "cost": "0.5"} | tokens
