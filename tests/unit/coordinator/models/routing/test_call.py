@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -361,7 +362,7 @@ def test_a_caller_that_leaves_as_the_first_token_comes_keeps_no_place() -> None:
         assert (model.open_now, model.admission.running) == (0, 0)
 
     for cancel_after in range(12):
-        in_virtual_time(lambda cancel_after=cancel_after: run(cancel_after))
+        in_virtual_time(partial(run, cancel_after))
 
 
 def test_a_bug_is_not_an_attempt_that_failed() -> None:
