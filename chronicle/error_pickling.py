@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-__all__ = ["Portable", "send_causes_of"]
+__all__ = ["Portable", "is_everywhere", "loads_anywhere", "send_causes_of"]
 
 _packages: Final = {"chronicle"}
 """Top-level packages that every process has."""
@@ -28,7 +28,7 @@ class Portable(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         """Return how pickle rebuilds this exception: an empty one, and the attributes to set on it."""
         cause = self.__cause__
-        fields = vars(self) if cause is None or not _loads_anywhere(cause) else {**vars(self), "__cause__": cause}
+        fields = vars(self) if cause is None or not _may_go_along(cause) else {**vars(self), "__cause__": cause}
         return _blank, (type(self), self.args), fields
 
 
@@ -37,12 +37,21 @@ def send_causes_of(package: str) -> None:
     _packages.add(package)
 
 
+def loads_anywhere(cls: type[BaseException]) -> bool:
+    """Whether every process has a class: one of Python's own, or a `Portable` that no user derived from ours."""
+    return is_everywhere(cls.__module__) and (cls.__module__ == "builtins" or issubclass(cls, Portable))
+
+
+def is_everywhere(module: str) -> bool:
+    """Whether every process has a module: Python's builtins, or one of a package that every process has."""
+    return module == "builtins" or module.partition(".")[0] in _packages
+
+
 def _blank(cls: type[Portable], args: tuple[Any, ...]) -> Portable:
     return cls.__new__(cls, *args)
 
 
-def _loads_anywhere(cause: BaseException) -> bool:
-    if isinstance(cause, Portable):
-        return type(cause).__module__.partition(".")[0] in _packages  # users derive classes from ours
-    is_builtin = type(cause).__module__ == "builtins"
-    return is_builtin and not vars(cause).keys() - {"__notes__"} and all(type(arg) in _PLAIN for arg in cause.args)
+def _may_go_along(cause: BaseException) -> bool:
+    if isinstance(cause, Portable) or not loads_anywhere(type(cause)):
+        return loads_anywhere(type(cause))
+    return not vars(cause).keys() - {"__notes__"} and all(type(arg) in _PLAIN for arg in cause.args)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from chronicle.error_pickling import send_causes_of
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
@@ -51,5 +52,7 @@ _MODULES: Final = {
     "connect": "coordinator.service.connecting",
     "read_settings": "coordinator.settings",
 }
+
+send_causes_of("coordinator")
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)

@@ -10,7 +10,7 @@ for the deliveries of all its agents, which it numbers:
 ``{"id", "agent", "message_id", "position", "offer"}``
     delivers a message that is in the inbox of an agent, at a position that may be null; one that was admitted a moment
     ago goes along (`_to_wire`; else null), so that the host need not read it. Answered by ``{"id", "frames"}``
-    repeatedly, the last batch ending with a terminal frame, or by ``{"id", "error"}``, a pickled exception in Base64;
+    repeatedly, the last batch ending with a terminal frame, or by ``{"id", "error"}`` as in `chronicle.error_wire`;
 ``{"id", "taken": true}``
     acknowledges a batch: at most `_WINDOW` batches are unacknowledged, so the text for a slow reader is merged in the
     host instead of queued;
@@ -28,9 +28,7 @@ delivery with an error; one without an id ends the connection.
 from __future__ import annotations
 
 import asyncio
-import base64
 import itertools
-import pickle
 import struct
 from collections import deque
 from contextlib import aclosing, suppress
@@ -40,7 +38,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from chronicle.errors import ChronicleError, InvalidInput
+from chronicle.error_wire import error_from_wire, error_to_wire
+from chronicle.errors import InvalidInput
 from chronicle.journal.records import InboxMessage, MessageStatus
 from coordinator.wire import BatchedWriter, from_json, id_of, to_json
 from podium.address import Address
@@ -58,8 +57,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DeliveryChannel", "DeliveryServer", "Notice"]
 
-_PACKAGES: Final = frozenset({"chronicle", "podium", "coordinator"})
-"""Packages whose error classes exist at both ends."""
 _LENGTH: Final = struct.Struct(">I")
 _WINDOW: Final = 4
 """Limit of unacknowledged batches per delivery."""
@@ -135,7 +132,7 @@ class DeliveryServer:
             while (request := await _receive(reader)) is not None:
                 number = request["id"]
                 if "malformed" in request:
-                    answers.write(_packed({"id": number, "error": _pickled(InvalidInput(request["malformed"]))}))
+                    answers.write(_packed(_error(number, InvalidInput(request["malformed"]))))
                 elif "message_id" in request:
                     window = asyncio.Semaphore(_WINDOW)
                     delivering = self._send(request, window, answers)
@@ -163,7 +160,7 @@ class DeliveryServer:
                     with suppress(ConnectionError):  # `_serve` ends with the connection, and cancels this task
                         await writer.drain()
         except Exception as error:  # noqa: BLE001  raised again at the edge
-            writer.write(_packed({"id": number, "error": _pickled(error)}))
+            writer.write(_packed(_error(number, error)))
 
 
 @dataclass(slots=True, eq=False)
@@ -269,7 +266,7 @@ class DeliveryChannel:
                 if answer is None:
                     raise HostDied(f"host {self._path.name} closed its connection")
                 if "error" in answer:
-                    raise _unpickled(answer["error"])
+                    raise error_from_wire(answer["error"], PodiumError)
                 yield answer["frames"]
                 if not ended:
                     writer.write(_packed({"id": number, "taken": True}))
@@ -315,9 +312,8 @@ class DeliveryChannel:
                 delivery = self._deliveries.get(answer["id"])
                 if "malformed" in answer:
                     if delivery is not None:
-                        delivery.add(
-                            {"error": _pickled(PodiumError(f"the host's answer cannot be read: {answer['malformed']}"))}
-                        )
+                        unreadable = PodiumError(f"the host's answer cannot be read: {answer['malformed']}")
+                        delivery.add(_error(answer["id"], unreadable))
                 elif answer["id"] == _NO_DELIVERY:
                     address = Address.parse(answer["agent"])
                     self._on_notice(Notice(address, answer["epoch"], answer["turn"], answer["config"]))
@@ -401,14 +397,5 @@ def _packed(message: dict[str, Any]) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def _pickled(error: Exception) -> str:
-    """Encode one of our errors as text; any other as a `PodiumError`, as its class may not exist at the edge."""
-    ours = type(error).__module__.partition(".")[0] in _PACKAGES  # users may derive classes from ours
-    if not ours or not isinstance(error, ChronicleError | PodiumError):
-        error = PodiumError(f"{type(error).__name__}: {error}")
-    return base64.b64encode(pickle.dumps(error)).decode()
-
-
-def _unpickled(text: str) -> Exception:
-    error: Exception = pickle.loads(base64.b64decode(text))  # noqa: S301  from a host of this user, as Ray's answers are
-    return error
+def _error(number: int, error: Exception) -> dict[str, Any]:
+    return {"id": number, "error": error_to_wire(error, PodiumError)}

@@ -9,7 +9,6 @@ from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.error_pickling import send_causes_of
 from chronicle.errors import InvalidInput
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import MAX_LINE, PROTOCOL
@@ -40,9 +39,6 @@ _SILENT_S: Final = 60.0
 _CLOSE_S: Final = 2.0
 """Timeout for the connection to close."""
 _LOST: Final = "the service of this home ended; run the command again: accepted messages are kept"
-
-
-send_causes_of("coordinator")
 
 
 class ServiceError(PodiumError):

@@ -1,7 +1,7 @@
 """The messages of the control protocol: answers and errors, and the values in them, as MessagePack.
 
 A request is a map with ``op`` and the operation's arguments; its answer is ``{"ok": value}`` or
-``{"error": {"type", "message", "fields"}}``. Both ends are of one installation and one user, so the protocol has no
+``{"error"}`` as `chronicle.error_wire` has it. Both ends are of one installation and one user, so the protocol has no
 version of its own.
 """
 
@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, NoReturn
 
 import msgpack
 
-from chronicle import errors
-from chronicle.errors import ChronicleError, StaleEpoch, Unavailable
+from chronicle.error_wire import error_from_wire, error_to_wire
+from chronicle.errors import Unavailable
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, Quota, TreeRef
 
@@ -45,22 +45,6 @@ class Ended(Unavailable):
     """
 
 
-_MESSAGE_ONLY: Final = {
-    name: kind
-    for name in (
-        "NotFound",
-        "BlobMissing",
-        "InvalidInput",
-        "Conflict",
-        "Corrupt",
-        "UnsupportedFormat",
-        "Unavailable",
-        "StorageRefused",
-    )
-    if isinstance(kind := getattr(errors, name), type)
-} | {"Ended": Ended}
-
-
 def pack(message: Message) -> bytes:
     """Return a message as MessagePack. Paths are ``str``, with surrogate escapes where their bytes are not UTF-8."""
     body: bytes = msgpack.packb(message, unicode_errors="surrogateescape")
@@ -80,20 +64,12 @@ def answer_ok(value: object = None) -> Message:
 
 def answer_error(error: Exception) -> Message:
     """Return the answer to an operation that failed. Errors that are no `ChronicleError` become `Unavailable`."""
-    if isinstance(error, StaleEpoch):
-        return {"error": {"type": "StaleEpoch", "message": str(error), "fields": [error.epoch, error.current]}}
-    for kind in type(error).__mro__:
-        if kind.__name__ in _MESSAGE_ONLY:
-            return {"error": {"type": kind.__name__, "message": str(error)}}
-    message = f"{type(error).__name__}: {error}" if not isinstance(error, ChronicleError) else str(error)
-    return {"error": {"type": "Unavailable", "message": message}}
+    return {"error": error_to_wire(error, Unavailable)}
 
 
 def raise_error(error: Message) -> NoReturn:
-    """Raise the error of an answer, with its original type."""
-    if error["type"] == "StaleEpoch":
-        raise StaleEpoch(*error["fields"])
-    raise _MESSAGE_ONLY.get(error["type"], Unavailable)(error["message"])
+    """Raise the error of an answer."""
+    raise error_from_wire(error, Unavailable)
 
 
 def ref_to_wire(ref: TreeRef | None) -> list[str] | None:
