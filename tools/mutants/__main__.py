@@ -2,7 +2,8 @@
 
 The scores are in ``tests/mutants.txt``, a row a line: ``S2.14 17/20 5f0c1a9e``, killed of tried, and a hash of what was
 tried. A run fails, and leaves the line of a row as it is, if fewer of the same mutants are killed than before, or none.
-A row without a killed mutant may stand there, but none may be added.
+A row without a killed mutant may stand there, but none may be added, except one whose tests run no line of the product,
+such as those of ``pyproject.toml``.
 
 Results are kept in ``.mutants`` by what the checkout holds: a run that was interrupted goes on where it was.
 """
@@ -50,7 +51,7 @@ class Score:
         """Whether it may not replace another; None: there is none."""
         if before is not None and before.digest == self.digest:
             return self.killed < before.killed
-        return self.killed == 0 and (before is None or before.killed > 0)
+        return self.killed == 0 and (self.tried > 0 if before is None else before.killed > 0)
 
     def __str__(self) -> str:
         return f"{self.killed}/{self.tried} {self.digest}"

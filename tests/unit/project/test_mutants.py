@@ -108,6 +108,8 @@ def test_a_row_is_named_above_beside_and_in_a_test(tmp_path: Path) -> None:
     [
         (Score(1, 20, "a"), None, False),
         (Score(0, 20, "a"), None, True),
+        (Score(0, 0, "a"), None, False),
+        (Score(0, 0, "b"), Score(6, 20, "a"), True),
         (Score(5, 20, "a"), Score(6, 20, "a"), True),
         (Score(6, 20, "a"), Score(5, 20, "a"), False),
         (Score(5, 20, "b"), Score(6, 20, "a"), False),
