@@ -265,7 +265,7 @@ class Quotas:
         if used.bytes >= quota.bytes:
             raise QuotaExceeded(
                 f"the files and records of the tenant {tenant} have {used.bytes} bytes, and may have {quota.bytes}; "
-                "delete some, and try again in a minute"
+                "delete some, and try again in a minute; earlier versions of files count until their agent is deleted"
             )
 
     def _awake(self, tenant: str) -> frozenset[Address]:
@@ -283,13 +283,14 @@ class Quotas:
         return contents + self._store.object_bytes(tenant) + records.size_bytes + payloads
 
     def _bytes_of(self, address: Address) -> int:
-        """Return the bytes of an agent's files and artifacts."""
+        """Return the bytes of an agent's files, with their earlier versions, and artifacts."""
         try:
             tree = read_agent(self._store, self._blobs, address).tree
             artifacts = sum(found.content.size for found in list_artifacts(self._store, self._blobs, address))
             if tree is None:
                 return artifacts
-            return artifacts + read_root(self._blobs, tree.oplog_id).usage.bytes
+            root = read_root(self._blobs, tree.oplog_id)
+            return artifacts + max(root.usage.bytes, root.kept_bytes)
         except UnknownAgent:  # it never started, or was deleted meanwhile
             return 0
         except (Corrupt, NotFound) as error:  # a damaged agent must not stop the others of its tenant

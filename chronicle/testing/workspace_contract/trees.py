@@ -10,6 +10,8 @@ from chronicle.blobs.buffer import BlobBuffer
 from chronicle.testing.workspace_contract.contract import Contract
 from chronicle.testing.workspace_contract.files import files_below, files_in, fill
 from chronicle.workspace.content import content
+from chronicle.workspace.content.chunking import MAX_CHUNK_BYTES
+from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import EMPTY, Entry, Kind
 
@@ -122,6 +124,35 @@ class TreeContract(Contract):
         (workspace.root / "007").write_bytes(b"changed")
         workspace.adopt(workspace.seal())
         assert len(set(node.blobs.blob_ids())) - before < 20
+
+    def test_what_all_versions_take_is_counted(self, node: WorkspaceNode, workspace: Workspace) -> None:
+        root = workspace.root
+        large = os.urandom(300_000)
+
+        def kept_by(turn: int) -> int:
+            ref = workspace.seal()
+            workspace.adopt(ref)
+            workspace.begin_turn(turn + 1)
+            return read_root(node.blobs, ref.oplog_id).kept_bytes
+
+        (root / "f").write_bytes(bytes(1000))
+        (root / "large").write_bytes(large)
+        assert kept_by(1) == 301_000
+        (root / "f").write_bytes(b"x" * 1000)
+        assert kept_by(2) == 302_000
+        (root / "f").write_bytes(b"x" * 1000)  # nothing new
+        (root / "f").chmod(0o600)
+        os.link(root / "f", root / "g")
+        (root / "large").rename(root / "moved")
+        assert kept_by(3) == 302_000
+        with open(root / "moved", "ab") as file:
+            file.write(b"end")
+        assert 302_003 <= kept_by(4) <= 302_000 + 3 + MAX_CHUNK_BYTES
+        before = kept_by(5)
+        (root / "f").unlink()
+        (root / "g").unlink()
+        (root / "moved").unlink()
+        assert kept_by(6) == before
 
     def test_hard_links_are_one_file(self, node: WorkspaceNode, workspace: Workspace) -> None:
         root = workspace.root

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.ident import RAW_ID_BYTES, from_raw, to_raw
-from chronicle.errors import Corrupt
+from chronicle.errors import Corrupt, NotFound
 from chronicle.workspace.trees import nodes
 
 if TYPE_CHECKING:
@@ -20,12 +20,24 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
 
-__all__ = ["WHOLE_BYTES", "Chunk", "Content", "chunk_list", "chunks_in", "encode_end", "encode_place", "end_offset"]
+__all__ = [
+    "WHOLE_BYTES",
+    "Chunk",
+    "Content",
+    "bytes_added",
+    "chunk_list",
+    "chunks_in",
+    "encode_end",
+    "encode_place",
+    "end_offset",
+]
 
 WHOLE_BYTES: Final = 64 * 1024
 """Content up to this size is one blob: chunking it would cost more than it could save."""
 _OFFSET_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
+_MAX_COMPARED: Final = 64 * 1024
+"""New chunks, 4 GiB, from which on a content counts as new as a whole: they take 10 MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,28 @@ def chunk_list(reader: BlobReader, content: Content, offset: int = 0) -> Iterato
     """Yield the chunks of chunked content, from the one that holds ``offset`` on. Reads list nodes as it goes."""
     for key, value in nodes.items(reader, content.id, after=encode_end(offset)):
         yield _chunk(key, value)
+
+
+def bytes_added(reader: BlobReader, before: Content | None, content: Content) -> int:
+    """Return the bytes of the chunks of content that the content before it does not have.
+
+    The cost is proportional to the difference. Of small content, of one that differs nearly everywhere in many
+    gigabytes, and of one before which the store has lost what it was, all bytes count.
+    """
+    if before is None or not (before.chunked and content.chunked):
+        return content.size
+    removed: set[bytes | None] = set()
+    added: set[bytes] = set()
+    try:
+        for _, old, new in nodes.diff(reader, before.id, content.id):
+            removed.add(old)
+            if new is not None:
+                added.add(new)
+                if len(added) > _MAX_COMPARED:
+                    return content.size
+    except (NotFound, Corrupt):
+        return content.size
+    return sum(int.from_bytes(place[:_LENGTH_BYTES], "big") for place in added - removed)
 
 
 def chunks_in(node: nodes.Node) -> list[Chunk]:

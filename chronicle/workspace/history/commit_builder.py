@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chronicle.workspace.history import oplog, path_histories
+from chronicle.workspace.history.growth import bytes_added_by
 from chronicle.workspace.history.oplog import Operation, OplogRoot
 from chronicle.workspace.port import TreeRef
 
@@ -46,6 +47,7 @@ class CommitBuilder:
         self._sealed = sealed
         self._base = base
         self._base_root = base_root
+        self._versions: dict[bytes, Sequence[Record]] = {}
         self._changed: dict[bytes, PathHistory] = {}
         self._operations: list[Operation] = []
 
@@ -60,6 +62,7 @@ class CommitBuilder:
             floor: the highest number that the path was ever given, if versions were rolled back.
             logged: the sequence numbers of the versions whose operations are logged; ``None`` for all.
         """
+        self._versions[path] = versions
         history = path_histories.append(self._buffer, self._view.stored(path), versions)
         self._changed[path] = replace(history, last=max(history.last, floor))
         self._operations.extend(
@@ -124,5 +127,6 @@ class CommitBuilder:
             operations=earlier_operations + oplog.store_operations(self._buffer, self._operations),
             gaps=(*self._sealed.gaps, *gaps),
             usage=usage,
+            kept_bytes=self._sealed.kept_bytes + bytes_added_by(self._buffer, self._versions, self._view.stored),
         )
         return TreeRef(tree_id, oplog.add_root(self._buffer, commit)), commit

@@ -122,6 +122,9 @@ class OplogRoot:
     """The usage of its tree."""
     gaps: tuple[Gap, ...] = ()
     """See `Gap`; of all commits, oldest first."""
+    kept_bytes: int = 0
+    """Bytes of contents that all versions up to it have added, before compression; see `bytes_added_by`. It never
+    falls, as no version is dropped, and a workspace that continues another one begins with its sum."""
 
     @property
     def is_first(self) -> bool:
@@ -160,6 +163,7 @@ def add_root(buffer: nodes.NodeBuffer, root: OplogRoot) -> BlobId:
         [to_raw(identifier) for identifier in root.operations],
         root.gaps,
         root.usage,
+        root.kept_bytes,
     )
     return buffer.add(msgpack.packb(fields, use_bin_type=True))
 
@@ -177,7 +181,7 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
         version, *fields = msgpack.unpackb(data, use_list=False)
         if isinstance(version, int) and version > FORMAT:
             raise UnsupportedFormat(f"a workspace's log has format {version}; this code reads {FORMAT}")
-        turn, tree, previous, attr, histories, commits, links, *counters, ops, gaps, usage = fields
+        turn, tree, previous, attr, histories, commits, links, *counters, ops, gaps, usage, kept_bytes = fields
         next_ino, next_seq, moved_seq = counters
         return OplogRoot(
             turn,
@@ -193,6 +197,7 @@ def read_root(reader: BlobReader, oplog_id: BlobId) -> OplogRoot:
             tuple(from_raw(raw) for raw in ops),
             Usage(*usage),
             tuple(Gap(*gap) for gap in gaps),
+            kept_bytes,
         )
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise Corrupt(f"blob {oplog_id} is not a workspace's log") from error
@@ -213,7 +218,8 @@ def read_root_on(reader: BlobReader, ref: TreeRef, base: TreeRef) -> OplogRoot:
         raise InvalidInput(f"commit {ref.oplog_id} has tree {root.tree_id}, not {ref.tree_id}")
     if ref == base or root.previous == base.oplog_id:
         return root
-    if root.previous is None or not all(read_root(reader, at).is_first for at in (root.previous, base.oplog_id)):
+    first = root if root.previous is None else read_root(reader, root.previous)
+    if not (first.is_first and read_root(reader, base.oplog_id).is_first):
         raise Conflict(f"tree {ref.tree_id} was sealed on top of another commit than the base, {base.oplog_id}")
     return root
 

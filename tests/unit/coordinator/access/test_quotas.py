@@ -136,7 +136,24 @@ async def test_bytes_of_files() -> None:
         home.send("new", "default")
         await agent.send({"size": 10})
     home.clock.advance(60.0)
+    with pytest.raises(QuotaExceeded, match="earlier versions of files count until their agent is deleted"):
+        home.send("new")
+    home.store.delete_session(home.store.session("writing/a", "acme").session_id, home.clock.now_ms())
+    home.clock.advance(60.0)
     home.send("new")
+
+
+async def test_bytes_of_files_that_are_written_again_and_again() -> None:
+    home = Home(bytes=100_000)
+    async with AgentHarness(Writing, "a", store=home.store, blobs=home.blobs, tenant="acme") as agent:
+        for number in range(100):
+            try:
+                home.send("new")
+            except QuotaExceeded:
+                break
+            await agent.send({"size": 10_000 + number})
+            home.clock.advance(60.0)
+    assert 5 < number < 11
 
 
 def test_a_repetition_is_no_further_message() -> None:

@@ -18,6 +18,7 @@ from chronicle.workspace.content.content import store_bytes
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.history.edit import put_file, remove_file
 from chronicle.workspace.history.oplog import operations, read_root
+from chronicle.workspace.history.rewind import rewound
 from chronicle.workspace.port import LayerSpec
 from tests.usage import measure
 
@@ -63,6 +64,11 @@ class Store:
     def files(self) -> CommittedFiles:
         return CommittedFiles(self.blobs, self.ref)
 
+    @property
+    def kept_bytes(self) -> int:
+        assert self.ref is not None
+        return read_root(self.blobs, self.ref.oplog_id).kept_bytes
+
     def opened(self, tmp_path: Path) -> Path:
         """Change the workspace as an agent does, and return its root."""
         spec = LayerSpec("w", tmp_path / "layers", self.ref, epoch=1, turn=self.turn + 1)
@@ -95,6 +101,28 @@ def test_each_put_is_a_version_and_an_equal_one_is_none() -> None:
     assert store.put("f", b"") == 5
     found = [(version.iteration, version.op, version.turn) for version in store.files.history("f")]
     assert found == [(1, "write", 1), (2, "write", 2), (3, "write", 4), (4, "delete", 5), (5, "create", 6)]
+
+
+def test_the_versions_of_all_puts_are_counted() -> None:
+    store = Store()
+    counted = []
+    for data in (b"one", b"three", b"three", b"one"):
+        store.put("f", data)
+        counted.append(store.kept_bytes)
+    store.remove("f")
+    assert [*counted, store.kept_bytes] == [3, 8, 8, 11, 11]
+
+
+def test_a_rewind_keeps_no_further_bytes() -> None:
+    store = Store()
+    store.put("f", b"one")
+    then = store.ref
+    store.put("f", b"three")
+    buffer = BlobBuffer(store.blobs)
+    assert store.ref is not None
+    store.ref = rewound(buffer, store.ref, then, 3, NOW_MS)
+    buffer.flush()
+    assert (store.files.read("f"), store.kept_bytes) == (b"one", 8)
 
 
 def test_a_put_keeps_mode_and_inode_number(tmp_path: Path) -> None:
