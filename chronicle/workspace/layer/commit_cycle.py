@@ -24,7 +24,7 @@ from chronicle.workspace.history.oplog import first_root, read_root, read_root_o
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log import position
 from chronicle.workspace.layer.disk.log_records import Header, pack
-from chronicle.workspace.layer.seal import SealInput, put_seal
+from chronicle.workspace.layer.sealing.seal import SealBase, put_seal
 from chronicle.workspace.layer.state.issued_numbers import IssuedNumbers
 from chronicle.workspace.layer.state.names import MAX_CLEAN_NODES, Names
 from chronicle.workspace.layer.state.names_move import plan_move
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.durability import Durability
     from chronicle.workspace.layer.file_versions import FileVersions
     from chronicle.workspace.layer.open_files import OpenFiles
-    from chronicle.workspace.layer.seal import Sealed
+    from chronicle.workspace.layer.sealing.seal import Sealed
     from chronicle.workspace.layer.state.issued_numbers import Withheld
     from chronicle.workspace.layer.state.layer_state import LayerState
     from chronicle.workspace.layer.warm_cache import WarmCache
@@ -162,38 +162,19 @@ class CommitCycle:
         is_of_this_turn = state.commit.turn == self._history.turn or not self.has_uncommitted_seal
         if state.sealed is not None and not state.changed and is_of_this_turn:
             return state.sealed
-        sealed = put_seal(self._store, self._seal_input(), meanwhile)
+        base = SealBase(self.base, self._base_commit, self._issued.operations)
+        sealed = put_seal(self._store, self._files, state, base, meanwhile)
         self._index_clean(sealed)
         self._log_seal(sealed.ref)
         self._take(sealed)
         self._warm.trim()
         return sealed.ref
 
-    def _seal_input(self) -> SealInput:
-        state, history = self._state, self._history
-        return SealInput(
-            names=state.names,
-            files=self._files,
-            view=history.new_view(),
-            records=history.records,
-            floors=history.floors,
-            gaps=history.gaps,
-            owner=state.owner,
-            commit=state.commit,
-            base=self.base,
-            base_commit=self._base_commit,
-            turn=history.turn,
-            next_seq=history.next_seq,
-            moved_seq=history.moved_seq,
-            sealed_operations=self._issued.operations,
-            usage=state.usage.usage,
-        )
-
     def _index_clean(self, sealed: Sealed) -> None:
         """Enter the data files that the blob store now has into the cache index, and take the others out."""
         clean = [
             (node.ino, node.data, content)
-            for node, content in sealed.contents
+            for node, content in sealed.tree.contents.items()
             if node.data is not None and node.data.partial is None and node.ino not in self._state.names.renumbered
         ]
         self._files.index_clean(clean)
@@ -215,13 +196,13 @@ class CommitCycle:
     def _take(self, sealed: Sealed) -> None:
         """Make a durable seal the state's reference point, and remove the data files that only its versions needed."""
         state = self._state
-        for directory, subtree, attrs in sealed.directories:
+        for directory, (subtree, attrs) in sealed.tree.directories.items():
             for name in directory.changed:
                 if directory.children.get(name, directory) is None:
                     del directory.children[name]
             directory.changed.clear()
             directory.tree, directory.attrs = subtree, attrs
-        for node, content in sealed.contents:
+        for node, content in sealed.tree.contents.items():
             node.content, node.dirty = content, False
         state.names.root_changed = False
         state.names.links = sealed.commit.links
@@ -234,7 +215,7 @@ class CommitCycle:
                 node.data.synced = False
                 node.guarded = True
         state.note_seal(sealed.ref, sealed.commit)
-        for node, _ in sealed.contents:
+        for node in sealed.tree.contents:
             part = node.data
             if part is not None and part.partial is not None:  # the blob store has all that it stood for
                 node.data, node.sparse_blocks = None, None
@@ -346,6 +327,8 @@ class CommitCycle:
         assert self.base is not None, "an opened layer has a base"
         reader = ProgressReader(state.reader, history.beat)
         target = self._base_commit if ref == self.base else read_root_on(reader, ref, self.base)
+        if target.is_first:  # the first tree of an earlier epoch
+            ref, target = self.base, self._base_commit
         move = plan_move(reader, state.names, state.commit, target)
         floors, gaps, next_seq = self._issued.withheld_at(reader, history, state.commit, target)
         issued = self._issued.at(reader, self._base_commit, state.commit, target)

@@ -13,7 +13,7 @@ from chronicle.errors import InvalidInput, NotFound
 from chronicle.workspace.content import content as contents
 from chronicle.workspace.history.oplog import Operation
 from chronicle.workspace.history.oplog import operations as stored_operations
-from chronicle.workspace.layer.seal import store_local
+from chronicle.workspace.layer.sealing.contents import store_local
 from chronicle.workspace.port import Iteration
 from chronicle.workspace.trees.tree import Kind
 
