@@ -145,7 +145,10 @@ class Line:
         ref, then = sealed[pick % len(sealed)]
         self.workspace.move_to(ref)
         self.world = then.copy()
-        self.sealed = (ref, then) if ref != self.workspace.base else None
+        base = self.workspace.base
+        if not self.commits and ref.tree_id == base.tree_id:  # the first trees of all epochs are one base
+            ref = base
+        self.sealed = (ref, then) if ref != base else None
         files = {os.lstat(self.at(path)).st_ino: file for path, file in self.world.files.items() if file is not None}
         for opened in self.open_files:
             status = os.fstat(opened.handle)

@@ -100,6 +100,28 @@ class OpeningContract(Contract):
         workspace.adopt(workspace.seal())
         assert [item.iteration for item in workspace.history("a")] == [1, 3]
 
+    def test_nor_after_several_recoveries_before_the_first_commit(
+        self, node: WorkspaceNode, workspace: Workspace
+    ) -> None:
+        root = workspace.root
+        (root / "a").write_bytes(b"one")
+        (root / "d").mkdir()
+        (root / "d" / "f").write_bytes(b"f")
+        workspace.seal()
+        (root / "d").rename(root / "e")
+        workspace.seal()
+        for epoch in (2, 3, 4):
+            workspace.close()
+            workspace = node.open(self.spec(node, epoch=epoch)).workspace
+        workspace.begin_turn(1)
+        root = workspace.root
+        (root / "a").write_bytes(b"two")
+        (root / "e").mkdir()
+        (root / "e" / "f").write_bytes(b"another")
+        workspace.adopt(workspace.seal())
+        assert min(item.iteration for item in workspace.history("a")) > 1
+        assert min(item.iteration for item in workspace.history("e/f")) > 1
+
     @pytest.mark.parametrize("name", ["", ".hidden", "a/b", "..", "x" * 129, "sp ace"])
     def test_ids_that_cannot_be(self, node: WorkspaceNode, name: str) -> None:
         with pytest.raises(InvalidInput):

@@ -27,12 +27,13 @@ from chronicle.workspace.dir.manifest import Manifest, Ownership, committed_inde
 from chronicle.workspace.dir.restore import check_rights, restore
 from chronicle.workspace.dir.scan import HIDDEN, Index, scan
 from chronicle.workspace.dir.seal import DirState, commit_scan, known_inos, usage_of
-from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, read_root_on, stored_operations
+from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, read_root_on
+from chronicle.workspace.history.path_histories import decode_history
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reader import encode_path, iteration_of
 from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace, workspace_home
 from chronicle.workspace.port import Opened, Quota
-from chronicle.workspace.trees import tree
+from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import EMPTY, Kind
 
 if TYPE_CHECKING:
@@ -336,7 +337,8 @@ class DirWorkspace:
 
         Files that differ are replaced: handles of them keep the old content.
         """
-        read_root_on(self._reader, ref, self.base)
+        if read_root_on(self._reader, ref, self.base).is_first:  # perhaps that of an earlier epoch
+            ref = self.base
         self._keep_floors_since(self._manifest.base)
         self._restore(ref)
 
@@ -372,11 +374,12 @@ class DirWorkspace:
         return HistoryView(self._reader, commit.histories, commit.moved_seq, {}, self._manifest.floors, commit.gaps)
 
     def _keep_floors_since(self, base: TreeRef | None) -> None:
-        """Keep the numbers of versions that were sealed since the base as floors."""
-        floors = self._manifest.floors
-        if self._manifest.sealed != base and self._manifest.sealed is not None:
-            for operation in stored_operations(self._reader, self._commit):
-                floors[operation.path] = max(operation.iteration, floors.get(operation.path, 0))
+        """Keep as floors the numbers of versions that were sealed since the base, and those that a first tree has."""
+        floors, commit = self._manifest.floors, self._load(base)
+        known = commit.histories if not commit.is_first else None
+        for path, _, history in nodes.diff(self._reader, known, self._commit.histories):
+            if history is not None:
+                floors[path] = max(decode_history(history).last, floors.get(path, 0))
 
     def _restore(self, ref: TreeRef | None) -> None:
         """Restore a commit in the directory and make it the last seal."""

@@ -45,6 +45,7 @@ __all__ = [
     "kinds_in",
     "kinds_of",
     "last_before",
+    "last_numbers",
     "newest_first",
     "oldest_first",
     "path_history",
@@ -165,6 +166,11 @@ def path_history(reader: BlobReader, root: BlobId | None, path: bytes) -> PathHi
     """Return a path's stored history; ``None`` if it has none."""
     value = nodes.lookup(reader, root, path)
     return decode_history(value) if value is not None else None
+
+
+def last_numbers(reader: BlobReader, root: BlobId | None) -> dict[bytes, int]:
+    """Return the last number of each path of a map."""
+    return {path: decode_history(value).last for path, value in nodes.items(reader, root)}
 
 
 def update(buffer: nodes.NodeBuffer, root: BlobId | None, changed: Mapping[bytes, PathHistory]) -> BlobId | None:

@@ -27,6 +27,7 @@ from chronicle.blobs.readers import CachingReader
 from chronicle.errors import Corrupt, StaleEpoch, StorageRefused
 from chronicle.settings import read_settings
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
+from chronicle.workspace.history.path_histories import last_numbers
 from chronicle.workspace.layer.disk.files import LayerFiles
 from chronicle.workspace.layer.disk.log import LayerLog, position
 from chronicle.workspace.layer.disk.log_records import TURN, Header, code_of, count_complete, last_sealed, pack_floors
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
     from chronicle.settings import Settings
-    from chronicle.workspace.history.oplog import Gap
+    from chronicle.workspace.history.oplog import Gap, OplogRoot
     from chronicle.workspace.port import LayerSpec, TreeRef
 
 __all__ = ["open_layer"]
@@ -179,8 +180,14 @@ def _has_base(layer: Layer, base: TreeRef | None) -> bool:
 
 def _is_first(layer: Layer) -> bool:
     """Say whether a layer's base is the empty first tree of a workspace."""
+    return layer.commits.base is None or _first_tree(layer) is not None
+
+
+def _first_tree(layer: Layer) -> OplogRoot | None:
+    """Return a layer's base if it is the empty first tree of a workspace; ``None`` for no base, and for a commit."""
     base = layer.commits.base
-    return base is None or (base.tree_id == EMPTY and read_root(layer.reader, base.oplog_id).previous is None)
+    root = read_root(layer.reader, base.oplog_id) if base is not None and base.tree_id == EMPTY else None
+    return root if root is not None and root.is_first else None
 
 
 @dataclass(slots=True)
@@ -232,6 +239,9 @@ def _recover(layer: Layer, spec: LayerSpec, issued: _IssuedNumbers) -> tuple[Tre
                 ):
                     recovered = sealed
         floors, gaps, next_seq = layer.commits.withheld()
+        if (first := _first_tree(layer)) is not None:  # no commit has its numbers
+            floors = last_numbers(layer.reader, first.histories) | floors
+            gaps = [*first.gaps, *gaps]
         issued.next_ino = max(issued.next_ino, layer.names.next_ino)
         issued.next_number = max(issued.next_number, layer.next_number)
     finally:
