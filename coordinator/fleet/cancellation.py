@@ -51,22 +51,17 @@ class HostCalls(Protocol):
 
 
 class Withdrawals:
-    """Messages that are being cancelled, or whose turns are being preempted.
+    """Messages that are being cancelled, or whose turns are being preempted."""
 
-    Args:
-        hosts: calls the hosts of awake agents.
-    """
-
-    def __init__(self, store: JournalStore, clock: Clock, ids: IdSource, hosts: HostCalls) -> None:
+    def __init__(self, store: JournalStore, clock: Clock, ids: IdSource) -> None:
         self._store = store
         self._clock = clock
         self._ids = ids
-        self._hosts = hosts
         self._cancelled: dict[Address, set[MessageId]] = {}
         self._preempted: dict[Address, dict[MessageId, MessageId]] = {}
         """The preempting message of each message whose turn is being stopped."""
 
-    async def cancel(self, address: Address, message_id: MessageId, timeout_s: float) -> None:
+    async def cancel(self, hosts: HostCalls, address: Address, message_id: MessageId, timeout_s: float) -> None:
         """Cancel a pending, running or parked message; durable on return.
 
         Raises:
@@ -78,16 +73,16 @@ class Withdrawals:
         try:
             async with asyncio.timeout(timeout_s):
                 while await asyncio.to_thread(self._is_open, address, message_id):
-                    if not await self._hosts.cancel(address, message_id):
+                    if not await hosts.cancel(address, message_id):
                         await self._drop(address, message_id)
         finally:
             cancelled.discard(message_id)
             if not cancelled and self._cancelled.get(address) is cancelled:
                 del self._cancelled[address]
 
-    async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> None:
+    async def preempt(self, hosts: HostCalls, address: Address, message_id: MessageId, policy: BusyPolicy) -> None:
         """Apply the policy of an admitted message to the running turn, if its agent is busy; idempotent."""
-        stopped = await self._hosts.preempt(address, message_id, policy)
+        stopped = await hosts.preempt(address, message_id, policy)
         if stopped is not None:
             await self.prune_settled(address)
             self._preempted.setdefault(address, {})[stopped] = message_id

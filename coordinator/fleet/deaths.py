@@ -1,7 +1,8 @@
-"""What follows from the death of a host for its agents: `coordinator.fleet.blame` decides it, this carries it out.
+"""The consequences of the end or death of a host for its agents: `coordinator.fleet.blame` decides who pays.
 
-It has two steps. When the process has ended, and before another host may take the agents, all leases but that of the
-payer are released. For an agent whose activation had not completed, its wake does that, which has the lease.
+They have two steps. When the process has ended, and before another host may take the agents, all leases but that of the
+payer are released. For an agent whose activation had not completed, its wake does that, which has the lease. When the
+host has left the table, the agents with pending messages are woken again.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import SessionId
     from chronicle.journal.records import Lease
+    from coordinator.fleet.cancellation import Withdrawals
     from coordinator.fleet.model import AgentsLost, Loaded, Placement
     from coordinator.fleet.state import FleetState
     from podium.address import Address
@@ -36,14 +38,16 @@ _log = structlog.stdlib.get_logger("coordinator.fleet.deaths")
 
 
 class Deaths:
-    """Settles the deaths of hosts.
+    """Settles the ends of hosts.
 
     Args:
         state: the coordinator's.
+        withdrawals: messages that an activation has to drop first.
     """
 
-    def __init__(self, state: FleetState) -> None:
+    def __init__(self, state: FleetState, withdrawals: Withdrawals) -> None:
         self._state = state
+        self._withdrawals = withdrawals
         self._paying: set[Address] = set()
         """Agents that pay for a death during their activation; their wakes see to that."""
 
@@ -66,6 +70,32 @@ class Deaths:
         if verdict.payer is not None and verdict.payer.epoch is None:
             self._paying.add(verdict.payer.address)
         await self._release_all(verdict.spared)
+
+    async def agents_lost(self, lost: AgentsLost) -> None:
+        """Handle that agents have no host any more: wake those that have pending messages again."""
+        state, addresses = self._state, [placement.address for placement in lost.agents]
+        if state.stopping:
+            return
+        if lost.died:
+            state.host_died.set()
+        for address in addresses if lost.shared is None else ():
+            state.hosts.note_death(address, lost.how)
+            if lost.how is None and not lost.died:
+                state.suspects.clear(address)
+        try:
+            pending = await state.pending_among(addresses)
+        except ChronicleError as error:
+            _log.warning("inbox_not_read", error=str(error))
+            for address in addresses:
+                state.retries.failed(address, error)
+            return
+        for address in pending:
+            code = state.codes.get(address.agent_type)
+            if code is not None:
+                state.requests.add(address, code)
+                state.changed.set()
+        for address in addresses:
+            await self._withdrawals.prune_settled(address)
 
     async def settle_waking(self, address: Address, lease: Lease, loaded: Loaded | None, *, unclean: bool) -> bool:
         """Settle the lease of an activation that has failed; what it has attempted is known if its host has died.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, TypedDict
 
-from coordinator.fleet.model import HostStatus
+from coordinator.fleet.host import HostStatus
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -123,27 +123,27 @@ def agent_facts(state: FleetState, address: Address, outbox_held: str | None = N
         outbox_held: as of `AgentFacts`.
     """
     agent_type = address.agent_type
-    placement = state.hosts.placement(address)
+    host = state.hosts.host_of(address)
     return {
         "known": state.codes.get(agent_type) is not None,
         "problem": state.codes.problems.get(agent_type),
         "held": address in state.holds,
         "host": None
-        if placement is None
+        if host is None
         else {
-            "host_id": placement.host_id,
-            "isolation": state.hosts[placement.host_id].isolation or "process",
+            "host_id": host.host_id,
+            "isolation": host.isolation or "process",
             "pid": None,
-            "activated": placement.epoch is not None,
+            "activated": host.placements[address].epoch is not None,
             "message_id": None,
             "left_s": None,
             "silence": None,
         },
-        "queue": _queue(state, address) if placement is None else None,
+        "queue": _queue(state, address) if host is None else None,
         "retry": state.retries.of(address),
         "quarantine": _quarantine(state, address),
         "death": state.hosts.death_of(address),
-        "over_quota": state.over_quota.get(address) if placement is None else None,
+        "over_quota": state.over_quota.get(address) if host is None else None,
         "outbox_held": outbox_held,
     }
 
@@ -156,9 +156,8 @@ def awake_facts(hosts: HostTable, memory: Mapping[str, int], agents: Iterable[Ad
     """
     found: dict[str, AwakeFacts] = {}
     for address in agents:
-        placement = hosts.placement(address)
-        if placement is not None:
-            host = hosts[placement.host_id]
+        host = hosts.host_of(address)
+        if host is not None:
             bytes_used = memory.get(host.host_id)
             found[str(address)] = {
                 "isolation": host.isolation or "process",
@@ -169,7 +168,7 @@ def awake_facts(hosts: HostTable, memory: Mapping[str, int], agents: Iterable[Ad
 
 def node_facts(node: NodeState, hosts: HostTable) -> NodeFacts:
     """Return a node with the hosts of a table, which are all its own."""
-    counts = Counter(HostStatus.ASSIGNED if host.is_in_use else host.status for host in hosts)
+    counts = Counter(host.phase for host in hosts)
     return {
         **node,
         "starting": counts[HostStatus.STARTING],
@@ -205,6 +204,6 @@ def _queue(state: FleetState, address: Address) -> QueueFacts | None:
     for other, code in state.requests:
         if other == address:
             break
-        before += code == request.code and state.hosts.placement(other) is None
+        before += code == request.code and state.hosts.host_of(other) is None
     starting = sum(host.status is HostStatus.STARTING and host.code == request.code for host in state.hosts)
     return {"before": before, "starting": starting, "losses": request.losses}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from coordinator.fleet.model import HostStatus
+from coordinator.fleet.host import HostStatus
 from coordinator.telemetry.instruments import AGENTS_AWAKE, HOSTS, WAKES_WAITING
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ def gauges_of(hosts: HostTable, waiting: int) -> dict[Series, Value]:
         hosts: its hosts and their agents.
         waiting: agents that are to wake and are not awake yet.
     """
-    statuses = Counter(HostStatus.ASSIGNED if host.is_in_use else host.status for host in hosts)
+    statuses = Counter(host.phase for host in hosts)
     awake = Counter(
         (placement.address.agent_type, placement.address.tenant)
         for placement in hosts.placements()

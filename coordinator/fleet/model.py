@@ -1,13 +1,13 @@
-"""Value types of the fleet: the input and output of :mod:`coordinator.fleet.plan`."""
+"""Value types of the fleet; the actions are the output of `coordinator.fleet.plan`."""
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from coordinator.fleet.code_stamp import CodeStamps
     from coordinator.registry.registry import RegisteredAgent
@@ -20,10 +20,7 @@ __all__ = [
     "Assign",
     "Code",
     "Ended",
-    "Host",
-    "HostStatus",
     "Loaded",
-    "Observed",
     "Placement",
     "ProjectView",
     "Retire",
@@ -68,46 +65,6 @@ class Loaded:
         return self.code == code and stamps.of(self.sources) == self.stamp
 
 
-class HostStatus(StrEnum):
-    """The phase of a host's life."""
-
-    STARTING = "starting"
-    """Its process starts, or imports code."""
-    WARM = "warm"
-    """Ready, with code imported. A shared host stays warm when it has agents; another one has none yet."""
-    ASSIGNED = "assigned"
-    """Assigned to an agent, for the rest of its life."""
-    ENDING = "ending"
-    """Its process has ended, or is being ended."""
-
-
-@dataclass(frozen=True, slots=True)
-class Host:
-    """One process for agents."""
-
-    host_id: str
-    code: Code | None
-    """The code it imported; ``None`` for a host that a restarted coordinator found running."""
-    code_stamp: str
-    """Stamp of the source files at the time of their import by the host."""
-    status: HostStatus
-    loaded: Loaded | None = None
-    """``None`` before it is warm, and for a host that did not answer `HostPool.ask_loaded`."""
-    isolation: Isolation | None = None
-    """Whether it is for one agent or for many; ``None`` while it starts and does as its class declares."""
-    group: int | None = None
-    """The group of suspects that it is for; see `coordinator.fleet.suspects`."""
-    agents: int = 0
-    """The agents on it."""
-    activating: int = 0
-    """Those of them whose activation has not completed."""
-
-    @property
-    def is_in_use(self) -> bool:
-        """Whether it is ready and has agents: a shared host stays warm then."""
-        return self.status is HostStatus.ASSIGNED or (self.status is HostStatus.WARM and self.agents > 0)
-
-
 @dataclass(frozen=True, slots=True)
 class Placement:
     """An agent on a host: from its assignment until it has left the host, or the host has ended."""
@@ -120,6 +77,8 @@ class Placement:
     """Epoch of the lease under which the host runs the agent; ``None`` before the activation has completed."""
     turn: int = 0
     """Turns committed at the activation."""
+    left: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
+    """Set when the agent has left the host."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,28 +140,6 @@ class ProjectView:
 
 
 @dataclass(frozen=True, slots=True)
-class Observed:
-    """A snapshot of the wanted agents and the hosts."""
-
-    hosts: tuple[Host, ...] = ()
-    wanted: tuple[tuple[Address, Code], ...] = ()
-    """Agents to wake that have no host, in the order of the requests."""
-    code_stamps: dict[Code, str] = field(default_factory=dict)
-    """The current stamp of each code in use."""
-    shared: frozenset[Code] = frozenset()
-    """The codes whose classes are known to declare shared isolation."""
-    unknown: frozenset[Code] = frozenset()
-    """The codes that no host has loaded: whether they are shared is not known."""
-    latest: tuple[Code, ...] = ()
-    """The codes in the order of their use, the latest first; then those that were not used, in the order of their
-    registration."""
-    alone: frozenset[Address] = frozenset()
-    """Of the wanted agents, those that get a process of their own although their class is shared."""
-    groups: Mapping[Address, int] = field(default_factory=dict)
-    """Of the wanted agents, those that get a shared host of their group; see `coordinator.fleet.suspects`."""
-
-
-@dataclass(frozen=True, slots=True)
 class StartHost:
     """Start a host that imports a code."""
 
@@ -211,7 +148,7 @@ class StartHost:
     isolation: Isolation | None = None
     """``process`` for an agent of a shared class that is to be alone; ``None`` for what the class declares."""
     group: int | None = None
-    """As of `Host`."""
+    """As of `coordinator.fleet.host.Host`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 The rules, in order:
 
 1. A warm host whose code has changed on disk is retired, a shared one when it has no agents left: a wake after an edit
-   must run the edited code. (An assigned host is retired when a message arrives: `CoordinatorActor.prepare`.)
+   must run the edited code. (An assigned host is retired when a message arrives: `CoordinatorActor.prepare`.) A host
+   that drains is retired when it has no agents left, too.
 2. Each wanted agent is assigned a host of its code, in the order of the requests: a warm host of its own, or a shared
    host that has room. A shared host activates only so many agents at a time, and the others wait for their turn.
    Agents that are suspected of having ended a shared host get hosts of their group, or processes of their own
@@ -25,23 +26,49 @@ target for it (`wake_requests.Lull`). A start would take the core that a wake ne
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
-from coordinator.fleet.model import Assign, HostStatus, Retire, StartHost
+from coordinator.fleet.host import HostStatus
+from coordinator.fleet.model import Assign, Retire, StartHost
 
 if TYPE_CHECKING:
-    from coordinator.fleet.model import Action, Code, Host, Observed
+    from collections.abc import Mapping
+
+    from coordinator.fleet.host import Host
+    from coordinator.fleet.model import Action, Code
     from podium.address import Address
     from podium.agent.base import Isolation
 
     _Kind: TypeAlias = "tuple[Code, Isolation, int | None]"
     """What a host is for; the last one is the group of suspects."""
 
-__all__ = ["MOST_ACTIVATING", "plan"]
+__all__ = ["MOST_ACTIVATING", "Observed", "plan"]
 
 MOST_ACTIVATING: Final = 64
 """Limit of concurrent activations on a shared host: more would not be faster, and would delay its running turns."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A snapshot of the wanted agents and the hosts."""
+
+    hosts: tuple[Host, ...] = ()
+    wanted: tuple[tuple[Address, Code], ...] = ()
+    """Agents to wake that have no host, in the order of the requests."""
+    code_stamps: dict[Code, str] = field(default_factory=dict)
+    """The current stamp of each code in use."""
+    shared: frozenset[Code] = frozenset()
+    """The codes whose classes are known to declare shared isolation."""
+    unknown: frozenset[Code] = frozenset()
+    """The codes that no host has loaded: whether they are shared is not known."""
+    latest: tuple[Code, ...] = ()
+    """The codes in the order of their use, the latest first; then those that were not used, in the order of their
+    registration."""
+    alone: frozenset[Address] = frozenset()
+    """Of the wanted agents, those that get a process of their own although their class is shared."""
+    groups: Mapping[Address, int] = field(default_factory=dict)
+    """Of the wanted agents, those that get a shared host of their group; see `coordinator.fleet.suspects`."""
 
 
 @dataclass(slots=True)
@@ -89,7 +116,7 @@ def plan(
             on_their_way[kind] += is_current
         elif host.status is HostStatus.WARM and is_current:
             ready.setdefault(kind, []).append(_ready(host, kind[1], most_agents))
-        elif host.status is HostStatus.WARM and not host.agents:
+        elif host.status in {HostStatus.WARM, HostStatus.DRAINING} and not host.agents:
             actions.append(Retire(host.host_id))
 
     lacking: list[_Kind] = []

@@ -10,7 +10,7 @@ from chronicle.canonical import encode
 from chronicle.errors import NotFound
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import Observed
+from coordinator.fleet.plan import Observed
 from coordinator.fleet.quarantine import Quarantine
 from coordinator.fleet.suspects import Suspects
 from coordinator.fleet.wakes.quotas import held_asleep
@@ -58,6 +58,10 @@ class FleetState:
         self.ids = ids
         self.changed = asyncio.Event()
         """Set to run the next iteration of the coordinator's loop at once."""
+        self.stopping = False
+        """Whether all agents are being ended: none is woken any more."""
+        self.host_died = asyncio.Event()
+        """Set while there may be agents with messages that nobody has told of them, as after the death of a host."""
         self.hosts = HostTable()
         self.codes = CodeRegistry()
         self.totals = Totals()
@@ -85,7 +89,7 @@ class FleetState:
         wanted = tuple(
             (address, code)
             for address, code in self.requests
-            if self.hosts.placement(address) is None and address not in self.waking and address not in self.holds
+            if self.hosts.host_of(address) is None and address not in self.waking and address not in self.holds
         )
         placed = (placement.address for placement in self.hosts.placements())
         self.over_quota = held = held_asleep(wanted, placed, self.quotas())

@@ -18,6 +18,7 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
+from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.facts import agent_facts, awake_facts
 from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.model import Code
@@ -66,21 +67,12 @@ class CoordinatorActor:
             Quarantine(config.quarantine),
             LatestQuotas(StoredQuotas(config.home, config.home_id)),
         )
-        self._pool = HostPool(
-            self._state.hosts,
-            config.node_manager,
-            config.silence_s,
-            config.hang_s,
-            config.wake_timeout_s,
-            self._tasks,
-            self._state.changed.set,
-            lambda lost: self._reconciler.agents_lost(lost),  # noqa: PLW0108  assigned below
-            lambda lost: self._reconciler.deaths.note_end(lost),  # noqa: PLW0108  likewise
-        )
-        self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids, self._pool)
+        self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
+        deaths = Deaths(self._state, self._withdrawals)
+        self._pool = HostPool(self._state.hosts, config, self._tasks, self._state.changed.set, deaths)
         self._tracing = Tracing("coordinator")
         self._reconciler = Reconciler(
-            config, self._state, self._pool, self._withdrawals, self._tasks, self._tracing.tracer
+            config, self._state, self._pool, self._withdrawals, deaths, self._tasks, self._tracing.tracer
         )
         self._begun = False
         self._beginning = asyncio.Lock()
@@ -114,11 +106,13 @@ class CoordinatorActor:
     async def _retire_outdated(self, address: Address, code: Code) -> Route | None:
         stamps = self._state.codes.stamps
         hosts = self._state.hosts
-        placement, request = hosts.placement(address), self._state.requests.get(address)
+        host, request = hosts.host_of(address), self._state.requests.get(address)
         config = self._state.config_of(address.agent_type)
-        loaded = hosts[placement.host_id].loaded if placement is not None else None
-        if placement is not None and request is not None and loaded is not None:
-            if placement.config in (None, config) and await asyncio.to_thread(loaded.is_of, code, stamps):
+        loaded = host.loaded if host is not None else None
+        if host is not None and request is not None and loaded is not None:
+            if host.placements[address].config in (None, config) and await asyncio.to_thread(
+                loaded.is_of, code, stamps
+            ):
                 return None
             await asyncio.wait({request.route}, timeout=self._config.wake_timeout_s / 2)
         route = hosts.route(address)
@@ -139,8 +133,9 @@ class CoordinatorActor:
         for agent in known.registry.agents if known.registry is not None else ():
             await self._state.register(Code.of(agent))
         if known.types_to_tell != before.types_to_tell:
-            for host_id in {placement.host_id for placement in self._state.hosts.placements() if placement.epoch}:
-                self._pool.tell_types(host_id, known.types_to_tell)
+            for host in self._state.hosts:
+                if any(placement.epoch for placement in host.placements.values()):
+                    self._pool.tell_types(host.host_id, known.types_to_tell)
 
     async def reload(self) -> list[tuple[Address, Route]]:
         """Retire the hosts of registered classes whose code or configuration is outdated; try broken classes again.
@@ -224,7 +219,7 @@ class CoordinatorActor:
     async def cancel(self, address: Address, message_id: MessageId) -> None:
         """Cancel a message; see `Withdrawals.cancel`."""
         await self._begin()
-        await self._withdrawals.cancel(address, message_id, self._config.wake_timeout_s)
+        await self._withdrawals.cancel(self._pool, address, message_id, self._config.wake_timeout_s)
 
     async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> None:
         """Apply the policy of an admitted message to the running turn; see `Withdrawals.preempt`.
@@ -236,7 +231,7 @@ class CoordinatorActor:
         placement, request = self._state.hosts.placement(address), self._state.requests.get(address)
         if placement is not None and placement.epoch is None and request is not None:
             await asyncio.wait({request.route}, timeout=self._config.wake_timeout_s)
-        await self._withdrawals.preempt(address, message_id, policy)
+        await self._withdrawals.preempt(self._pool, address, message_id, policy)
 
     # -- sleep ----------------------------------------------------------------------------------------------------
 
@@ -278,8 +273,10 @@ class CoordinatorActor:
 
     async def host_full(self, host_id: str) -> None:
         """Give a host no more agents: it has too little memory. It ends when its agents have left."""
-        self._state.hosts.outdate(host_id)
-        self._state.changed.set()
+        host = self._state.hosts.get(host_id)
+        if host is not None:
+            host.drain()
+            self._state.changed.set()
 
     # -- the fleet ------------------------------------------------------------------------------------------------
 
@@ -296,7 +293,7 @@ class CoordinatorActor:
                 "code": f"{host.code.file}:{host.code.class_name}" if host.code else None,
             }
             for host in hosts
-            for placement in hosts.agents_of(host.host_id) or (None,)
+            for placement in list(host.placements.values()) or (None,)
         ]
 
     async def facts(self, address: Address) -> AgentFacts:
@@ -314,7 +311,7 @@ class CoordinatorActor:
         """Return those of agents that have a host, by address, with the memory that they take."""
         await self._begin()
         hosts = self._state.hosts
-        found = {placement.host_id for address in agents if (placement := hosts.placement(address)) is not None}
+        found = {host.host_id for address in agents if (host := hosts.host_of(address)) is not None}
         memory = {host_id: size for host_id, (_, size) in (await self._pool.processes(found)).items()}
         return awake_facts(hosts, memory, agents)
 
@@ -348,4 +345,4 @@ class CoordinatorActor:
                 self._tasks.spawn(self._reconciler.attend(), "attending")
                 for agent_type in self._state.known.types:
                     await self._state.register(Code.of(self._state.known.get(agent_type)))
-                self._reconciler.host_died()  # perhaps before this coordinator was started
+                self._state.host_died.set()  # perhaps before this coordinator was started

@@ -14,9 +14,9 @@ import structlog
 
 from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.access.outbox_quotas import check_of_receivers
-from coordinator.fleet.deaths import Deaths
+from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
-from coordinator.fleet.model import Assign, Host, HostStatus, Placement, ProjectView, Retire, Route, StartHost
+from coordinator.fleet.model import Assign, Placement, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
 from coordinator.fleet.wakes.requests import Lull
 from coordinator.fleet.wakes.retries import may_pass
@@ -36,12 +36,12 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Lease
     from coordinator.fleet.background_tasks import BackgroundTasks
     from coordinator.fleet.cancellation import Withdrawals
-    from coordinator.fleet.model import Action, AgentsLost, Code
+    from coordinator.fleet.deaths import Deaths
+    from coordinator.fleet.model import Action, Code
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wakes.requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.host_pool import HostPool
-    from podium.agent.base import Isolation
     from podium.turn.telemetry import Tracer
 
 __all__ = ["TICK_S", "Reconciler"]
@@ -63,6 +63,7 @@ class Reconciler:
         state: the coordinator's state.
         pool: the hosts' processes.
         withdrawals: messages that an activation has to drop first.
+        deaths: settles the deaths of hosts.
         tasks: run the starts of hosts and the activations of agents.
         tracer: opens the spans of wakes.
     """
@@ -73,6 +74,7 @@ class Reconciler:
         state: FleetState,
         pool: HostPool,
         withdrawals: Withdrawals,
+        deaths: Deaths,
         tasks: BackgroundTasks,
         tracer: Tracer = NO_TRACER,
     ) -> None:
@@ -80,10 +82,9 @@ class Reconciler:
         self._state = state
         self._pool = pool
         self._withdrawals = withdrawals
+        self._deaths = deaths
         self._tasks = tasks
         self._wake_spans = WakeSpans(state.store, state.clock, tracer)
-        self.deaths = Deaths(state)
-        """What becomes of the agents of hosts that die."""
         self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
         self.courier = Courier(
             state.store,
@@ -98,9 +99,6 @@ class Reconciler:
         """When warm hosts are started."""
         self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded)
         """Sends the messages of reminders that are due; likewise."""
-        self._stopping = False
-        self._unattended = asyncio.Event()
-        """Set while there may be agents with messages that nobody has told of them."""
 
     async def recover(self) -> None:
         """Recover the awake agents after a restart of the coordinator, and end all other hosts."""
@@ -112,7 +110,7 @@ class Reconciler:
     async def run(self) -> None:
         """Run the loop until `stop`."""
         state, config = self._state, self._config
-        while not self._stopping:
+        while not state.stopping:
             state.changed.clear()
             try:
                 for code in state.codes.to_try_again(state.clock.monotonic_s()):
@@ -132,10 +130,6 @@ class Reconciler:
         for address in self._state.retries.take_due():
             await self._poke_or_retry(address)
 
-    def host_died(self) -> None:
-        """Have `attend` look at all inboxes: a host may have died."""
-        self._unattended.set()
-
     async def attend(self) -> None:
         """Wake the agents with messages that nobody has told of them, after each death of a host, until cancelled.
 
@@ -143,15 +137,15 @@ class Reconciler:
         not handled again, as after its last attempt, does not repeat that.
         """
         while True:
-            await self._unattended.wait()
-            self._unattended.clear()
+            await self._state.host_died.wait()
+            self._state.host_died.clear()
             try:
                 for address in await self._state.unattended():
                     await self._poke_or_retry(address)
             except ChronicleError as error:
                 _log.warning("inboxes_not_read", error=str(error))
                 await asyncio.sleep(TICK_S)
-                self._unattended.set()
+                self._state.host_died.set()
             except Exception:  # noqa: BLE001  a bug must not end the task: no such agent would be woken again
                 _log.exception("attending_failed")
 
@@ -160,11 +154,11 @@ class Reconciler:
 
         The lease of an agent whose process had to be killed is released: so the next activation counts no attempt.
         """
-        self._stopping = True
+        self._state.stopping = True
         for placement in await self._pool.stop_all(timeout_s):
             if placement.epoch is not None:
                 session = await asyncio.to_thread(find_session, self._state.store, placement.address)
-                await self.deaths.release(session.session_id, placement.epoch)
+                await self._deaths.release(session.session_id, placement.epoch)
 
     async def poke(self, address: Address) -> bool:
         """Have an agent check its inbox; wake it if it has pending messages.
@@ -181,7 +175,7 @@ class Reconciler:
             if self._pool.poke(address):  # activated meanwhile
                 return True
             request = self._state.requests.add(address, code)
-            request.poked = request.poked or self._state.hosts.placement(address) is not None
+            request.poked = request.poked or self._state.hosts.host_of(address) is not None
         else:
             self._state.retries.forget(address)
         self._state.changed.set()
@@ -200,34 +194,6 @@ class Reconciler:
             _log.warning("inbox_not_read", agent_id=str(address), error=str(error))
             self._state.retries.failed(address, error)
 
-    async def agents_lost(self, lost: AgentsLost) -> None:
-        """Handle the end or death of the host of agents: wake those that have pending messages again."""
-        if lost.died:
-            self.host_died()
-        state, addresses = self._state, [placement.address for placement in lost.agents]
-        for address in addresses if lost.shared is None else ():
-            state.hosts.note_death(address, lost.how)
-            if lost.how is None and not lost.died:
-                state.suspects.clear(address)
-        try:
-            pending = await state.pending_among(addresses)
-        except ChronicleError as error:
-            _log.warning("inbox_not_read", error=str(error))
-            for address in addresses:
-                self._state.retries.failed(address, error)
-            return
-        for address in pending if not self._stopping else ():
-            await self._request(address)
-        for address in addresses:
-            await self._withdrawals.prune_settled(address)
-
-    async def _request(self, address: Address) -> None:
-        """Wake an agent with pending messages, if its code is known."""
-        code = self._state.codes.get(address.agent_type)
-        if code is not None:
-            self._state.requests.add(address, code)
-            self._state.changed.set()
-
     # -- act ------------------------------------------------------------------------------------------------------
 
     def _act(self, action: Action) -> None:
@@ -235,21 +201,21 @@ class Reconciler:
         match action:
             case StartHost(code, stamp, isolation, group):
                 host_id = self._state.ids.other(HOST_PREFIX, self._state.clock.now_ms())
-                hosts.add(Host(host_id, code, stamp, HostStatus.STARTING, isolation=isolation, group=group))
-                self._tasks.spawn(self._start_host(host_id, code, stamp, isolation), f"start-{host_id}")
+                host = hosts.add(Host(host_id, code, stamp, isolation=isolation, group=group))
+                self._tasks.spawn(self._start_host(host, code, stamp), f"start-{host_id}")
             case Assign(host_id, address):
                 hosts.assign(host_id, address)
                 self._state.waking.add(address)
-                self._state.codes.note_use(self._state.requests[address].code)
-                self._tasks.spawn(self._wake(host_id, address, self._state.requests[address]), f"wake-{address}")
+                request = self._state.requests[address]
+                self._state.codes.note_use(request.code)
+                self._tasks.spawn(self._wake(hosts[host_id], address, request), f"wake-{address}")
             case Retire(host_id):
-                hosts.remove(host_id)  # at once, lest the next plan gives it to an agent
-                self._tasks.spawn(self._pool.end(host_id), f"retire-{host_id}")
+                _ = self._pool.begin_end(hosts[host_id])
 
-    async def _start_host(self, host_id: str, code: Code, stamp: str, isolation: Isolation | None = None) -> None:
+    async def _start_host(self, host: Host, code: Code, stamp: str) -> None:
         state = self._state
         try:
-            loaded = await self._pool.start(host_id, code, isolation)
+            loaded = await self._pool.start(host, code)
         except Exception as failure:  # noqa: BLE001  it becomes the answer of the wake requests
             error = cause_of(failure)
             edited = (
@@ -265,18 +231,18 @@ class Reconciler:
         learned = state.codes.learn_sources(loaded, stamp)
         if learned is not None:
             state.hosts.restamp(code, stamp, learned)
-        state.hosts.warm(host_id, loaded)
-        if state.hosts.is_shared(host_id):
-            self._pool.watch_host(host_id)
+        host.loads(loaded)
+        if host.is_shared:
+            self._pool.watch(host)
         state.progressed()
         state.changed.set()
 
-    async def _wake(self, host_id: str, address: Address, request: WakeRequest) -> None:
+    async def _wake(self, host: Host, address: Address, request: WakeRequest) -> None:
         """Acquire an agent's lease for a warm host, and have the host activate the agent."""
         self._lull.wake_began()
         try:
-            async with self._wake_spans.waking(address, request, host_id) as span:
-                error = await self._activate(host_id, address, request)
+            async with self._wake_spans.waking(address, request, host.host_id) as span:
+                error = await self._activate(host, address, request)
                 if error is not None:
                     span.fail(type(error).__name__, str(error))
         finally:
@@ -285,16 +251,13 @@ class Reconciler:
                 self._state.changed.set()
             asyncio.get_running_loop().call_later(self._lull.wake_ended(), self._state.changed.set)
 
-    async def _activate(self, host_id: str, address: Address, request: WakeRequest) -> Exception | None:
+    async def _activate(self, host: Host, address: Address, request: WakeRequest) -> Exception | None:
         """Wake an agent; return the error if that failed, which was seen to."""
-        hosts = self._state.hosts
+        hosts, host_id, loaded = self._state.hosts, host.host_id, host.loaded
         lease: Lease | None = None
         unclean = False
-        host = hosts.get(host_id)
-        loaded = host.loaded if host is not None else None
-        is_shared = hosts.is_shared(host_id)
         try:
-            handle = self._pool.handle(host_id) if host is not None else None
+            handle = self._pool.handle(host)
             if handle is None:
                 raise HostDied(f"host {host_id} died while it was warm")
             lease, unclean = await self._leases.wait_for(address, host_id, self._config.wake_timeout_s)
@@ -302,39 +265,38 @@ class Reconciler:
             async with asyncio.timeout(self._config.wake_timeout_s):
                 death = hosts.death_of(address)
                 known, config = self._state.known, self._state.config_of(address.agent_type)
-                hosts.activating(host_id, address, config)
+                host.activates(address, config)
                 project = ProjectView(config, known.types_to_tell)
                 activating = handle.activate.remote(address, lease, unclean, death, withdrawn, project)
-                turn = await self._pool.answer_of(host_id, activating)
+                turn = await self._pool.answer_of(host, activating)
         except Exception as error:  # noqa: BLE001  it becomes the answer of the wake request
             _log.warning("wake_failed", agent_id=str(address), host_id=host_id, error=str(error))
             died = isinstance(error, ray.exceptions.RayActorError | HostDied)
-            await self._pool.withdraw(host_id, address, died=died)
+            await self._pool.withdraw(host, address, died=died)
             if died:  # it begins with the inbox before it answers
-                self.host_died()
-            paid = lease is not None and await self.deaths.settle_waking(address, lease, loaded, unclean=unclean)
-            failure = self._with_death(host_id, address, cause_of(error))
-            await self._wake_failed(address, request, failure, costs_loss=not paid and not (died and is_shared))
+                self._state.host_died.set()
+            paid = lease is not None and await self._deaths.settle_waking(address, lease, loaded, unclean=unclean)
+            failure = self._with_death(host, address, cause_of(error))
+            await self._wake_failed(address, request, failure, costs_loss=not paid and not (died and host.is_shared))
             return failure
         hosts.note_death(address, None)
         self._state.retries.forget(address)
-        hosts.activated(host_id, address, lease.epoch, turn)
+        host.activated(address, lease.epoch, turn)
         if self._state.known is not known:  # registered meanwhile
             self._pool.tell_types(host_id, self._state.known.types_to_tell)
         self._state.progressed()
         self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded, config))
         if request.poked:
             self._pool.poke(address)
-        self._pool.watch(host_id, address)
+        self._pool.watch(host)
         return None
 
-    def _with_death(self, host_id: str, address: Address, error: Exception) -> Exception:
+    def _with_death(self, host: Host, address: Address, error: Exception) -> Exception:
         """Return the error of a wake, with the cause of death if its host died."""
-        how = self._pool.take_end(host_id)
-        if how is None or not isinstance(error, HostDied):
+        if host.cause is None or not isinstance(error, HostDied):
             return error
         log = self._config.logs / f"{address.workspace_id}.log"
-        return HostDied(f"the agent's process died while it was being woken: {how}; {log} says more")
+        return HostDied(f"the agent's process died while it was being woken: {host.cause}; {log} says more")
 
     async def _wake_failed(self, address: Address, request: WakeRequest, error: Exception, *, costs_loss: bool) -> None:
         """Retry a wake with another host if the host or the node's mount service died; otherwise fail the request."""
@@ -375,16 +337,17 @@ class Reconciler:
 
     async def _recover_host(self, host_id: str, agents: Sequence[Placement]) -> None:
         if not lives(host_id):
-            await self.deaths.note_lost(agents)
+            await self._deaths.note_lost(agents)
             return
         state = self._state
         loaded = await self._pool.ask_loaded(host_id)
-        host = Host(host_id, None, "", HostStatus.ASSIGNED, loaded)
         if loaded is not None and not loaded.is_alone:
             state.codes.loads(loaded)
             state.codes.learn_sources(loaded, state.codes.stamp_of(loaded.code))
             host = Host(host_id, loaded.code, loaded.stamp, HostStatus.WARM, loaded, "shared")
+        else:
+            host = Host(host_id, None, "", HostStatus.ASSIGNED, loaded)
         state.hosts.add(host)
         for placement in agents:
             state.hosts.place(placement)
-            self._pool.watch(host_id, placement.address)
+        self._pool.watch(host)

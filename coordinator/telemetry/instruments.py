@@ -68,7 +68,8 @@ AGENTS_ASLEEP: Final = Instrument("podium_agents_asleep", "gauge", "Agents that 
 HOSTS: Final = Instrument(
     "podium_hosts",
     "gauge",
-    "Processes for agents, by status: `starting`, `warm` (ready, without an agent), `assigned`.",
+    "Processes for agents, by status: `starting`, `warm` (ready, without an agent), `assigned`, `draining` (to "
+    "end, without an agent), `lost` (ended by itself), `ending`.",
     ("status",),
 )
 WAKES_WAITING: Final = Instrument("podium_wakes_waiting", "gauge", "Agents that are to wake and are not awake yet.")

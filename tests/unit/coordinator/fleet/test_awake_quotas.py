@@ -8,7 +8,8 @@ from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.access.quotas import Quota
-from coordinator.fleet.model import Code, Host, HostStatus, Placement
+from coordinator.fleet.host import Host, HostStatus
+from coordinator.fleet.model import Code, Placement
 from coordinator.fleet.state import FleetState
 from coordinator.fleet.wakes.quotas import held_asleep
 from podium.address import Address
@@ -50,5 +51,5 @@ async def test_an_agent_is_woken_when_another_one_sleeps(tmp_path: Path) -> None
     state.requests.add(first, code)
     state.requests.add(second, code)
     assert (state.observe().wanted, set(state.over_quota)) == (((first, code),), {second})
-    state.hosts.remove("host_1")
+    state.hosts.remove(state.hosts["host_1"])
     assert (state.observe().wanted, state.over_quota) == (((first, code), (second, code)), {})

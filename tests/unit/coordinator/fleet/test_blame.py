@@ -14,9 +14,11 @@ from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import MessageStatus, NewMessage
+from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.deaths import Deaths
+from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HostLeases
-from coordinator.fleet.model import AgentsLost, Code, Host, HostStatus, Loaded, Placement
+from coordinator.fleet.model import AgentsLost, Code, Loaded, Placement
 from coordinator.fleet.state import FleetState
 from podium.address import Address
 
@@ -40,7 +42,7 @@ class Fleet:
         file.write_text("")
         self.store, self.clock, self.ids = MemoryJournalStore(), ManualClock(), IdSource()
         self.state = FleetState(self.store, self.clock, self.ids)
-        self.deaths = Deaths(self.state)
+        self.deaths = Deaths(self.state, Withdrawals(self.store, self.clock, self.ids))
         self.moment, self.is_shared = moment, is_shared
         code = Code(str(file), "Hello", "hello")
         stamp = self.state.codes.stamps.of([str(file)])
@@ -63,16 +65,16 @@ class Fleet:
         """Have the host of the agent die, and its wake settle that if the activation was under way."""
         host_id = f"host_{number}"
         isolation: Isolation = "shared" if self.is_shared else "process"
-        self.state.hosts.add(Host(host_id, self.code, "", HostStatus.WARM, self.loaded, isolation))
+        host = self.state.hosts.add(Host(host_id, self.code, "", HostStatus.WARM, self.loaded, isolation))
         leases = {}
         for address in (AGENT, OTHER) if self.is_shared else (AGENT,):
             leases[address], _ = self.leases.take(address, host_id)
             awake = address == OTHER or self.moment != "waking"
             self.state.hosts.place(Placement(host_id, address, epoch=leases[address].epoch if awake else None))
-        lost = self.state.hosts.agents_of(host_id)
+        lost = list(host.placements.values())
         shared, alone = (self.loaded, None) if self.is_shared else (None, self.loaded)
         await self.deaths.note_end(AgentsLost(lost, HOW, shared, culprit, alone=alone))
-        self.state.hosts.remove(host_id)
+        self.state.hosts.remove(host)
         if self.moment == "waking":
             await self.deaths.settle_waking(AGENT, leases[AGENT], self.loaded, unclean=False)
 

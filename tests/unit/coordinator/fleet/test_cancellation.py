@@ -38,7 +38,8 @@ class Agent:
         self.clock = ManualClock()
         self.ids = IdSource()
         self.session = self.store.ensure_session(str(ALICE), self.ids.session(0), self.ids.branch(0), 0)
-        self.withdrawals = Withdrawals(self.store, self.clock, self.ids, hosts or Hosts())
+        self.hosts = hosts or Hosts()
+        self.withdrawals = Withdrawals(self.store, self.clock, self.ids)
 
     def admit(self) -> MessageId:
         message_id = self.ids.message(0)
@@ -52,21 +53,21 @@ class Agent:
 async def test_of_an_agent_that_sleeps() -> None:
     agent = Agent()
     message_id, other = agent.admit(), agent.admit()
-    await agent.withdrawals.cancel(ALICE, message_id, LIMIT_S)
+    await agent.withdrawals.cancel(agent.hosts, ALICE, message_id, LIMIT_S)
     assert agent.status(message_id) is MessageStatus.CANCELLED
     assert agent.status(other) is MessageStatus.PENDING
-    await agent.withdrawals.cancel(ALICE, message_id, LIMIT_S)
+    await agent.withdrawals.cancel(agent.hosts, ALICE, message_id, LIMIT_S)
     with pytest.raises(NotFound):
-        await agent.withdrawals.cancel(ALICE, MessageId("msg_no"), LIMIT_S)
+        await agent.withdrawals.cancel(agent.hosts, ALICE, MessageId("msg_no"), LIMIT_S)
 
 
 async def test_a_lease_that_someone_has_for_a_moment_is_waited_for() -> None:
     agent = Agent()
     message_id = agent.admit()
     lease = agent.store.acquire_lease(agent.session.session_id, "host_gone", agent.clock.now_ms(), 15_000)
-    cancelling = asyncio.ensure_future(agent.withdrawals.cancel(ALICE, message_id, LIMIT_S))
+    cancelling = asyncio.ensure_future(agent.withdrawals.cancel(agent.hosts, ALICE, message_id, LIMIT_S))
     with pytest.raises(TimeoutError):
-        await agent.withdrawals.cancel(ALICE, agent.admit(), 0.3)
+        await agent.withdrawals.cancel(agent.hosts, ALICE, agent.admit(), 0.3)
     assert not cancelling.done()
     assert await agent.withdrawals.withdrawn(ALICE) == [message_id]
     agent.store.release_lease(agent.session.session_id, lease.epoch)
@@ -91,7 +92,7 @@ async def test_cancel_returns_only_when_the_journal_records_it() -> None:
 
     agent = Agent(DyingHosts())
     message_id = agent.admit()
-    await agent.withdrawals.cancel(ALICE, message_id, LIMIT_S)
+    await agent.withdrawals.cancel(agent.hosts, ALICE, message_id, LIMIT_S)
     assert asked == 3
     assert agent.status(message_id) is MessageStatus.CANCELLED
 
@@ -104,8 +105,8 @@ async def test_a_stopped_message_is_withdrawn_while_the_one_that_stopped_it_wait
     agent = Agent(BusyHosts())
     first, second, third, fourth = (agent.admit() for _ in range(4))
     stopped = [second, first]
-    await agent.withdrawals.preempt(ALICE, third, BusyPolicy.INTERRUPT)
-    await agent.withdrawals.preempt(ALICE, fourth, BusyPolicy.INTERRUPT)
+    await agent.withdrawals.preempt(agent.hosts, ALICE, third, BusyPolicy.INTERRUPT)
+    await agent.withdrawals.preempt(agent.hosts, ALICE, fourth, BusyPolicy.INTERRUPT)
     assert await agent.withdrawals.withdrawn(ALICE) == [first, second]
     drop_message(agent.store, agent.session, first, agent.ids, agent.clock.now_ms())
     assert await agent.withdrawals.withdrawn(ALICE) == [second], "the first one is settled"
@@ -118,5 +119,5 @@ async def test_a_stopped_message_is_withdrawn_while_the_one_that_stopped_it_wait
 async def test_an_idle_agent_has_nothing_withdrawn_for_a_policy() -> None:
     agent = Agent()
     agent.admit()
-    await agent.withdrawals.preempt(ALICE, agent.admit(), BusyPolicy.STEER)
+    await agent.withdrawals.preempt(agent.hosts, ALICE, agent.admit(), BusyPolicy.STEER)
     assert await agent.withdrawals.withdrawn(ALICE) == []

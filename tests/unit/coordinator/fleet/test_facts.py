@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from coordinator.fleet.facts import awake_facts
+from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import Host, HostStatus
 from podium.address import Address
 
 ALICE, BOB, CAROL, DORA = (Address("hello", key, "acme") for key in ("alice", "bob", "carol", "dora"))

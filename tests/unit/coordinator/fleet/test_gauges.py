@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from coordinator.fleet.gauges import gauges_of
+from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import Code, Host, HostStatus
+from coordinator.fleet.model import Code
 from podium.address import Address
 
 HELLO = Code("/agents/hello.py", "Hello", "hello")
@@ -13,16 +14,18 @@ HELLO = Code("/agents/hello.py", "Hello", "hello")
 def test_hosts_are_counted_by_status_and_agents_by_type_and_tenant() -> None:
     hosts = HostTable()
     for number in range(5):
-        hosts.add(Host(f"host_{number}", HELLO, "stamp", HostStatus.STARTING if number else HostStatus.WARM))
+        hosts.add(Host(f"host_{number}", HELLO, "stamp", HostStatus.WARM))
     for number, address in enumerate((Address("hello", "a"), Address("hello", "b", "acme"), Address("hello", "c"))):
         hosts.assign(f"host_{number + 1}", address)
-        hosts.activated(f"host_{number + 1}", address, 1, 0)
+        hosts[f"host_{number + 1}"].activated(address, 1, 0)
     waking = Address("hello", "waking")
     hosts.assign("host_4", waking)
     assert gauges_of(hosts, 1) == {
         ("podium_hosts", ("starting",)): 0,
         ("podium_hosts", ("warm",)): 1,
         ("podium_hosts", ("assigned",)): 4,
+        ("podium_hosts", ("draining",)): 0,
+        ("podium_hosts", ("lost",)): 0,
         ("podium_hosts", ("ending",)): 0,
         ("podium_agents_awake", ("hello", "default")): 2,
         ("podium_agents_awake", ("hello", "acme")): 1,

@@ -1,16 +1,21 @@
-"""The table of hosts and routes, and the registry of codes."""
+"""The states of a host, the table of hosts and routes, and the registry of codes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from coordinator.fleet.code_registry import CodeRegistry
+from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement, Route
+from coordinator.fleet.model import Code, Loaded, Placement, Route
 from podium.address import Address
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from podium.agent.base import Isolation
 
 HELLO = Code("/agents/hello.py", "Hello", "hello")
 LOADED = Loaded(HELLO, (HELLO.file,), "1")
@@ -20,21 +25,48 @@ ALICE, BOB = Address("hello", "alice"), Address("hello", "bob")
 def test_there_is_a_route_from_activation_to_removal() -> None:
     table = HostTable()
     table.add(Host("h1", HELLO, "1", HostStatus.STARTING))
-    table.warm("h1", LOADED)
+    table["h1"].loads(LOADED)
     table.assign("h1", ALICE)
     assert table.placement(ALICE) == Placement("h1", ALICE)
     assert table.route(ALICE) is None, "it still activates the agent"
-    table.activated("h1", ALICE, 3, 7)
+    table["h1"].activated(ALICE, 3, 7)
     assert table.route(ALICE) == Route("h1", 3, 7, LOADED)
-    assert table.remove("h1") == [Placement("h1", ALICE, None, 3, 7)]
-    assert (table.route(ALICE), table.remove("h1"), "h1" in table) == (None, None, False)
+    assert table.remove(table["h1"]) == [Placement("h1", ALICE, None, 3, 7)]
+    assert (table.route(ALICE), table.host_of(ALICE), "h1" in table) == (None, None, False)
 
 
-def test_a_host_that_was_removed_does_not_come_back() -> None:
-    table = HostTable()
-    table.warm("h1", LOADED)
-    table.activated("h1", ALICE, 1, 0)
-    assert list(table) == []
+def test_a_host_that_ends_takes_no_other_way() -> None:
+    host = Host("h1", HELLO, "1")
+    host.status = HostStatus.ENDING
+    host.loads(LOADED)
+    host.drain()
+    host.lose()
+    assert host.status is HostStatus.ENDING
+    host.activates(ALICE, "{}")
+    host.activated(ALICE, 1, 0)
+    assert (host.agents, host.lost.is_set()) == (0, False)
+
+
+def test_a_host_whose_process_has_ended_gets_ready_no_more() -> None:
+    host = Host("h1", HELLO, "1")
+    host.lose()
+    host.loads(LOADED)
+    host.drain()
+    assert (host.status, host.lost.is_set()) == (HostStatus.LOST, True)
+
+
+@pytest.mark.parametrize(("isolation", "before"), [("process", HostStatus.ASSIGNED), ("shared", HostStatus.WARM)])
+def test_a_host_that_drains_keeps_its_agents_until_they_leave(isolation: Isolation, before: HostStatus) -> None:
+    host = Host("h1", HELLO, "1", HostStatus.WARM, LOADED, isolation)
+    placement = Placement("h1", ALICE)
+    host.place(placement)
+    assert (host.status, host.phase, host.activating) == (before, HostStatus.ASSIGNED, 1)
+    host.drain()
+    assert (host.status, host.phase) == (HostStatus.DRAINING, HostStatus.ASSIGNED)
+    assert not placement.left.is_set()
+    assert host.leave(ALICE) == placement
+    assert (host.phase, host.activating, placement.left.is_set()) == (HostStatus.DRAINING, 0, True)
+    assert host.leave(ALICE) is None
 
 
 def test_a_host_may_have_several_agents() -> None:
@@ -42,13 +74,13 @@ def test_a_host_may_have_several_agents() -> None:
     table.add(Host("h1", HELLO, "1", HostStatus.WARM, LOADED))
     for number, address in enumerate((ALICE, BOB)):
         table.assign("h1", address)
-        table.activating("h1", address, "{}")
-        table.activated("h1", address, 1, number)
+        table["h1"].activates(address, "{}")
+        table["h1"].activated(address, 1, number)
     assert table.route(ALICE) == Route("h1", 1, 0, LOADED, "{}")
     assert table.route(BOB) == Route("h1", 1, 1, LOADED, "{}")
-    assert [placement.address for placement in table.agents_of("h1")] == [ALICE, BOB]
-    assert [placement.address for placement in table.remove("h1") or ()] == [ALICE, BOB]
-    assert (list(table.placements()), table.agents_of("h1")) == ([], [])
+    assert list(table["h1"].placements) == [ALICE, BOB]
+    assert [placement.address for placement in table.remove(table["h1"])] == [ALICE, BOB]
+    assert list(table.placements()) == []
 
 
 def test_an_agent_that_has_another_host_is_not_changed_by_its_last_one() -> None:
@@ -56,8 +88,8 @@ def test_an_agent_that_has_another_host_is_not_changed_by_its_last_one() -> None
     for host_id in ("h1", "h2"):
         table.add(Host(host_id, HELLO, "1", HostStatus.WARM, LOADED))
     table.assign("h2", ALICE)
-    table.activating("h1", ALICE, "{}")
-    table.activated("h1", ALICE, 1, 0)
+    table["h1"].activates(ALICE, "{}")
+    table["h1"].activated(ALICE, 1, 0)
     assert table.placement(ALICE) == Placement("h2", ALICE)
 
 

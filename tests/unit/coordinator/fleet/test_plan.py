@@ -7,8 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.fleet.model import Assign, Code, Host, HostStatus, Observed, Retire, StartHost
-from coordinator.fleet.plan import plan
+from coordinator.fleet.host import Host, HostStatus
+from coordinator.fleet.model import Assign, Code, Retire, StartHost
+from coordinator.fleet.plan import Observed, plan
 from podium.address import Address
 
 HELLO = Code("/agents/hello.py", "Hello", "hello")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from coordinator.fleet.model import Assign, Code, Host, HostStatus, Observed, Retire, StartHost
-from coordinator.fleet.plan import MOST_ACTIVATING, plan
+from coordinator.fleet.host import Host, HostStatus
+from coordinator.fleet.model import Assign, Code, Placement, Retire, StartHost
+from coordinator.fleet.plan import MOST_ACTIVATING, Observed, plan
 from podium.address import Address
 
 HELLO = Code("/agents/hello.py", "Hello", "hello")
@@ -18,7 +19,8 @@ def agents(count: int) -> tuple[tuple[Address, Code], ...]:
 
 
 def host(host_id: str, agents: int = 0, activating: int = 0, stamp: str = "1") -> Host:
-    return Host(host_id, HELLO, stamp, HostStatus.WARM, isolation="shared", agents=agents, activating=activating)
+    placements = {address: Placement(host_id, address) for address in (Address("there", str(n)) for n in range(agents))}
+    return Host(host_id, HELLO, stamp, HostStatus.WARM, None, "shared", placements=placements, activating=activating)
 
 
 def starting(host_id: str) -> Host:
@@ -61,6 +63,16 @@ def test_a_host_with_edited_code_gets_no_agents_and_ends_with_its_last_one() -> 
     assert plan(Observed((host("h1", stamp="0"), host("h2", 1)), (), STAMPS, SHARED), 1, 9, 10) == [Retire("h1")]
 
 
+def test_a_host_that_is_short_of_memory_gets_no_agents_and_ends_with_its_last_one() -> None:
+    draining, empty = host("h1", 3), host("h2")
+    draining.drain()
+    empty.drain()
+    assert plan(Observed((draining, empty), agents(1), STAMPS, SHARED), 0, 9, 10) == [
+        Retire("h2"),
+        StartHost(HELLO, "1"),
+    ]
+
+
 def test_a_quarantined_agent_gets_a_process_of_its_own() -> None:
     wanted = agents(2)
     alone = frozenset({wanted[0][0]})
@@ -80,7 +92,7 @@ def test_one_host_tells_whether_a_code_is_shared() -> None:
 
 
 def test_an_ending_host_gets_no_agents() -> None:
-    ending = Host("h1", HELLO, "1", HostStatus.ENDING, isolation="shared", agents=1)
+    ending = replace(host("h1", 1), status=HostStatus.ENDING)
     assert plan(Observed((ending,), agents(1), STAMPS, SHARED), 0, 9, 10) == [StartHost(HELLO, "1")]
 
 

@@ -12,7 +12,8 @@ from chronicle.ids import IdSource, MessageId
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.code_stamp import CodeStamps
-from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Route
+from coordinator.fleet.host import Host, HostStatus
+from coordinator.fleet.model import Code, Loaded, Route
 from coordinator.fleet.state import FleetState
 from coordinator.ray.coordinator_actor import CoordinatorActor
 from coordinator.registry.known_agents import KnownAgents
@@ -62,7 +63,7 @@ def coordinator_of(host: Host, monkeypatch: pytest.MonkeyPatch, address: Address
     made = cls.__new__(cls)
     made._state = state = FleetState(MemoryJournalStore(), ManualClock(), IdSource())
     made._config, made._pool = Config, Pool(state.hosts)
-    made._withdrawals = Withdrawals(state.store, state.clock, state.ids, made._pool)
+    made._withdrawals = Withdrawals(state.store, state.clock, state.ids)
     made._state.hosts.add(host)
     made._state.hosts.assign(host.host_id, address)
     return made
@@ -88,7 +89,7 @@ async def test_a_host_that_is_just_being_given_an_agent_is_judged(
     for _ in range(3):
         await asyncio.to_thread(lambda: None)
     route = Route("host_1", 1, 0, loaded)
-    coordinator._state.hosts.activated("host_1", ALICE, 1, 0)
+    coordinator._state.hosts["host_1"].activated(ALICE, 1, 0)
     coordinator._state.requests.fulfil(ALICE, request, route)
     assert await asyncio.wait_for(retiring, DEADLINE_S) == route
 
@@ -103,13 +104,13 @@ async def test_a_host_that_activates_an_agent_with_an_earlier_configuration_is_j
     coordinator = coordinator_of(Host("host_1", code, loaded.stamp, HostStatus.ASSIGNED, loaded), monkeypatch)
     state = coordinator._state
     request = state.requests.add(ALICE, code)
-    state.hosts.activating("host_1", ALICE, state.config_of("hello"))
+    state.hosts["host_1"].activates(ALICE, state.config_of("hello"))
     assert await asyncio.wait_for(coordinator.prepare(ALICE, code), DEADLINE_S) is None
     state.known = KnownAgents(Registry([RegisteredAgent("hello", str(file), "Agent", {"model": "large"})]))
     reloading = asyncio.create_task(coordinator.reload())
     for _ in range(3):
         await asyncio.to_thread(lambda: None)
-    state.hosts.activated("host_1", ALICE, 1, 0)
+    state.hosts["host_1"].activated(ALICE, 1, 0)
     route = Route("host_1", 1, 0, loaded, "{}")
     state.requests.fulfil(ALICE, request, route)
     assert await asyncio.wait_for(reloading, DEADLINE_S) == [(ALICE, route)]
@@ -137,7 +138,7 @@ async def test_a_message_preempts_a_turn_that_began_before_there_was_a_route(
     for _ in range(3):
         await asyncio.to_thread(lambda: None)
     assert not preempting.done()
-    state.hosts.activated("host_1", ALICE, 1, 0)
+    state.hosts["host_1"].activated(ALICE, 1, 0)
     state.requests.fulfil(ALICE, request, Route("host_1", 1, 0))
     await asyncio.wait_for(preempting, DEADLINE_S)
     assert coordinator._pool.preempted == [message]

@@ -14,8 +14,9 @@ from chronicle.journal.records import MessageStatus, NewMessage, OutboxMessage
 from chronicle.testing.journal_contract.writer import Writer
 from coordinator.access.quotas import Quota
 from coordinator.fleet.facts import agent_facts, node_facts, unreachable_node
+from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.liveness import fate_of_silent
-from coordinator.fleet.model import Code, Host, HostStatus, Loaded, Placement
+from coordinator.fleet.model import Code, Loaded, Placement
 from coordinator.fleet.state import FleetState
 from coordinator.operations.explaining import why_object
 from podium.address import Address
@@ -99,7 +100,7 @@ async def test_the_isolation_is_that_of_the_host_and_a_quarantine_is_explained(h
     home.state.hosts.add(Host("host_1", home.code, "", HostStatus.WARM, isolation="shared"))
     home.state.hosts.place(Placement("host_1", ALICE, epoch=1))
     assert (home.why()["isolation"], home.why()["quarantine"]) == ("shared", None)
-    home.state.hosts.leave("host_1", ALICE)
+    home.state.hosts.leave(home.state.hosts["host_1"], ALICE)
     sources = (home.code.file,)
     loaded = Loaded(home.code, sources, home.state.codes.stamps.of(sources), "shared")
     home.state.quarantine.add(ALICE, loaded, "it blocked the event loop")

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import ray
 
 from coordinator.fleet.background_tasks import BackgroundTasks
+from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import AgentsLost, Code, Ended, Host, HostStatus, Loaded, Placement
+from coordinator.fleet.model import AgentsLost, Code, Ended, Loaded, Placement
 from coordinator.ray import host_deaths, host_pool
 from coordinator.ray.host_pool import HostPool
 from podium.address import Address
+from podium.errors import HostDied
+
+if TYPE_CHECKING:
+    from coordinator.fleet.deaths import Deaths
+    from coordinator.ray.coordinator_config import CoordinatorConfig
 
 DEADLINE_S = 30
 ALICE, BOB = Address("greeter", "alice"), Address("greeter", "bob")
@@ -46,11 +53,11 @@ class Fleet:
         self.removed_at_change: list[bool] = []
         monkeypatch.setattr(host_pool, "find_actor", lambda _: self.node)
         self.settled: list[tuple[AgentsLost, bool]] = []
-        self.pool = HostPool(
-            self.table, "node", 60.0, 5.0, 60.0, BackgroundTasks(), self._changed, self._lost, self._settle
-        )
+        config = cast("CoordinatorConfig", SimpleNamespace(node_manager="node", silence_s=60.0, hang_s=5.0))
+        deaths = cast("Deaths", SimpleNamespace(note_end=self._settle, agents_lost=self._lost))
+        self.pool = HostPool(self.table, config, BackgroundTasks(), self._changed, deaths)
         self.pool.find_node()
-        self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED))
+        self.host = self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED))
         self.table.place(Placement("host_1", ALICE, epoch=1))
 
     def _changed(self) -> None:
@@ -76,7 +83,7 @@ async def test_a_sender_that_notices_the_end_while_the_process_still_dies_does_n
     assert fleet.lost == [(ALICE, HOW)]
     assert fleet.node.calls == 1
     assert all(fleet.removed_at_change)
-    assert fleet.pool.take_end("host_1") is None
+    assert fleet.host.cause == HOW
 
 
 async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_removes_the_host(
@@ -92,35 +99,24 @@ async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_remove
         _ = tasks.create_task(fleet.pool.wait_gone(ALICE, "host_1"))
         while not fleet.node.calls:
             await asyncio.sleep(0)
-        fleet.pool.watch("host_1", ALICE)
-        while not fleet.pool._ends:
+        fleet.pool.watch(fleet.host)
+        while fleet.host.cause is None:
             await asyncio.sleep(0)
         fleet.node.ended.set()
     assert fleet.lost == [(ALICE, "RuntimeError: its state does not fit")]
 
 
-async def test_the_end_of_a_living_shared_host_is_noted_also_if_a_failed_wake_takes_its_cause(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    fleet = Fleet(monkeypatch)
-    code = Code("greeter.py", "Greeter", "greeter")
-    fleet.table.remove("host_1")
-    fleet.table.add(Host("host_1", code, "", HostStatus.WARM, Loaded(code, (), "", "shared"), "shared"))
-    fleet.table.place(Placement("host_1", ALICE, epoch=1))
+async def test_the_end_of_a_living_shared_host_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Shared(monkeypatch, None)
 
     async def end_host(_host_id: str, *, died: bool) -> None:  # it is alive, and ended in order
         assert not died
-        assert fleet.pool.take_end("host_1") == "its loop was cancelled"
-
-    async def culprit(_host_id: str) -> None:
-        return None
 
     monkeypatch.setattr(fleet.node, "end_host", type("Method", (), {"remote": staticmethod(end_host)}))
-    monkeypatch.setattr(fleet.node, "culprit", type("Method", (), {"remote": staticmethod(culprit)}), raising=False)
-    await fleet.pool._clean_up("host_1", "its loop was cancelled")
+    await fleet.pool.end(fleet.host, "its loop was cancelled")
     [(noted, before_removal)] = fleet.settled
     assert (noted.how, noted.shared is not None, before_removal) == ("its loop was cancelled", True, True)
-    assert fleet.lost == [(ALICE, "its loop was cancelled")]
+    assert fleet.lost == [(ALICE, "its loop was cancelled"), (BOB, "its loop was cancelled")]
 
 
 async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +135,7 @@ async def test_the_reason_that_ray_gives_late_is_waited_for(monkeypatch: pytest.
 
     fleet.node.wait_ended = type("Method", (), {"remote": staticmethod(wait_ended)})  # type: ignore[attr-defined]
     fleet.node.ping = type("Method", (), {"remote": staticmethod(ping)})  # type: ignore[attr-defined]
-    fleet.pool.watch("host_1", ALICE)
+    fleet.pool.watch(fleet.host)
     async with asyncio.timeout(DEADLINE_S):
         while not fleet.lost:
             await asyncio.sleep(0.001)
@@ -158,7 +154,7 @@ async def test_the_end_of_a_process_that_the_node_saw_is_enough(monkeypatch: pyt
 
     fleet.node.wait_ended = type("Method", (), {"remote": staticmethod(never)})  # type: ignore[attr-defined]
     fleet.node.ping = type("Method", (), {"remote": staticmethod(ping)})  # type: ignore[attr-defined]
-    fleet.pool.watch("host_1", ALICE)
+    fleet.pool.watch(fleet.host)
     async with asyncio.timeout(DEADLINE_S):
         while not fleet.lost:
             fleet.pool.process_ended("host_1")
@@ -181,14 +177,51 @@ async def test_a_warm_host_whose_process_ended_is_given_to_no_agent(monkeypatch:
     assert fleet.removed_at_change
 
 
+async def test_a_host_is_ending_and_not_forgotten_until_its_process_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch)
+    ended = [fleet.pool.begin_end(fleet.host), fleet.pool.begin_end(fleet.host)]
+    assert fleet.host.status is HostStatus.ENDING, "at once, lest the next plan gives it to an agent"
+    async with asyncio.timeout(DEADLINE_S):
+        while not fleet.node.calls:
+            await asyncio.sleep(0)
+        fleet.pool.process_ended("host_1")
+        assert ("host_1" in fleet.table, fleet.host.status) == (True, HostStatus.ENDING)
+        fleet.node.ended.set()
+        await asyncio.wait(ended)
+    assert ("host_1" in fleet.table, fleet.node.calls) == (False, 1)
+
+
+async def test_a_host_whose_start_fails_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet = Fleet(monkeypatch)
+    fleet.node.ended.set()
+    code = Code("greeter.py", "Greeter", "greeter")
+    host = fleet.table.add(Host("host_2", code, ""))
+
+    async def start_host(host_id: str, *_: Any) -> Loaded:
+        fleet.pool.process_ended(host_id)
+        return Loaded(code, (), "")
+
+    async def ping() -> None:
+        pass
+
+    fleet.node.start_host = type("Method", (), {"remote": staticmethod(start_host)})  # type: ignore[attr-defined]
+    fleet.node.ping = type("Method", (), {"remote": staticmethod(ping)})  # type: ignore[attr-defined]
+    with pytest.raises(HostDied, match="its process has ended"):
+        await fleet.pool.start(host, code)
+    async with asyncio.timeout(DEADLINE_S):
+        while "host_2" in fleet.table:
+            await asyncio.sleep(0.001)
+    assert fleet.node.calls == 1
+
+
 async def test_an_activation_that_took_too_long_is_given_up_in_its_shared_host(monkeypatch: pytest.MonkeyPatch) -> None:
     fleet = Fleet(monkeypatch)
     stopped: list[tuple[Address, float]] = []
     stop = staticmethod(lambda address, grace_s: stopped.append((address, grace_s)))
     fleet.node.stop = type("Method", (), {"remote": stop})  # type: ignore[attr-defined]
-    fleet.table.add(Host("host_2", None, "", HostStatus.WARM, isolation="shared"))
+    host = fleet.table.add(Host("host_2", None, "", HostStatus.WARM, isolation="shared"))
     fleet.table.assign("host_2", BOB)
-    await fleet.pool.withdraw("host_2", BOB, died=False)
+    await fleet.pool.withdraw(host, BOB, died=False)
     assert stopped == [(BOB, 0.0)]
     assert fleet.table.placement(BOB) is None
     assert "host_2" in fleet.table
@@ -205,8 +238,8 @@ class Shared(Fleet):
 
         self.node.culprit = type("Method", (), {"remote": staticmethod(named)})  # type: ignore[attr-defined]
         self.loaded = Loaded(Code("greeter.py", "Greeter", "greeter"), ("greeter.py",), "1", "shared")
-        self.table.remove("host_1")
-        self.table.add(Host("host_1", None, "", HostStatus.WARM, self.loaded, "shared"))
+        self.table.remove(self.host)
+        self.host = self.table.add(Host("host_1", None, "", HostStatus.WARM, self.loaded, "shared"))
         self.table.place(Placement("host_1", ALICE, epoch=1))
         self.table.assign("host_1", BOB)
 
@@ -216,14 +249,14 @@ async def test_what_is_known_of_a_dead_shared_host_is_settled_before_another_tak
     monkeypatch: pytest.MonkeyPatch, culprit: Address | None
 ) -> None:
     fleet = Shared(monkeypatch, culprit)
-    agents = list(fleet.table.agents_of("host_1"))
+    agents = list(fleet.host.placements.values())
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
-        _ = tasks.create_task(fleet.pool.withdraw("host_1", BOB, died=True))
+        _ = tasks.create_task(fleet.pool.withdraw(fleet.host, BOB, died=True))
         while not fleet.node.calls:
             await asyncio.sleep(0)
         assert fleet.table.placement(BOB) is not None, "it is on the host until that is settled"
         assert fleet.table["host_1"].status is HostStatus.ENDING
         fleet.node.ended.set()
-    assert fleet.settled == [(AgentsLost(agents, HOW, fleet.loaded, culprit), True)]
+    assert fleet.settled == [(AgentsLost(agents, HOW, fleet.loaded, culprit, died=True), True)]
     assert fleet.lost == [(ALICE, HOW), (BOB, HOW)]
     assert "host_1" not in fleet.table

@@ -18,12 +18,15 @@ from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.model import AgentsLost, Code, Host, HostStatus, Loaded, Placement
+from coordinator.fleet.deaths import Deaths
+from coordinator.fleet.host import Host, HostStatus
+from coordinator.fleet.model import AgentsLost, Code, Loaded, Placement
 from coordinator.fleet.state import FleetState
 from coordinator.ray.reconciler import Reconciler
 from coordinator.telemetry.tracing import Tracing
 from podium.address import Address
 from podium.errors import HostDied, NotAnAgent
+from podium.turn.telemetry import NO_TRACER
 from tests.otlp_receiver import otlp_receiver
 from tests.waiting import until
 
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Lease
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.host_pool import HostPool
+    from podium.turn.telemetry import Tracer
 
 ALICE, BOB = Address("hello", "alice"), Address("hello", "bob", "acme")
 
@@ -59,7 +63,7 @@ class Pool:
         self.late: list[Placement] = []
         self.failure: Exception = HostDied("it died")
 
-    def handle(self, _: str) -> None:
+    def handle(self, _: Host) -> None:
         return None
 
     def poke(self, _: Address) -> bool:
@@ -68,16 +72,13 @@ class Pool:
     async def check_node(self) -> None:
         pass
 
-    async def withdraw(self, host_id: str, address: Address, *, died: bool) -> None:
+    async def withdraw(self, host: Host, address: Address, *, died: bool) -> None:
         pass
 
-    def take_end(self, _: str) -> None:
-        return None
-
-    async def answer_of(self, _: str, answer: Any) -> Any:
+    async def answer_of(self, _: Host, answer: Any) -> Any:
         return await answer
 
-    async def start(self, host_id: str, _: Code, __: str | None) -> Any:
+    async def start(self, _: Host, __: Code) -> Any:
         raise self.failure
 
     async def stop_all(self, _: float) -> list[Placement]:
@@ -93,15 +94,15 @@ class Fleet:
         self.code = Code(str(file), "Hello", "hello")
         self.clock, self.ids, self.store, self.pool = ManualClock(), IdSource(), MemoryJournalStore(), Pool()
         self.state = FleetState(self.store, self.clock, self.ids)
-        self.loop = Reconciler(
-            cast("CoordinatorConfig", _config(tmp_path)),
-            self.state,
-            cast("HostPool", self.pool),
-            Withdrawals(self.store, self.clock, self.ids, cast("HostPool", self.pool)),
-            BackgroundTasks(),
-        )
+        self.withdrawals = Withdrawals(self.store, self.clock, self.ids)
+        self.deaths = Deaths(self.state, self.withdrawals)
+        self.loop = self.make_loop(tmp_path)
         self.state.codes.register(self.code)
         self.loaded = Loaded(self.code, (self.code.file,), self.state.codes.stamp_of(self.code), "shared")
+
+    def make_loop(self, logs: Path, tracer: Tracer = NO_TRACER) -> Reconciler:
+        config, pool = cast("CoordinatorConfig", _config(logs)), cast("HostPool", self.pool)
+        return Reconciler(config, self.state, pool, self.withdrawals, self.deaths, BackgroundTasks(), tracer)
 
     def admit(self, address: Address) -> None:
         ids = self.ids
@@ -120,10 +121,10 @@ class Fleet:
         """Have an agent's wake fail for good: its hosts die."""
         request = self.state.requests.add(address, self.code)
         while not request.route.done():
-            self.state.hosts.add(Host("host_1", self.code, "", HostStatus.WARM))
+            host = self.state.hosts.add(Host("host_1", self.code, "", HostStatus.WARM))
             self.state.hosts.assign("host_1", address)
-            await self.loop._wake("host_1", address, request)
-            self.state.hosts.remove("host_1")
+            await self.loop._wake(host, address, request)
+            self.state.hosts.remove(host)
         error = request.route.exception()
         assert isinstance(error, Exception)
         return error
@@ -183,7 +184,7 @@ async def test_an_inbox_that_cannot_be_read_when_a_host_ends_is_read_later(
 
     with monkeypatch.context() as patch:
         patch.setattr(fleet.store, "pending", fail)
-        await fleet.loop.agents_lost(AgentsLost([Placement("host_1", ALICE, epoch=1)], None))
+        await fleet.deaths.agents_lost(AgentsLost([Placement("host_1", ALICE, epoch=1)], None))
     assert fleet.wanted == []
     fleet.clock.advance(15)
     await fleet.loop._retry_wakes()
@@ -203,7 +204,7 @@ async def test_agents_with_messages_that_nobody_told_them_of_are_woken_when_a_ho
     try:
         eve = Placement("host_1", Address("hello", "eve"), epoch=1)
         fleet.state.requests.add(ALICE, fleet.code)
-        await fleet.loop.agents_lost(AgentsLost([eve], None, died=died))
+        await fleet.deaths.agents_lost(AgentsLost([eve], None, died=died))
         if died:
             await until(lambda: len(fleet.wanted) > 1)
         assert fleet.wanted == ([ALICE, BOB] if died else [ALICE])
@@ -230,8 +231,8 @@ async def test_who_blocked_a_shared_host_is_told_to_nobody_else(fleet: Fleet) ->
     epochs = {address: fleet.lease(address, "host_1").epoch for address in (ALICE, BOB)}
     placements = [Placement("host_1", address, epoch=epoch) for address, epoch in epochs.items()]
     how = f"podium ended it, because {ALICE} blocked the event loop of a shared host for 10 s"
-    await fleet.loop.deaths.note_end(AgentsLost(placements, how, fleet.loaded, ALICE))
-    await fleet.loop.agents_lost(AgentsLost(placements, how, fleet.loaded))
+    await fleet.deaths.note_end(AgentsLost(placements, how, fleet.loaded, ALICE))
+    await fleet.deaths.agents_lost(AgentsLost(placements, how, fleet.loaded))
     assert fleet.state.hosts.death_of(ALICE) == fleet.state.quarantine.reason(ALICE) == how
     assert "alice" not in str(fleet.state.hosts.death_of(BOB))
     assert "another agent of its shared host" in str(fleet.state.hosts.death_of(BOB))
@@ -245,14 +246,14 @@ async def test_nobody_pays_if_a_shared_host_dies_and_nobody_knows_why_and_its_ag
     fleet.store.ensure_session(BOB.name, fleet.ids.session(0), fleet.ids.branch(0), 0, BOB.tenant)
     leases = {address: fleet.lease(address, "host_1") for address in (ALICE, BOB)}
     placements = [Placement("host_1", address, epoch=lease.epoch) for address, lease in leases.items()]
-    await fleet.loop.deaths.note_end(AgentsLost(placements, "killed by SIGSEGV (signal 11)", fleet.loaded))
+    await fleet.deaths.note_end(AgentsLost(placements, "killed by SIGSEGV (signal 11)", fleet.loaded))
     assert [fleet.store.lease(lease.session_id) for lease in leases.values()] == [None, None]
     assert fleet.state.hosts.death_of(ALICE) == fleet.state.hosts.death_of(BOB) == "killed by SIGSEGV (signal 11)"
     for address in (ALICE, BOB):
         fleet.state.requests.add(address, fleet.code)
     assert fleet.state.observe().alone == {ALICE, BOB}
     for address in (ALICE, BOB):  # their activations end in order
-        await fleet.loop.agents_lost(AgentsLost([Placement("host_2", address, epoch=9)], None))
+        await fleet.deaths.agents_lost(AgentsLost([Placement("host_2", address, epoch=9)], None))
     assert fleet.state.observe().alone == frozenset()
 
 
@@ -262,16 +263,16 @@ async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempt
 ) -> None:
     """Only what is named as the blocker counts an attempt, and the coordinator records it."""
     fleet.admit(ALICE)
-    fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, fleet.loaded, "shared"))
+    host = fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, fleet.loaded, "shared"))
     fleet.state.hosts.assign("host_1", ALICE)
     request = fleet.state.requests.add(ALICE, fleet.code)
     wanted_meanwhile: list[Any] = []
 
-    async def withdraw(host_id: str, address: Address, *, died: bool) -> None:
+    async def withdraw(host: Host, address: Address, *, died: bool) -> None:
         assert (address, died) == (ALICE, True)
-        placements = list(fleet.state.hosts.agents_of(host_id))
-        await fleet.loop.deaths.note_end(AgentsLost(placements, "it blocked", fleet.loaded, blames))
-        fleet.state.hosts.remove(host_id)
+        placements = list(host.placements.values())
+        await fleet.deaths.note_end(AgentsLost(placements, "it blocked", fleet.loaded, blames))
+        fleet.state.hosts.remove(host)
         wanted_meanwhile.extend(fleet.state.observe().wanted)
 
     async def dies(*_: Any) -> int:
@@ -281,7 +282,7 @@ async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempt
     handle = SimpleNamespace(activate=SimpleNamespace(remote=dies))
     monkeypatch.setattr(fleet.pool, "handle", lambda _: handle)
     fleet.state.waking.add(ALICE)
-    await fleet.loop._wake("host_1", ALICE, request)
+    await fleet.loop._wake(host, ALICE, request)
     lease = fleet.store.lease(fleet.store.session(ALICE.name).session_id)
     assert lease is None
     [message] = fleet.store.pending(fleet.store.session(ALICE.name).session_id)
@@ -297,7 +298,7 @@ async def test_a_code_whose_hosts_did_not_start_is_tried_again_if_that_may_help(
     fleet: Fleet, failure: Exception, again: bool
 ) -> None:
     fleet.pool.failure = failure
-    await fleet.loop._start_host("host_1", fleet.code, fleet.loaded.stamp)
+    await fleet.loop._start_host(Host("host_1", fleet.code, ""), fleet.code, fleet.loaded.stamp)
     assert fleet.state.codes.get("hello") is None
     assert fleet.state.codes.to_try_again(fleet.clock.monotonic_s() + 15) == ([fleet.code] if again else [])
 
@@ -306,10 +307,10 @@ async def test_the_failure_of_code_that_was_edited_meanwhile_fails_no_request(fl
     fleet.pool.failure = NotAnAgent("it was none")
     Path(fleet.code.file).write_text("class Hello: now it is one")
     request = fleet.state.requests.add(ALICE, fleet.code)
-    await fleet.loop._start_host("host_1", fleet.code, fleet.loaded.stamp)
+    await fleet.loop._start_host(Host("host_1", fleet.code, ""), fleet.code, fleet.loaded.stamp)
     assert not request.route.done()
     assert (fleet.state.codes.get("hello"), fleet.state.changed.is_set()) == (fleet.code, True)
-    await fleet.loop._start_host("host_2", fleet.code, fleet.state.codes.stamp_of(fleet.code))
+    await fleet.loop._start_host(Host("host_2", fleet.code, ""), fleet.code, fleet.state.codes.stamp_of(fleet.code))
     assert isinstance(request.route.exception(), NotAnAgent)
 
 
@@ -346,10 +347,7 @@ async def test_a_wake_is_a_part_of_the_trace_of_its_message(
     with otlp_receiver() as receiver:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", receiver.url)
         tracing = Tracing("coordinator")
-        pool, state = cast("HostPool", fleet.pool), fleet.state
-        withdrawals = Withdrawals(fleet.store, fleet.clock, fleet.ids, pool)
-        config = cast("CoordinatorConfig", _config(tmp_path))
-        fleet.loop = Reconciler(config, state, pool, withdrawals, BackgroundTasks(), tracing.tracer)
+        fleet.loop = fleet.make_loop(tmp_path, tracing.tracer)
         ids = fleet.ids
         session = fleet.store.ensure_session(ALICE.name, ids.session(0), ids.branch(0), 0)
         headers: JsonObject = {"trace": f"00-{trace}-{parent}-01"}
@@ -383,9 +381,9 @@ async def test_an_agent_that_was_being_activated_when_a_message_came_is_poked(
     monkeypatch.setattr(fleet.pool, "watch", lambda *_: None, raising=False)
     monkeypatch.setattr(fleet.pool, "handle", lambda _: SimpleNamespace(activate=SimpleNamespace(remote=activate)))
     fleet.admit(ALICE)
-    fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, fleet.loaded, "shared"))
+    host = fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, fleet.loaded, "shared"))
     request = fleet.state.requests.add(ALICE, fleet.code)
     fleet.state.hosts.assign("host_1", ALICE)
-    await fleet.loop._wake("host_1", ALICE, request)
+    await fleet.loop._wake(host, ALICE, request)
     assert poked == [ALICE]
     assert fleet.wanted == []
