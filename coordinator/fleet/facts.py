@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, TypedDict
 from coordinator.fleet.host import HostStatus
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
+    from coordinator.fleet.host import Host
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wakes.retries import RetryFacts
@@ -166,8 +167,8 @@ def awake_facts(hosts: HostTable, memory: Mapping[str, int], agents: Iterable[Ad
     return found
 
 
-def node_facts(node: NodeState, hosts: HostTable) -> NodeFacts:
-    """Return a node with the hosts of a table, which are all its own."""
+def node_facts(node: NodeState, hosts: Collection[Host]) -> NodeFacts:
+    """Return a node with its hosts."""
     counts = Counter(host.phase for host in hosts)
     return {
         **node,

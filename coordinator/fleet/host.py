@@ -28,10 +28,12 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from coordinator.fleet.model import LOCAL_NODE
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.fleet.model import Code, Loaded, Placement
+    from coordinator.fleet.model import Code, Loaded, NodeId, Placement
     from podium.address import Address
     from podium.agent.base import Isolation
 
@@ -72,6 +74,8 @@ class Host:
     """Whether it is for one agent or for many; ``None`` while it starts and does as its class declares."""
     group: int | None = None
     """The group of suspects that it is for; see `coordinator.fleet.suspects`."""
+    node: NodeId = LOCAL_NODE
+    """Where its process is."""
     placements: dict[Address, Placement] = field(default_factory=dict)
     """The agents on it, in the order of their assignment."""
     activating: int = 0

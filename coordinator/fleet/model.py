@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Final, NewType, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,18 +15,25 @@ if TYPE_CHECKING:
     from podium.agent.base import Isolation
 
 __all__ = [
+    "LOCAL_NODE",
     "Action",
     "AgentsLost",
     "Assign",
     "Code",
     "Ended",
     "Loaded",
+    "NodeId",
     "Placement",
     "ProjectView",
     "Retire",
     "Route",
     "StartHost",
 ]
+
+NodeId = NewType("NodeId", str)
+"""Name of a machine with hosts."""
+LOCAL_NODE: Final = NodeId("local")
+"""The node of an embedded Ray, the plain case of one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -149,6 +156,7 @@ class StartHost:
     """``process`` for an agent of a shared class that is to be alone; ``None`` for what the class declares."""
     group: int | None = None
     """As of `coordinator.fleet.host.Host`."""
+    node: NodeId = LOCAL_NODE
 
 
 @dataclass(frozen=True, slots=True)

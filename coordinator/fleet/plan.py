@@ -13,8 +13,8 @@ The rules, in order:
    For a shared code it is the number of hosts for these agents; the reserve is one host with room.
    Starts for agents come first, in the order of the requests. Of a code that was never loaded one host is started,
    which tells whether it is shared.
-4. Concurrent starts are limited: a start occupies a core for a second, so with many at once none would be ready for a
-   long time.
+4. A host starts on the node with the fewest starts. Concurrent starts are limited: a start occupies a core for a
+   second, so with many at once none would be ready for a long time.
 5. Warm hosts in excess of the reserve are retired. The reserve of all codes together is limited, too: those that were
    used last have it, and agents of the others wait for the start of a host. Each host takes memory and a share of the
    node's CPUs, so many registered classes would leave nothing for agents.
@@ -30,13 +30,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coordinator.fleet.host import HostStatus
-from coordinator.fleet.model import Assign, Retire, StartHost
+from coordinator.fleet.model import LOCAL_NODE, Assign, Retire, StartHost
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from coordinator.fleet.host import Host
-    from coordinator.fleet.model import Action, Code
+    from coordinator.fleet.model import Action, Code, NodeId
     from podium.address import Address
     from podium.agent.base import Isolation
 
@@ -54,6 +54,8 @@ class Observed:
     """A snapshot of the wanted agents and the hosts."""
 
     hosts: tuple[Host, ...] = ()
+    nodes: tuple[NodeId, ...] = field(default=(LOCAL_NODE,), kw_only=True)
+    """Those that hosts may start on."""
     wanted: tuple[tuple[Address, Code], ...] = ()
     """Agents to wake that have no host, in the order of the requests."""
     code_stamps: dict[Code, str] = field(default_factory=dict)
@@ -102,7 +104,7 @@ def plan(
     actions: list[Action] = []
     ready: dict[_Kind, list[_Ready]] = {}
     on_their_way: Counter[_Kind] = Counter()
-    starting = 0
+    starts = Counter(dict.fromkeys(fleet.nodes, 0))
     started: set[Code] = set()
     for host in fleet.hosts:
         if host.code is None:
@@ -110,7 +112,7 @@ def plan(
         kind = host.code, host.isolation or _declared(fleet, host.code), host.group
         is_current = host.code_stamp == fleet.code_stamps.get(host.code)
         if host.status is HostStatus.STARTING:
-            starting += 1
+            starts[host.node] += 1
             if is_current:
                 started.add(host.code)
             on_their_way[kind] += is_current
@@ -158,11 +160,12 @@ def plan(
             on_their_way[kind] -= 1
         elif code in fleet.unknown and code in started:
             continue
-        elif starting < most_starting:
+        elif starts.total() < most_starting:
             alone = isolation if isolation != _declared(fleet, code) else None
-            actions.append(StartHost(code, fleet.code_stamps[code], alone, group))
+            node = min(fleet.nodes, key=starts.__getitem__)
+            actions.append(StartHost(code, fleet.code_stamps[code], alone, group, node))
             started.add(code)
-            starting += 1
+            starts[node] += 1
     return actions
 
 

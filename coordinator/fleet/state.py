@@ -10,6 +10,7 @@ from chronicle.canonical import encode
 from chronicle.errors import NotFound
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
+from coordinator.fleet.model import LOCAL_NODE
 from coordinator.fleet.plan import Observed
 from coordinator.fleet.quarantine import Quarantine
 from coordinator.fleet.suspects import Suspects
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from coordinator.access.quotas import Quota
-    from coordinator.fleet.model import Code
+    from coordinator.fleet.model import Code, NodeId
 
 __all__ = ["FleetState"]
 
@@ -43,6 +44,7 @@ class FleetState:
         ids: the source of ids of hosts and events.
         quarantine: the agents of shared classes that get processes of their own; by default none, kept in memory.
         quotas: returns what tenants may have, by tenant; by default there are no limits.
+        nodes: the machines that hosts may start on.
     """
 
     def __init__(
@@ -52,7 +54,9 @@ class FleetState:
         ids: IdSource,
         quarantine: Quarantine | None = None,
         quotas: Callable[[], Mapping[str, Quota]] = dict,
+        nodes: tuple[NodeId, ...] = (LOCAL_NODE,),
     ) -> None:
+        self.nodes = nodes
         self.store = store
         self.clock = clock
         self.ids = ids
@@ -96,6 +100,7 @@ class FleetState:
         wanted = tuple((address, code) for address, code in wanted if address not in held)
         return Observed(
             hosts=tuple(self.hosts),
+            nodes=self.nodes,
             wanted=wanted,
             code_stamps=self.codes.current_stamps({code for _, code in self.requests}),
             shared=frozenset(self.codes.shared),

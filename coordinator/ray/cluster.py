@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
+    from coordinator.fleet.model import NodeId
+
 __all__ = [
     "COORDINATOR_NAME",
     "NAMESPACE",
@@ -29,6 +31,7 @@ __all__ = [
     "find_actor",
     "lives",
     "lost_process",
+    "node_manager_name",
     "probe",
 ]
 
@@ -63,6 +66,11 @@ _LOOK_S: Final = 0.5
 """Interval of looks whether they live."""
 _NOT_SENT: Final = (ray.exceptions.UnserializableException, ray.exceptions.RayError)
 """Ray's substitutes for an exception that cannot be unpickled in the receiver, and for one that cannot be pickled."""
+
+
+def node_manager_name(node: NodeId) -> str:
+    """Return the name of the actor that manages a node."""
+    return f"node-manager-{node}"
 
 
 def connect(run_dir: Path, log: Path) -> None:

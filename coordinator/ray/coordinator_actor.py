@@ -66,6 +66,7 @@ class CoordinatorActor:
             IdSource(),
             Quarantine(config.quarantine),
             LatestQuotas(StoredQuotas(config.home, config.home_id)),
+            config.nodes,
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
         deaths = Deaths(self._state, self._withdrawals)
@@ -287,6 +288,7 @@ class CoordinatorActor:
         return [
             {
                 "host_id": host.host_id,
+                "node": host.node,
                 "status": host.status.value,
                 "isolation": host.isolation or "process",
                 "agent": str(placement.address) if placement is not None else None,
@@ -302,7 +304,9 @@ class CoordinatorActor:
         facts = agent_facts(self._state, address, self._reconciler.courier.held.get(address))
         host = facts["host"]
         if host is not None:
-            host["pid"], _ = (await self._pool.processes([host["host_id"]])).get(host["host_id"], (None, None))
+            known = self._state.hosts.get(host["host_id"])
+            processes = await self._pool.processes([known] if known is not None else [])
+            host["pid"], _ = processes.get(host["host_id"], (None, None))
         if host is not None and host["activated"]:
             host["message_id"], host["left_s"], host["silence"] = await self._pool.doing(address)
         return facts
@@ -311,14 +315,14 @@ class CoordinatorActor:
         """Return those of agents that have a host, by address, with the memory that they take."""
         await self._begin()
         hosts = self._state.hosts
-        found = {host.host_id for address in agents if (host := hosts.host_of(address)) is not None}
+        found = {host for address in agents if (host := hosts.host_of(address)) is not None}
         memory = {host_id: size for host_id, (_, size) in (await self._pool.processes(found)).items()}
         return awake_facts(hosts, memory, agents)
 
     async def nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts."""
         await self._begin()
-        return [await self._pool.describe_node()]
+        return await self._pool.describe_nodes()
 
     async def stop(self, timeout_s: float) -> None:
         """End all agents in order, then all hosts; no agent is woken afterwards.
@@ -335,7 +339,7 @@ class CoordinatorActor:
         """Recover the running hosts and start the loop, once per process; Ray may have restarted this actor."""
         async with self._beginning:
             if not self._begun:
-                self._pool.find_node()
+                self._pool.find_nodes()
                 self._state.known = await asyncio.to_thread(kept_known_agents, self._config.known_agents)
                 await self._reconciler.recover()
                 self._begun = True

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from coordinator.fleet.model import NodeId
+
 __all__ = ["CoordinatorConfig"]
 
 
@@ -20,8 +22,8 @@ class CoordinatorConfig:
     home_id: str
     journal: Path
     logs: Path
-    node_manager: str
-    """Name of the node manager's actor."""
+    nodes: tuple[NodeId, ...]
+    """Those with a node manager."""
     known_agents: Path
     """The file of `coordinator.registry.known_agents`, read at the start."""
     quarantine: Path

@@ -19,7 +19,7 @@ from coordinator.fleet.host import HostStatus
 from coordinator.fleet.leases import LEASE_POLL_S
 from coordinator.fleet.liveness import fate_of_silent, until_ended, with_probes
 from coordinator.fleet.model import AgentsLost
-from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor
+from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, node_manager_name
 from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
 from podium.errors import AgentAsleep, HostDied
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.facts import NodeFacts, NodeState
     from coordinator.fleet.host import Host
     from coordinator.fleet.host_table import HostTable
-    from coordinator.fleet.model import Code, Ended, Loaded, Placement
+    from coordinator.fleet.model import Code, Ended, Loaded, NodeId, Placement
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
@@ -81,40 +81,49 @@ class HostPool:
         self._tasks = tasks
         self._changed = changed
         self._deaths = deaths
-        self._node: Any = None
+        self._nodes: dict[NodeId, Any] = {}
+        """The handles of the node managers."""
 
-    def find_node(self) -> None:
-        """Look up the node manager; call this first."""
-        self._node = find_actor(self._config.node_manager)
+    def find_nodes(self) -> None:
+        """Look up the node managers; call this first."""
+        self._nodes = {node: find_actor(node_manager_name(node)) for node in self._config.nodes}
 
-    async def check_node(self) -> None:
-        """Return when the node is ready for agents.
+    async def check_node(self, node: NodeId) -> None:
+        """Return when a node is ready for agents.
 
         Raises:
             Exception: the reason why it is not.
         """
         async with asyncio.timeout(_NODE_DEADLINE_S):
-            await self._node.ready.remote()
+            await self._nodes[node].ready.remote()
 
-    async def describe_node(self) -> NodeFacts:
-        """Return the node and its hosts as they are now."""
+    async def describe_nodes(self) -> list[NodeFacts]:
+        """Return the nodes and their hosts as they are now."""
+        return [node_facts(await self._describe(node), self._hosts_of(node)) for node in self._nodes]
+
+    async def _describe(self, node: NodeId) -> NodeState:
         try:
             async with asyncio.timeout(_ANSWER_S):
-                node: NodeState = await self._node.describe.remote()
+                state: NodeState = await self._nodes[node].describe.remote()
         except (TimeoutError, ray.exceptions.RayError) as error:
-            node = unreachable_node(self._config.node_manager, str(cause_of(error)) or "its manager does not answer")
-        return node_facts(node, self._table)
+            return unreachable_node(node, str(cause_of(error)) or "its manager does not answer")
+        return state
 
-    async def processes(self, host_ids: Collection[str]) -> dict[str, tuple[int, int]]:
-        """Return the ids and the memory, bytes, of hosts' processes, as far as the node knows them."""
-        if not host_ids:
-            return {}
-        try:
-            async with asyncio.timeout(_ANSWER_S):
-                found: dict[str, tuple[int, int]] = await self._node.processes.remote(list(host_ids))
-        except (TimeoutError, ray.exceptions.RayError) as error:
-            _log.warning("processes_not_known", error=str(cause_of(error)))
-            return {}
+    def _hosts_of(self, node: NodeId) -> list[Host]:
+        return [host for host in self._table if host.node == node]
+
+    async def processes(self, hosts: Collection[Host]) -> dict[str, tuple[int, int]]:
+        """Return the ids and the memory, bytes, of hosts' processes by host id, as far as their nodes know them."""
+        found: dict[str, tuple[int, int]] = {}
+        for node, manager in self._nodes.items():
+            host_ids = [host.host_id for host in hosts if host.node == node]
+            if not host_ids:
+                continue
+            try:
+                async with asyncio.timeout(_ANSWER_S):
+                    found |= await manager.processes.remote(host_ids)
+            except (TimeoutError, ray.exceptions.RayError) as error:
+                _log.warning("processes_not_known", node=node, error=str(cause_of(error)))
         return found
 
     # -- start and end --------------------------------------------------------------------------------------------
@@ -127,7 +136,7 @@ class HostPool:
         """
         try:
             async with asyncio.timeout(_START_DEADLINE_S):
-                loaded: Loaded = await self._node.start_host.remote(host.host_id, code, host.isolation)
+                loaded: Loaded = await self._nodes[host.node].start_host.remote(host.host_id, code, host.isolation)
                 host.actor = find_actor(host.host_id)
                 if host.actor is not None:
                     await host.actor.ping.remote()  # the first call costs its look-up, and a new connection
@@ -178,7 +187,7 @@ class HostPool:
         how: str | None = None
         try:
             async with asyncio.timeout(_NODE_DEADLINE_S):
-                how = await self._node.end_host.remote(host.host_id, died=died)
+                how = await self._nodes[host.node].end_host.remote(host.host_id, died=died)
         except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host.host_id, error=str(cause_of(error)))
         if how is not None:
@@ -187,7 +196,7 @@ class HostPool:
         shared, alone = (host.loaded, None) if host.is_shared else (None, host.loaded)
         lost = AgentsLost(list(host.placements.values()), host.cause, shared, died=died or how is not None, alone=alone)
         if lost.agents and (lost.died or (host.is_shared and host.cause is not None)):
-            lost = replace(lost, culprit=await named_culprit(self._node, host.host_id))
+            lost = replace(lost, culprit=await named_culprit(self._nodes[host.node], host.host_id))
             try:
                 await self._deaths.note_end(lost)
             except Exception as error:  # noqa: BLE001  likewise
@@ -199,9 +208,10 @@ class HostPool:
             await self._deaths.agents_lost(replace(lost, agents=agents, how=host.cause, died=died))
 
     async def end_unknown(self) -> None:
-        """End the hosts of the node that are not in the table."""
+        """End the hosts of the nodes that are not in the table."""
         async with asyncio.timeout(_NODE_DEADLINE_S):
-            await self._node.end_others.remote([host.host_id for host in self._table])
+            for node, manager in self._nodes.items():
+                await manager.end_others.remote([host.host_id for host in self._hosts_of(node)])
 
     async def stop_all(self, timeout_s: float) -> list[Placement]:
         """End all agents in order, within the timeout, then all hosts.
@@ -336,7 +346,7 @@ class HostPool:
             ends: Sequence[Ended] = await with_probes(
                 self.answer_of(host, handle.wait_ended.remote(seen)),
                 silence_s / PROBES_PER_SILENCE,
-                lambda: probe_host(handle, self._node, host.host_id, hang_s, silence_s),
+                lambda: probe_host(handle, self._nodes[host.node], host.host_id, hang_s, silence_s),
             )
             for end in ends:
                 _log.info("agent_ended", host_id=host.host_id, agent_id=str(end.address), ending=end.ending)

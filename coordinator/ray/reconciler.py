@@ -199,9 +199,9 @@ class Reconciler:
     def _act(self, action: Action) -> None:
         hosts = self._state.hosts
         match action:
-            case StartHost(code, stamp, isolation, group):
+            case StartHost(code, stamp, isolation, group, node):
                 host_id = self._state.ids.other(HOST_PREFIX, self._state.clock.now_ms())
-                host = hosts.add(Host(host_id, code, stamp, isolation=isolation, group=group))
+                host = hosts.add(Host(host_id, code, stamp, isolation=isolation, group=group, node=node))
                 self._tasks.spawn(self._start_host(host, code, stamp), f"start-{host_id}")
             case Assign(host_id, address):
                 hosts.assign(host_id, address)
@@ -277,7 +277,8 @@ class Reconciler:
                 self._state.host_died.set()
             paid = lease is not None and await self._deaths.settle_waking(address, lease, loaded, unclean=unclean)
             failure = self._with_death(host, address, cause_of(error))
-            await self._wake_failed(address, request, failure, costs_loss=not paid and not (died and host.is_shared))
+            costs_loss = not paid and not (died and host.is_shared)
+            await self._wake_failed(host, address, request, failure, costs_loss=costs_loss)
             return failure
         hosts.note_death(address, None)
         self._state.retries.forget(address)
@@ -298,7 +299,9 @@ class Reconciler:
         log = self._config.logs / f"{address.workspace_id}.log"
         return HostDied(f"the agent's process died while it was being woken: {host.cause}; {log} says more")
 
-    async def _wake_failed(self, address: Address, request: WakeRequest, error: Exception, *, costs_loss: bool) -> None:
+    async def _wake_failed(
+        self, host: Host, address: Address, request: WakeRequest, error: Exception, *, costs_loss: bool
+    ) -> None:
         """Retry a wake with another host if the host or the node's mount service died; otherwise fail the request."""
         again = isinstance(error, HostDied | Unavailable) and not isinstance(error, StorageRefused)
         if again and not (costs_loss or await self._has_pending(address)):  # its message was parked
@@ -306,7 +309,7 @@ class Reconciler:
         if again and request.losses + costs_loss <= _MOST_LOSSES:
             request.losses += costs_loss
             try:
-                await self._pool.check_node()
+                await self._pool.check_node(host.node)
             except Exception as failure:  # noqa: BLE001  the state of the node is the better answer
                 error = cause_of(failure)
             else:

@@ -16,6 +16,7 @@ from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.fleet.code_stamp import SharedStamps
 from coordinator.fleet.liveness import with_probes
+from coordinator.fleet.model import LOCAL_NODE
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
     NAMESPACE,
@@ -25,6 +26,7 @@ from coordinator.ray.cluster import (
     disconnect,
     find_actor,
     lost_process,
+    node_manager_name,
     probe,
 )
 from coordinator.ray.coordinator_actor import CoordinatorActor
@@ -52,8 +54,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Router"]
 
-_EMBEDDED_NODE: Final = "local"
-_NODE_MANAGER: Final = f"node-manager-{_EMBEDDED_NODE}"
 _END_MARGIN_S: Final = 10.0
 """Margin for the ends of hosts' processes beyond the timeout of their agents."""
 _POSITION_EVERY_S: Final = 2.0
@@ -106,13 +106,13 @@ class Router:
         settings, home = self._settings, self._home
         journal = home.path / "journal.db"
         self._node = NodeManagerActor.options(  # type: ignore[attr-defined]
-            name=_NODE_MANAGER, namespace=NAMESPACE, lifetime="detached", num_cpus=0
+            name=node_manager_name(LOCAL_NODE), namespace=NAMESPACE, lifetime="detached", num_cpus=0
         ).remote(
             NodeConfig(
                 home=str(home.path),
                 journal=str(journal),
                 blobs_url=home.blobs_url,
-                directory=str(home.node(_EMBEDDED_NODE)),
+                directory=str(home.node(LOCAL_NODE)),
                 home_id=home.id,
                 home_identity=home.identity,
                 workspaces=str(settings.workspaces),
@@ -139,7 +139,7 @@ class Router:
                 home_id=home.id,
                 journal=journal,
                 logs=home.logs,
-                node_manager=_NODE_MANAGER,
+                nodes=(LOCAL_NODE,),
                 known_agents=self._known_path,
                 quarantine=home.quarantine,
                 inbox_limit=settings.inbox_limit,

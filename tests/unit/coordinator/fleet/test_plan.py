@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.fleet.host import Host, HostStatus
-from coordinator.fleet.model import Assign, Code, Retire, StartHost
+from coordinator.fleet.model import Assign, Code, NodeId, Retire, StartHost
 from coordinator.fleet.plan import Observed, plan
 from podium.address import Address
 
@@ -45,6 +45,14 @@ def test_a_wanted_agent_gets_a_warm_host_before_the_reserve_is_made_good() -> No
 def test_the_reserve_is_left_as_it_is_while_agents_wake() -> None:
     observed = Observed((warm("h1", OTHER), warm("h2", OTHER)), ((ALICE, HELLO),), {HELLO: "1", OTHER: "1"})
     assert plan(observed, warm_reserve=None, most_starting=9) == [StartHost(HELLO, "1")]
+
+
+def test_hosts_start_on_the_node_with_the_fewest_starts() -> None:
+    nodes = NodeId("a"), NodeId("b")
+    observed = Observed((starting("h1"),), (), STAMPS, nodes=nodes)
+    observed.hosts[0].node = nodes[0]
+    actions = plan(observed, warm_reserve=2, most_starting=4)
+    assert [action.node for action in actions if isinstance(action, StartHost)] == ["b", "a", "b"]
 
 
 def test_hosts_on_their_way_count() -> None:

@@ -12,7 +12,7 @@ import ray
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import AgentsLost, Code, Ended, Loaded, Placement
+from coordinator.fleet.model import LOCAL_NODE, AgentsLost, Code, Ended, Loaded, Placement
 from coordinator.ray import host_deaths, host_pool
 from coordinator.ray.host_pool import HostPool
 from podium.address import Address
@@ -53,10 +53,10 @@ class Fleet:
         self.removed_at_change: list[bool] = []
         monkeypatch.setattr(host_pool, "find_actor", lambda _: self.node)
         self.settled: list[tuple[AgentsLost, bool]] = []
-        config = cast("CoordinatorConfig", SimpleNamespace(node_manager="node", silence_s=60.0, hang_s=5.0))
+        config = cast("CoordinatorConfig", SimpleNamespace(nodes=(LOCAL_NODE,), silence_s=60.0, hang_s=5.0))
         deaths = cast("Deaths", SimpleNamespace(note_end=self._settle, agents_lost=self._lost))
         self.pool = HostPool(self.table, config, BackgroundTasks(), self._changed, deaths)
-        self.pool.find_node()
+        self.pool.find_nodes()
         self.host = self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED))
         self.table.place(Placement("host_1", ALICE, epoch=1))
 

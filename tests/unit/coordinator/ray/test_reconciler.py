@@ -69,7 +69,7 @@ class Pool:
     def poke(self, _: Address) -> bool:
         return False
 
-    async def check_node(self) -> None:
+    async def check_node(self, _: str) -> None:
         pass
 
     async def withdraw(self, host: Host, address: Address, *, died: bool) -> None:
