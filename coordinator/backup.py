@@ -22,6 +22,7 @@ from chronicle.system.atomic_files import sync_directory
 from chronicle.system.permissions import make_private
 from coordinator.access.key_store import FILE as KEYS_FILE
 from coordinator.home import Home
+from coordinator.models.record_store import FILE as RECORDS_FILE
 from coordinator.verification import Verifier
 
 if TYPE_CHECKING:
@@ -67,8 +68,9 @@ def back_up(home: Home, target: Path, on_progress: Callable[[str], None]) -> Bac
     with without_collections(home.blobs_url) as blobs:
         on_progress("copying the journal")
         _copy_journal(home, target / "journal.db")
-        if (home.path / KEYS_FILE).exists():
-            copy_file(home.path / KEYS_FILE, target / KEYS_FILE)
+        for name in (KEYS_FILE, RECORDS_FILE):  # after the journal: the calls of all its turns have records
+            if (home.path / name).exists():
+                copy_file(home.path / name, target / name)
         size_bytes = blobs.write(target / "blobs", lambda done, of: on_progress(f"copying blobs: {done} of {of} packs"))
     copy = Home(target)
     _release_leases(copy)

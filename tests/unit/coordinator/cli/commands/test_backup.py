@@ -81,13 +81,14 @@ def test_text_says_what_was_copied(podium: Podium, tmp_path: Path) -> None:
     assert "only one of the two homes can have a service at a time" in podium.err
 
 
-def test_the_keys_are_in_the_copy(made: HomeMaker, podium: Podium, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(made.path / "access.db")) as keys, keys:
-        keys.execute("CREATE TABLE key (name TEXT)")
-        keys.execute("INSERT INTO key VALUES ('of a test')")
+@pytest.mark.parametrize("file", ["access.db", "models.db"])
+def test_keys_and_records_of_calls_are_in_the_copy(file: str, made: HomeMaker, podium: Podium, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(made.path / file)) as found, found:
+        found.execute("CREATE TABLE key (name TEXT)")
+        found.execute("INSERT INTO key VALUES ('of a test')")
     podium("backup", str(tmp_path / "copy"))
-    with closing(sqlite3.connect(tmp_path / "copy" / "access.db")) as keys:
-        assert keys.execute("SELECT name FROM key").fetchall() == [("of a test",)]
+    with closing(sqlite3.connect(tmp_path / "copy" / file)) as copied:
+        assert copied.execute("SELECT name FROM key").fetchall() == [("of a test",)]
 
 
 @pytest.mark.parametrize("there", ["a file", "another home", "this home", "inside this home"])
