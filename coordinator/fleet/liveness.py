@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from podium.errors import HostDied
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["fate_of_silent", "until_ended", "until_hung", "with_probes"]
+__all__ = ["PROBES_PER_SILENCE", "fate_of_silent", "until_ended", "until_hung", "with_probes"]
+
+PROBES_PER_SILENCE: Final = 6
+"""Liveness probes per silence timeout."""
 
 _T = TypeVar("_T")
 

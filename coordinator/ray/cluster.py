@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 __all__ = [
     "COORDINATOR_NAME",
     "NAMESPACE",
-    "PROBES_PER_SILENCE",
     "cause_of",
     "connect",
     "disconnect",
@@ -38,9 +37,6 @@ __all__ = [
 NAMESPACE: Final = "podium"
 """Ray's namespace for all named actors of Podium."""
 COORDINATOR_NAME: Final = "coordinator"
-
-PROBES_PER_SILENCE: Final = 6
-"""Liveness probes per silence timeout."""
 
 _OBJECT_STORE_BYTES: Final = 100 * 1024 * 1024
 """Ray's minimum is 75 MiB; Podium sends nothing large through the object store."""

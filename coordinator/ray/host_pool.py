@@ -17,9 +17,9 @@ import structlog
 from coordinator.fleet.facts import node_facts, unreachable_node
 from coordinator.fleet.host import HostStatus
 from coordinator.fleet.leases import LEASE_POLL_S
-from coordinator.fleet.liveness import fate_of_silent, until_ended, with_probes
+from coordinator.fleet.liveness import PROBES_PER_SILENCE, fate_of_silent, until_ended, with_probes
 from coordinator.fleet.model import AgentsLost
-from coordinator.ray.cluster import PROBES_PER_SILENCE, cause_of, find_actor, node_manager_name
+from coordinator.ray.cluster import cause_of, find_actor, node_manager_name
 from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
 from podium.errors import AgentAsleep, HostDied
 

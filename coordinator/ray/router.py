@@ -1,11 +1,11 @@
-"""The service's router to agents: the route cache, the delivery of messages, and all other Ray calls of the service."""
+"""The service's router to agents: the routes to their hosts, and all Ray calls of the service."""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import sys
-from contextlib import aclosing, asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ray
@@ -15,12 +15,11 @@ from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.fleet.code_stamp import SharedStamps
-from coordinator.fleet.liveness import with_probes
+from coordinator.fleet.liveness import PROBES_PER_SILENCE, with_probes
 from coordinator.fleet.model import LOCAL_NODE
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
     NAMESPACE,
-    PROBES_PER_SILENCE,
     cause_of,
     connect,
     disconnect,
@@ -36,13 +35,11 @@ from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
 from coordinator.registry.registry import source_of
 from podium.errors import AgentAsleep, HostDied
-from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from chronicle.ids import MessageId
-    from coordinator.client_messages import Admitted
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.fleet.model import Code, Route
     from coordinator.home import Home
@@ -50,16 +47,13 @@ if TYPE_CHECKING:
     from coordinator.settings import Settings
     from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
+    from podium.turn.busy import BusyPolicy
     from podium.turn.stream import Frame
 
 __all__ = ["Router"]
 
 _END_MARGIN_S: Final = 10.0
 """Margin for the ends of hosts' processes beyond the timeout of their agents."""
-_POSITION_EVERY_S: Final = 2.0
-"""Interval at which a waiting message's position is reported."""
-_WAITING: Final = frozenset({BusyPolicy.ENQUEUE, BusyPolicy.REJECT})
-"""Policies of messages for which the coordinator is asked for nothing but to wake the agent."""
 _MOST_RETIRING: Final = 10_000
 """Agents of which it is known that they will be reloaded; it is reported with their next message."""
 
@@ -78,7 +72,7 @@ class Router:
         self._coordinator: Any = None
         self._agents_ended = False
         self._node: Any = None
-        self._routes = RouteCache(home.run_dir / DELIVERIES)
+        self.routes = RouteCache(home.run_dir / DELIVERIES)
         self._stamps = SharedStamps()
         self._known_path = home.run_dir / "known-agents.json"
         self._known = kept_known_agents(self._known_path)
@@ -186,7 +180,7 @@ class Router:
             asked.cancel()
         await asyncio.to_thread(disconnect)
 
-    # -- delivery -------------------------------------------------------------------------------------------------
+    # -- routes and wakes ---------------------------------------------------------------------------------------------
 
     async def prepare(self, address: Address, code: Code) -> int | None:
         """Have messages admitted after this call handled by the current content of a code.
@@ -199,12 +193,11 @@ class Router:
         Raises:
             TimeoutError: the coordinator does not answer.
         """
-        route = self._routes.get(address)
+        route = self.routes.get(address)
         config = encode(self._known.config_of(address.agent_type)).decode()
         if route is not None and await self._runs(route, code, config):
             return route.epoch
-        async with self._in_time():
-            retired: Route | None = await self._coordinator.prepare.remote(address, code)
+        retired: Route | None = await self._in_time(self._coordinator.prepare.remote(address, code))
         if retired is not None:
             self._note_retiring(address, retired)
         return None
@@ -222,8 +215,7 @@ class Router:
         """
         self._known = known
         await asyncio.to_thread(keep_known_agents, self._known_path, known)
-        async with self._in_time():
-            await self._coordinator.know.remote(known)
+        await self._in_time(self._coordinator.know.remote(known))
 
     async def reload(self) -> list[Address]:
         """Have awake agents of registered classes end after their turns if their code or configuration is outdated.
@@ -240,70 +232,76 @@ class Router:
 
     async def problems(self) -> dict[str, str]:
         """Return why classes cannot be loaded, by agent type."""
-        async with self._in_time():
-            problems: dict[str, str] = await self._coordinator.problems.remote()
+        problems: dict[str, str] = await self._in_time(self._coordinator.problems.remote())
         return problems
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
-        """Yield the frames of a message in batches; wake its agent, and again if its host ends before that is settled.
+    async def wake(self, address: Address, code: Code, lost: Route | None, *, may_be_early: bool) -> Route:
+        """Have the coordinator wake an agent, and return the route to it.
+
+        Args:
+            lost: a stale route; the result is a different one.
+            may_be_early: whether to return the route as soon as the host tells that the activation begins, which it
+                does to an edge that is connected to it; the coordinator knows of the activation a little later.
 
         Raises:
-            PodiumError: the agent cannot be woken; the message stays in its inbox.
+            PodiumError: the agent cannot be woken.
         """
-        lost: Route | None = None
-        told = 0  # the last attempt whose failure was reported
-        while True:
-            frames: list[Frame] = []
-            known = route = self._routes.get(address)
-            if route is None:
-                fresh = lost is None and not message.receipt.repeated  # admitted now, so it is read by waking the agent
-                frames = [] if fresh else await message.settled()
-                if not frames:
-                    try:
-                        route = await self._wake(address, code, lost, may_be_early=message.when_busy in _WAITING)
-                    except HostDied:  # its last attempt may have been that of the activation
-                        frames = await message.settled()
-                        if not frames:
-                            raise
-            if lost is not None or message.receipt.repeated or route is None:  # attempts ended with their hosts
-                for frame in await message.failed_tries():
-                    if frame["attempt"] > told:
-                        told = frame["attempt"]
-                        yield [frame]
-            if route is None:
-                yield frames
-                return
-            with self._routes.in_use(address):
-                if known is None:
-                    self._routes.put(address, route)
-                    if route.epoch != self._retiring.get(address):
-                        yield [{"message_id": message.message_id, **self._start_frame(address, route)}]
-                try:
-                    async with aclosing(self._stream(address, route, message)) as batches:
-                        async for batch in batches:
-                            retries = [frame["attempt"] for frame in batch if frame["type"] == "turn_retry"]
-                            if retries:
-                                batch = [  # noqa: PLW2901  without those that were told before
-                                    frame for frame in batch if frame["type"] != "turn_retry" or frame["attempt"] > told
-                                ]
-                                told = max(told, *retries)
-                            if any(frame["type"] == "turn_start" and frame["attempt"] > told + 1 for frame in batch):
-                                # an attempt ended with the process in which its agent was woken
-                                earlier = [frame for frame in await message.failed_tries() if frame["attempt"] > told]
-                                told = max([told, *(frame["attempt"] for frame in earlier)])
-                                batch = [*earlier, *batch]  # noqa: PLW2901
-                            if batch:
-                                yield batch
-                except AgentAsleep:
-                    lost = route
-                except ray.exceptions.RayTaskError as error:
-                    raise cause_of(error) from error
-                except (ray.exceptions.RayError, HostDied) as error:
-                    print(f"host {route.host_id} of {address} is lost: {error}")  # noqa: T201  the service's log
-                    lost = route
-                else:
-                    return
-            self._routes.drop(address, route)
+        asked = asyncio.ensure_future(self._ask(self._coordinator.wake.remote(address, code, lost)))
+        self._waking.add(asked)
+        asked.add_done_callback(self._woken)
+        route: Route
+        try:
+            with self.routes.waking(address) as begun:
+                await asyncio.wait({asked, begun} if may_be_early else {asked}, return_when=asyncio.FIRST_COMPLETED)
+                if not asked.done() and (lost is None or begun.result().epoch > lost.epoch):
+                    return begun.result()
+            route = await asked
+        except asyncio.CancelledError:
+            asked.cancel()
+            raise
+        return route
+
+    def _woken(self, asked: asyncio.Future[Route]) -> None:
+        self._waking.discard(asked)
+        if not asked.cancelled():
+            asked.exception()  # told by `wake`, unless the agent was awake before: then its next delivery tells
+
+    def agent_start(self, address: Address, route: Route) -> Frame | None:
+        """Return the ``agent_start`` frame of a new route, with the agent's code and whether it was reloaded.
+
+        Returns:
+            ``None`` if the host is being retired: the agent starts again.
+        """
+        if route.epoch == self._retiring.get(address):
+            return None
+        frame: Frame = {"type": "agent_start", "agent": address.name, "turn": route.turn}
+        if route.loaded is not None:
+            code, stamp = route.loaded.code, route.loaded.stamp
+            frame["code"] = {"source": self._source_of(code), "file": code.file, "stamp": stamp}
+            frame["reloaded"] = self._retiring.pop(address, None) is not None
+        return frame
+
+    async def preempt(self, address: Address, message_id: MessageId, policy: BusyPolicy) -> None:
+        """Apply the policy of an admitted message to the running turn.
+
+        Raises:
+            HostDied: the coordinator died.
+        """
+        with _ray_errors():
+            await self._ask(self._coordinator.preempt.remote(address, message_id, policy))
+
+    async def probe_host(self, route: Route) -> None:
+        """Probe the liveness of an agent's host.
+
+        Raises:
+            AgentAsleep: it is gone.
+            HostDied: it is dead, or does not answer.
+        """
+        host = find_actor(route.host_id)
+        if host is None:
+            raise AgentAsleep(f"host {route.host_id} is gone")
+        with _ray_errors():
+            await probe(host, self._settings.silence_s)
 
     # -- other calls about an agent -------------------------------------------------------------------------------
 
@@ -333,26 +331,22 @@ class Router:
 
     async def running(self) -> list[dict[str, Any]]:
         """Return the hosts as plain values."""
-        async with self._in_time():
-            hosts: list[dict[str, Any]] = await self._coordinator.running.remote()
+        hosts: list[dict[str, Any]] = await self._in_time(self._coordinator.running.remote())
         return hosts
 
     async def facts(self, address: Address) -> AgentFacts:
         """Return what the fleet knows of an agent."""
-        async with self._in_time():
-            facts: AgentFacts = await self._coordinator.facts.remote(address)
+        facts: AgentFacts = await self._in_time(self._coordinator.facts.remote(address))
         return facts
 
     async def awake(self, agents: Sequence[Address]) -> dict[str, AwakeFacts]:
         """Return those of agents that have a host, by address."""
-        async with self._in_time():
-            awake: dict[str, AwakeFacts] = await self._coordinator.awake.remote(list(agents))
+        awake: dict[str, AwakeFacts] = await self._in_time(self._coordinator.awake.remote(list(agents)))
         return awake
 
     async def nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts."""
-        async with self._in_time():
-            nodes: list[NodeFacts] = await self._coordinator.nodes.remote()
+        nodes: list[NodeFacts] = await self._in_time(self._coordinator.nodes.remote())
         return nodes
 
     async def measured(self) -> dict[Series, Value]:
@@ -361,8 +355,7 @@ class Router:
         Raises:
             TimeoutError: the coordinator does not answer.
         """
-        async with self._in_time():
-            sums: dict[Series, Value] = await self._coordinator.measured.remote()
+        sums: dict[Series, Value] = await self._in_time(self._coordinator.measured.remote())
         return sums
 
     async def _ask(self, answer: Any) -> Any:
@@ -375,9 +368,8 @@ class Router:
         except ray.exceptions.RayTaskError as error:
             raise cause_of(error) from error
 
-    @asynccontextmanager
-    async def _in_time(self) -> AsyncIterator[None]:
-        """Limit a call, which has no effect unless the coordinator answers, by the wake timeout.
+    async def _in_time(self, answer: Any) -> Any:
+        """Await a result of a call that has no effect unless the coordinator answers within the wake timeout.
 
         Raises:
             TimeoutError: it did not answer.
@@ -385,13 +377,11 @@ class Router:
         limit_s = self._settings.wake_timeout_s
         try:
             async with asyncio.timeout(limit_s):
-                yield
+                return await answer
         except TimeoutError:
             raise TimeoutError(
                 f"the coordinator has not answered for {limit_s:g} s; nothing was done: try again"
             ) from None
-
-    # -- routes ---------------------------------------------------------------------------------------------------
 
     async def _runs(self, route: Route, code: Code, config: str) -> bool:
         """As `Route.runs`, without blocking the event loop."""
@@ -406,79 +396,10 @@ class Router:
         if len(self._retiring) > _MOST_RETIRING:
             del self._retiring[next(iter(self._retiring))]
 
-    def _start_frame(self, address: Address, route: Route) -> Frame:
-        """Return the ``agent_start`` frame, with the agent's code and whether it was reloaded."""
-        frame: Frame = {"type": "agent_start", "agent": address.name, "turn": route.turn}
-        if route.loaded is not None:
-            code, stamp = route.loaded.code, route.loaded.stamp
-            frame["code"] = {"source": self._source_of(code), "file": code.file, "stamp": stamp}
-            frame["reloaded"] = self._retiring.pop(address, None) is not None
-        return frame
-
     def _source_of(self, code: Code) -> str:
         known = self._known.find(code.agent_type)
         same = known is not None and (known.file, known.class_name) == (code.file, code.class_name)
         return known.source if known is not None and same else source_of(code.file, code.class_name)
-
-    async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[list[Frame], None]:
-        """Yield a host's frames of a message, ``queued`` frames while it waits, and the terminal frame in any case."""
-        channel = self._routes.channel(address, route)
-        if message.when_busy not in _WAITING:
-            await self._ask(self._coordinator.preempt.remote(address, message.message_id, message.when_busy))
-        before, begun, heard_s = message.before, False, self._clock.monotonic_s()
-        is_next = message.when_busy in _WAITING and not message.receipt.repeated  # others may be settled unread
-        known = (message.receipt.position, message.offer) if is_next else (None, None)
-        delivering = channel.deliver(address, message.message_id, *known, tick_s=_POSITION_EVERY_S)
-        async with aclosing(delivering) as batches:
-            async for batch in batches:
-                if batch:
-                    heard_s = self._clock.monotonic_s()
-                    begun = begun or any(frame["type"] == "turn_start" for frame in batch)
-                    yield batch
-                    continue
-                if not begun and before != (before := await message.count_before()):
-                    yield [{"type": "queued", "message_id": message.message_id, "before": before}]
-                if self._clock.monotonic_s() > heard_s + self._settings.silence_s / PROBES_PER_SILENCE:
-                    await self._probe_host(route)
-                    heard_s = self._clock.monotonic_s()
-                    if frames := await message.settled():
-                        print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
-                        yield frames
-                        return
-
-    async def _probe_host(self, route: Route) -> None:
-        host = find_actor(route.host_id)
-        if host is None:
-            raise AgentAsleep(f"host {route.host_id} is gone")
-        await probe(host, self._settings.silence_s)
-
-    async def _wake(self, address: Address, code: Code, lost: Route | None, *, may_be_early: bool) -> Route:
-        """Have the coordinator wake an agent, and return the route to it.
-
-        Args:
-            lost: a stale route; the result is a different one.
-            may_be_early: whether to return the route as soon as the host tells that the activation begins, which it
-                does to an edge that is connected to it; the coordinator knows of the activation a little later.
-        """
-        asked = asyncio.ensure_future(self._ask(self._coordinator.wake.remote(address, code, lost)))
-        self._waking.add(asked)
-        asked.add_done_callback(self._woken)
-        route: Route
-        try:
-            with self._routes.waking(address) as begun:
-                await asyncio.wait({asked, begun} if may_be_early else {asked}, return_when=asyncio.FIRST_COMPLETED)
-                if not asked.done() and (lost is None or begun.result().epoch > lost.epoch):
-                    return begun.result()
-            route = await asked
-        except asyncio.CancelledError:
-            asked.cancel()
-            raise
-        return route
-
-    def _woken(self, asked: asyncio.Future[Route]) -> None:
-        self._waking.discard(asked)
-        if not asked.cancelled():
-            asked.exception()  # told by `_wake`, unless the agent was awake before: then its next delivery tells
 
     def _presentation(self) -> Literal["fuse", "dir"]:
         """Return how workspaces are presented; set `notice` if FUSE was preferred and is not available."""
@@ -491,3 +412,14 @@ class Router:
             raise RuntimeError(reason)
         self.notice = f"{reason} Without it, workspaces are plain directories, versioned per turn."
         return "dir"
+
+
+@contextmanager
+def _ray_errors() -> Iterator[None]:
+    """Raise what Ray knows of a dead actor as `HostDied`, and the error of a call as it is."""
+    try:
+        yield
+    except ray.exceptions.RayTaskError as error:
+        raise cause_of(error) from error
+    except ray.exceptions.RayError as error:
+        raise HostDied(str(error)) from error

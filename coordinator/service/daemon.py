@@ -82,6 +82,7 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
 
     gc.disable()  # a sixth of the imports is collections that find nothing
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
+    from coordinator.service.message_delivery import MessageDelivery  # noqa: PLC0415
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
 
     gc.freeze()
@@ -96,7 +97,10 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
         _start_watchdog(settings.start_timeout_s + _WATCHDOG_MARGIN_S)
         await router.start(on_stage=lambda text: _publish_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
-        server = ServiceServer(home, settings, router, surroundings, models, awaits_registration=awaits_registration)
+        deliver = MessageDelivery(router, settings.silence_s).deliver
+        server = ServiceServer(
+            home, settings, router, deliver, surroundings, models, awaits_registration=awaits_registration
+        )
         _on_signals(server.end)  # again: Ray's start installs a handler that ends this process at once
         if stopping.is_set():
             server.end()

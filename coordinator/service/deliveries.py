@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from chronicle.errors import ChronicleError
 from podium.errors import PodiumError
@@ -18,15 +18,16 @@ from podium.state import StateError
 from podium.turn.stream import TERMINAL_FRAMES, StreamHub
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator
+    from collections.abc import AsyncGenerator, Callable
 
     from chronicle.ids import MessageId
     from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code
-    from coordinator.ray.router import Router
     from coordinator.service.agent_types import AgentTypes
     from podium.address import Address
     from podium.turn.stream import Frame
+
+    Deliver: TypeAlias = Callable[[Address, Code, Admitted], AsyncGenerator[list[Frame], None]]
 
 __all__ = ["Deliveries"]
 
@@ -41,12 +42,12 @@ class Deliveries:
     """The messages that are being delivered.
 
     Args:
-        router: the way to agents.
+        deliver: yields the frames of a message until it is settled; see `MessageDelivery.deliver`.
         types: the codes of agents, for messages that somebody follows and nobody delivers.
     """
 
-    def __init__(self, router: Router, types: AgentTypes) -> None:
-        self._router = router
+    def __init__(self, deliver: Deliver, types: AgentTypes) -> None:
+        self._deliver_to_host = deliver
         self._types = types
         self._hub = StreamHub()
         self._running: set[MessageId] = set()
@@ -102,7 +103,7 @@ class Deliveries:
     async def _deliver(self, address: Address, code: Code, message: Admitted) -> None:
         message_id = message.message_id
         try:
-            async with aclosing(self._router.deliver(address, code, message)) as batches:
+            async with aclosing(self._deliver_to_host(address, code, message)) as batches:
                 async for batch in batches:
                     for frame in batch:
                         self._publish(message_id, frame)

@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from coordinator.home import Home
     from coordinator.models.supervisor import ModelProcess
     from coordinator.ray.router import Router
+    from coordinator.service.deliveries import Deliver
     from coordinator.settings import Settings
     from podium.address import Address
     from podium.turn.stream import Frame
@@ -73,6 +74,7 @@ class ServiceServer:
         home: the home of the service.
         settings: the settings of this process.
         router: a started router.
+        deliver: as of `Deliveries`.
         surroundings: the environment that agents inherit; by default the current one of this process.
         models: the model gateway, for its metrics; the caller starts and ends it.
         awaits_registration: whether the client that started the service is about to register agent classes.
@@ -83,6 +85,7 @@ class ServiceServer:
         home: Home,
         settings: Settings,
         router: Router,
+        deliver: Deliver,
         surroundings: ProcessEnvironment | None = None,
         models: ModelProcess | None = None,
         *,
@@ -108,7 +111,7 @@ class ServiceServer:
         self._group_admission = GroupAdmission(self._admission, quotas.limits)
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
         self._types = AgentTypes(router, awaits_registration=awaits_registration)
-        self._deliveries = Deliveries(router, self._types)
+        self._deliveries = Deliveries(deliver, self._types)
         self._metrics = ServiceMetrics(router, self._store, self._clock, models)
         self._tracing = ServiceTracing()
         self._clients: set[_Client] = set()

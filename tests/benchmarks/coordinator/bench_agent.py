@@ -27,6 +27,7 @@ from coordinator.client_messages import Admission
 from coordinator.fleet.model import Code
 from coordinator.home import Home
 from coordinator.ray.router import Router
+from coordinator.service.message_delivery import MessageDelivery
 from coordinator.settings import Settings
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
@@ -52,6 +53,7 @@ class Bench:
 
     def __init__(self, router: Router, admission: Admission) -> None:
         self._router = router
+        self._delivery = MessageDelivery(router, Settings().silence_s)
         self._admission = admission
         self._codes = {name.lower(): Code(str(AGENT), name, name.lower()) for name in ("Tally", "Sleeper")}
 
@@ -65,7 +67,7 @@ class Bench:
         began_s = time.perf_counter()
         started_s = 0.0
         admitted = self._admission.admit(address, encode({"text": "count"}), None, BusyPolicy.ENQUEUE)
-        async for batch in self._router.deliver(address, self._codes[address.agent_type], admitted):
+        async for batch in self._delivery.deliver(address, self._codes[address.agent_type], admitted):
             for frame in batch:
                 if not started_s and frame["type"] != "agent_start":
                     started_s = time.perf_counter() - began_s

@@ -74,7 +74,8 @@ class Agents:
 @asynccontextmanager
 async def serving(home: Home, agents: Agents, *, awaits_registration: bool = False) -> AsyncIterator[ServiceServer]:
     """Serve a home as its service does."""
-    server = ServiceServer(home, Settings(), cast("Router", agents), awaits_registration=awaits_registration)
+    router = cast("Router", agents)
+    server = ServiceServer(home, Settings(), router, agents.deliver, awaits_registration=awaits_registration)
     async with asyncio.timeout(DEADLINE_S), server.listening():
         yield server
 

@@ -20,13 +20,14 @@ from coordinator.wire import from_json, to_json
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator
     from pathlib import Path
 
     from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code
     from coordinator.home import Home
     from podium.address import Address
+    from podium.turn.stream import Frame
 
 AGENT = AgentRef("/agents/hello.py", "Hello", "hello")
 DEADLINE_S = 60
@@ -44,7 +45,7 @@ class Answering:
     async def know(self, known: KnownAgents) -> None:
         await asyncio.sleep(0)
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[list[dict[str, Any]]]:
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
         yield [{"type": "turn_end", "message_id": message.message_id}]
 
 
@@ -57,9 +58,13 @@ class Silent:
         return asyncio.get_running_loop().create_future()
 
 
+def server_of(home: Home, agents: Answering, router: Router | None = None) -> ServiceServer:
+    return ServiceServer(home, Settings(), router or cast("Router", agents), agents.deliver)
+
+
 @asynccontextmanager
-async def client_of(home: Home, router: Router) -> AsyncIterator[ServiceClient]:
-    async with asyncio.timeout(DEADLINE_S), ServiceServer(home, Settings(), router).listening():
+async def client_of(home: Home, agents: Answering, router: Router | None = None) -> AsyncIterator[ServiceClient]:
+    async with asyncio.timeout(DEADLINE_S), server_of(home, agents, router).listening():
         client = ServiceClient(*await asyncio.open_unix_connection(home.socket_path))
         try:
             yield client
@@ -83,7 +88,7 @@ class SlowForTheFirst(Answering):
         if address.key == "a" and self.prepared.count("a") == 1:
             await self.another.wait()
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[list[dict[str, Any]]]:
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
         if address.key == "b":
             self.another.set()
         yield [{"type": "turn_end", "message_id": message.message_id}]
@@ -91,7 +96,7 @@ class SlowForTheFirst(Answering):
 
 async def test_what_a_client_sends_to_an_agent_is_admitted_in_that_order(home: Home) -> None:
     router = SlowForTheFirst()
-    async with client_of(home, cast("Router", router)) as client, asyncio.TaskGroup() as tasks:
+    async with client_of(home, router) as client, asyncio.TaskGroup() as tasks:
         for key, text in (("a", "one"), ("a", "two"), ("a", "three"), ("b", "other")):
             tasks.create_task(sent(client, key, text))
     with closing(home.journal()) as journal:
@@ -104,7 +109,7 @@ async def test_what_a_client_sends_to_an_agent_is_admitted_in_that_order(home: H
 async def test_a_message_that_was_not_admitted_is_not_said_to_be(home: Home) -> None:
     router = Router(home, Settings(wake_timeout_s=0.05))
     router._coordinator = Silent()
-    async with client_of(home, router) as client:
+    async with client_of(home, Answering(), router) as client:
         with pytest.raises(ServiceRefused, match=r"not answered for 0\.05 s; nothing was done: try again"):
             await sent(client, "a", "one")
     with closing(home.journal()) as journal:
@@ -133,7 +138,7 @@ async def test_of_several_clients_one_starts_the_service(home: Home, monkeypatch
 
     async def serve() -> None:
         await until(lambda: set(waiting) == {"a", "b", "c", "d"})
-        async with ServiceServer(home, Settings(), cast("Router", Answering())).listening():
+        async with server_of(home, Answering()).listening():
             await served.wait()
 
     async with asyncio.timeout(DEADLINE_S), asyncio.TaskGroup() as tasks:
@@ -161,8 +166,7 @@ def test_a_client_that_starts_a_service_and_dies_lets_another_one(home: Home) ->
 )
 async def test_a_line_that_cannot_be_used_costs_its_own_request_only(home: Home, value: str) -> None:
     message = f'"agent":"hello/a","message":{{"n":{value}}}'.encode()
-    router = cast("Router", Answering())
-    async with asyncio.timeout(DEADLINE_S), ServiceServer(home, Settings(), router).listening():
+    async with asyncio.timeout(DEADLINE_S), server_of(home, Answering()).listening():
         reader, writer = await asyncio.open_unix_connection(home.socket_path)
         for line in (b'{"id":1,"op":"admit",' + message + b"}", b'{"id":2,"op":"ping"}', b"{", b'{"id":3,"op":"ping"}'):
             writer.write(line + b"\n")
@@ -178,13 +182,13 @@ async def test_a_line_that_cannot_be_used_costs_its_own_request_only(home: Home,
 class Unreadable(Answering):
     """A router whose agents emit what a line cannot carry."""
 
-    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncIterator[list[dict[str, Any]]]:
+    async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
         text = "x" * MAX_LINE if address.key == "long" else ""
         yield [{"type": "turn_end", "message_id": message.message_id, "data": text}]
 
 
 async def test_an_answer_that_is_too_long_costs_its_own_request_only(home: Home) -> None:
-    async with client_of(home, cast("Router", Unreadable())) as client:
+    async with client_of(home, Unreadable()) as client:
         with pytest.raises(ServiceRefused, match="at most 67108864"):
             await sent(client, "long", "one")
         assert await sent(client, "short", "two") == ["accepted", "turn_end"]

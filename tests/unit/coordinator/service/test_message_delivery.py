@@ -15,6 +15,7 @@ from coordinator.home import Home
 from coordinator.host.delivery import DeliveryServer, Notice
 from coordinator.ray.node_manager import DELIVERIES
 from coordinator.ray.router import Router
+from coordinator.service.message_delivery import MessageDelivery
 from coordinator.settings import Settings
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
 
 DEADLINE_S = 30
+SILENCE_S = 60.0
 ALICE = Address("greeter", "alice")
 OLD, NEW = Route("host_old", 1, 0), Route("host_new", 2, 0)
 END: Frame = {"type": "turn_end", "turn": 1}
@@ -81,7 +83,7 @@ async def hosts(tmp_path: Path) -> AsyncIterator[tuple[Router, dict[str, Host]]]
         await host.server.start(sockets / host_id)
     router = Router(home, Settings())
     yield router, made
-    router._routes.drop(ALICE, NEW)
+    router.routes.drop(ALICE, NEW)
     for host in made.values():
         host.server.close()
     async with asyncio.timeout(DEADLINE_S):
@@ -94,13 +96,16 @@ async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agen
     hosts: tuple[Router, dict[str, Host]],
 ) -> None:
     router, _ = hosts
-    router._routes.put(ALICE, OLD)
+    router.routes.put(ALICE, OLD)
     code = Code("greeter.py", "Greeter", "greeter")
-    async with asyncio.timeout(DEADLINE_S), aclosing(router.deliver(ALICE, code, _message("tried"))) as frames:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        aclosing(MessageDelivery(router, SILENCE_S).deliver(ALICE, code, _message("tried"))) as frames,
+    ):
         assert (await anext(frames))[0]["type"] == "turn_start"
-        with router._routes.in_use(ALICE):  # by the other sender
-            router._routes.put(ALICE, NEW)
-            _ = router._routes.channel(ALICE, NEW)
+        with router.routes.in_use(ALICE):  # by the other sender
+            router.routes.put(ALICE, NEW)
+            _ = router.routes.channel(ALICE, NEW)
             assert await anext(frames) == [RETRY]
         assert (await anext(frames))[0]["type"] == "turn_start"
 
@@ -110,9 +115,12 @@ async def test_an_attempt_that_ended_with_the_activation_is_reported_before_the_
 ) -> None:
     router, made = hosts
     made["host_new"].attempt = 2
-    router._routes.put(ALICE, NEW)
+    router.routes.put(ALICE, NEW)
     code = Code("greeter.py", "Greeter", "greeter")
-    async with asyncio.timeout(DEADLINE_S), aclosing(router.deliver(ALICE, code, _message("tried"))) as frames:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        aclosing(MessageDelivery(router, SILENCE_S).deliver(ALICE, code, _message("tried"))) as frames,
+    ):
         assert [frame["type"] for frame in await anext(frames)] == ["turn_retry", "turn_start"]
 
 
@@ -131,7 +139,10 @@ async def test_the_attempt_that_ended_with_its_service_is_reported_by_the_next_s
     router._coordinator = Coordinator()
     code = Code("greeter.py", "Greeter", "greeter")
     message = _message("sent to the service that was killed", repeated=True)
-    async with asyncio.timeout(DEADLINE_S), aclosing(router.deliver(ALICE, code, message)) as frames:
+    async with (
+        asyncio.timeout(DEADLINE_S),
+        aclosing(MessageDelivery(router, SILENCE_S).deliver(ALICE, code, message)) as frames,
+    ):
         told = [(await anext(frames))[0]["type"] for _ in range(3)]
     assert told == ["turn_retry", "agent_start", "turn_start"]
     assert not made["host_new"].go_on.is_set()
@@ -139,25 +150,27 @@ async def test_the_attempt_that_ended_with_its_service_is_reported_by_the_next_s
 
 async def test_epochs_that_begin_anew_are_no_stale_ones(hosts: tuple[Router, dict[str, Host]]) -> None:
     router, _ = hosts
-    _ = router._routes.channel(ALICE, NEW)
-    router._routes.drop(ALICE, NEW)
+    delivery = MessageDelivery(router, SILENCE_S)
+    _ = router.routes.channel(ALICE, NEW)
+    router.routes.drop(ALICE, NEW)
     async with (
         asyncio.timeout(DEADLINE_S),
-        aclosing(router._stream(ALICE, OLD, _message("after the agent was deleted"))) as frames,
+        aclosing(delivery._stream(ALICE, OLD, _message("after the agent was deleted"))) as frames,
     ):
         assert (await anext(frames))[0]["type"] == "turn_start"
-    router._routes.drop(ALICE, OLD)
+    router.routes.drop(ALICE, OLD)
 
 
 async def test_frames_of_a_stale_host_reach_no_client_once_another_host_is_used(
     hosts: tuple[Router, dict[str, Host]],
 ) -> None:
     router, made = hosts
-    with router._routes.in_use(ALICE):
+    delivery = MessageDelivery(router, SILENCE_S)
+    with router.routes.in_use(ALICE):
         async with (
             asyncio.timeout(DEADLINE_S),
-            aclosing(router._stream(ALICE, OLD, _message("first"))) as of_old,
-            aclosing(router._stream(ALICE, NEW, _message("second"))) as of_new,
+            aclosing(delivery._stream(ALICE, OLD, _message("first"))) as of_old,
+            aclosing(delivery._stream(ALICE, NEW, _message("second"))) as of_new,
         ):
             assert (await anext(of_old))[0]["type"] == "turn_start"
             assert (await anext(of_new))[0]["type"] == "turn_start"
@@ -165,7 +178,7 @@ async def test_frames_of_a_stale_host_reach_no_client_once_another_host_is_used(
             with pytest.raises(HostDied):
                 await anext(of_old)
             with pytest.raises(AgentAsleep, match="was replaced by host_new"):
-                await anext(router._stream(ALICE, OLD, _message("third")))
+                await anext(delivery._stream(ALICE, OLD, _message("third")))
 
 
 class Silent:
@@ -187,32 +200,32 @@ async def test_a_connected_host_tells_of_an_activation_before_the_coordinator_do
 
     async def sent(name: str) -> list[list[Frame]]:
         code = Code("greeter.py", "Greeter", "greeter")
-        return [batch async for batch in router.deliver(ALICE, code, _message(name))]
+        return [batch async for batch in MessageDelivery(router, SILENCE_S).deliver(ALICE, code, _message(name))]
 
     server = DeliveryServer(deliver)
     await server.start(sockets / OLD.host_id)
     router = Router(home, Settings())
     router._coordinator = Silent()
     async with asyncio.timeout(DEADLINE_S):
-        router._routes.put(ALICE, OLD)
+        router.routes.put(ALICE, OLD)
         assert await sent("first") == [[END]]
         server.tell(Notice(ALICE, OLD.epoch, None))
-        await until(lambda: router._routes.get(ALICE) is None)
-        router._routes.put(ALICE, OLD)
+        await until(lambda: router.routes.get(ALICE) is None)
+        router.routes.put(ALICE, OLD)
         assert await router.prepare(ALICE, Code("greeter.py", "Greeter", "greeter")) == OLD.epoch
         server.tell(Notice(ALICE, OLD.epoch, None))
-        await until(lambda: router._routes.get(ALICE) is None)
+        await until(lambda: router.routes.get(ALICE) is None)
         second = asyncio.ensure_future(sent("second"))
         await until(lambda: len(router._waking) == 1)
         server.tell(Notice(ALICE, 2, 5, "{}"))
         (start,), end = await second
         assert (start["type"], start["turn"], end) == ("agent_start", 5, [END])
-        assert router._routes.get(ALICE) == Route(OLD.host_id, 2, 5, config="{}")
+        assert router.routes.get(ALICE) == Route(OLD.host_id, 2, 5, config="{}")
         server.tell(Notice(ALICE, OLD.epoch, None))
         assert await sent("third") == [[END]], "the end of an earlier activation changes nothing"
         for asked in router._waking:
             asked.cancel()
-        router._routes.drop(ALICE, Route(OLD.host_id, 2, 5, config="{}"))
+        router.routes.drop(ALICE, Route(OLD.host_id, 2, 5, config="{}"))
         server.close()
         while any("_serve" in repr(task) for task in asyncio.all_tasks()):  # it ends with its connection
             await asyncio.sleep(0.005)
