@@ -107,10 +107,7 @@ def _copy_journal(home: Home, target: Path) -> None:
 
 def _release_leases(copy: Home) -> None:
     with closing(copy.journal(create=False)) as store:
-        for session in store.sessions():
-            lease = store.lease(session.session_id)
-            if lease is not None:
-                store.release_lease(session.session_id, lease.epoch)
+        store.release_leases([(lease.session_id, lease.epoch) for _, lease in store.held_sessions("")])
 
 
 def _verify(copy: Home, size_bytes: int, on_progress: Callable[[str], None]) -> Backup:

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         OutboxMessage,
         Receipt,
         Reminder,
+        Session,
         Snapshot,
         StepWrite,
         StoredStep,
@@ -181,8 +182,8 @@ class JournalStore(SessionRecords, ObjectRecords, Protocol):
         """
         ...
 
-    def sessions_with_pending(self) -> Sequence[SessionId]:
-        """Return the sessions that have pending messages."""
+    def sessions_with_pending(self, prefix: str = "") -> Sequence[Session]:
+        """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
         ...
 
     def backlog(self) -> Backlog:
@@ -324,6 +325,10 @@ class JournalStore(SessionRecords, ObjectRecords, Protocol):
 
     def lease(self, session_id: SessionId) -> Lease | None:
         """Return the lease as last acquired, expired or not; ``None`` if released or never acquired."""
+        ...
+
+    def held_sessions(self, holder_prefix: str) -> Sequence[tuple[Session, Lease]]:
+        """Return the leases, expired or not, whose holder's name starts with ``holder_prefix``, with their sessions."""
         ...
 
     # -- snapshots ------------------------------------------------------------------------------------------------

@@ -137,7 +137,7 @@ class FleetState:
 
     async def with_pending(self, agent_type: str) -> list[Address]:
         """Return the agents of a type that have pending messages."""
-        return await asyncio.to_thread(self._with_pending, agent_type)
+        return await asyncio.to_thread(self._with_pending, f"{agent_type}/")
 
     async def unattended(self) -> list[Address]:
         """Return the agents with pending messages that nobody may have told of them.
@@ -146,7 +146,7 @@ class FleetState:
         """
         return [
             address
-            for address in await asyncio.to_thread(self._all_with_pending)
+            for address in await asyncio.to_thread(self._with_pending)
             if self.codes.get(address.agent_type) is not None
             and self.requests.get(address) is None
             and not self.retries.has(address)
@@ -159,17 +159,10 @@ class FleetState:
             return False
         return bool(self.store.pending(session.session_id, limit=1))
 
-    def _with_pending(self, agent_type: str) -> list[Address]:
-        pending = set(self.store.sessions_with_pending())
-        return [
-            Address.of(session)
-            for session in self.store.sessions(prefix=f"{agent_type}/")
-            if session.session_id in pending
-        ]
-
-    def _all_with_pending(self) -> list[Address]:
+    def _with_pending(self, prefix: str = "") -> list[Address]:
+        """Return the agents that have pending messages and whose name starts with a prefix."""
         found = []
-        for session_id in self.store.sessions_with_pending():
-            with contextlib.suppress(NotFound, InvalidAddress):  # deleted meanwhile; none of an agent
-                found.append(Address.of(self.store.session_of_id(session_id)))
+        for session in self.store.sessions_with_pending(prefix):
+            with contextlib.suppress(InvalidAddress):  # it is none of an agent
+                found.append(Address.of(session))
         return found

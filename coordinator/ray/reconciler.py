@@ -330,12 +330,10 @@ class Reconciler:
     def _held_by_hosts(self) -> dict[str, list[Placement]]:
         """Return the agents whose leases hosts hold, by host."""
         held: dict[str, list[Placement]] = {}
-        for session in self._state.store.sessions():
-            lease = self._state.store.lease(session.session_id)
-            if lease is not None and lease.holder.startswith(HOST_PREFIX):
-                with contextlib.suppress(InvalidAddress):
-                    placement = Placement(lease.holder, Address.of(session), epoch=lease.epoch)
-                    held.setdefault(lease.holder, []).append(placement)
+        for session, lease in self._state.store.held_sessions(HOST_PREFIX):
+            with contextlib.suppress(InvalidAddress):
+                placement = Placement(lease.holder, Address.of(session), epoch=lease.epoch)
+                held.setdefault(lease.holder, []).append(placement)
         return held
 
     async def _recover_host(self, host_id: str, agents: Sequence[Placement]) -> None:

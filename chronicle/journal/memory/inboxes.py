@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.ids import MessageId, SessionId
-    from chronicle.journal.records import InboxWrite, NewMessage, OutboxMessage
+    from chronicle.journal.records import InboxWrite, NewMessage, OutboxMessage, Session
 
 __all__ = ["Inboxes"]
 
@@ -110,10 +110,11 @@ class Inboxes(Tables):
             pending = self.messages(message.session_id, MessageStatus.PENDING)
             return sum(other.position < message.position for other in pending)
 
-    def sessions_with_pending(self) -> Sequence[SessionId]:
-        """Return the sessions that have pending messages."""
+    def sessions_with_pending(self, prefix: str = "") -> Sequence[Session]:
+        """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
         with self._open():
-            return [session_id for session_id in self._sessions if self.messages(session_id, MessageStatus.PENDING)]
+            named = [each.record for each in self._sessions.values() if each.record.name.startswith(prefix)]
+            return [session for session in named if self.messages(session.session_id, MessageStatus.PENDING)]
 
     def backlog(self) -> Backlog:
         """Count what waits in all sessions."""

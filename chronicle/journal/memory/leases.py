@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.ids import SessionId
+    from chronicle.journal.records import Session
 
 __all__ = ["Leases"]
 
@@ -71,3 +72,9 @@ class Leases(Tables):
         with self._open():
             session = self._sessions.get(session_id)
             return session.lease if session is not None else None
+
+    def held_sessions(self, holder_prefix: str) -> Sequence[tuple[Session, Lease]]:
+        """Return the leases, expired or not, whose holder's name starts with ``holder_prefix``, with their sessions."""
+        with self._open():
+            held = [(each.record, each.lease) for each in self._sessions.values() if each.lease is not None]
+            return [(session, lease) for session, lease in held if lease.holder.startswith(holder_prefix)]

@@ -13,19 +13,21 @@ from chronicle.errors import IdempotencyConflict, InboxFull, NotFound
 from chronicle.journal.records import Backlog, MessageStatus, Receipt
 from chronicle.journal.sql.rows import (
     INBOX_COLUMNS,
+    SESSION_COLUMNS,
     STATUS_CODES,
     headers_bytes,
     inbox_message_from,
     key_of,
     number_of,
     row_id,
+    session_from,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.ids import MessageId, SessionId
-    from chronicle.journal.records import InboxMessage, NewMessage
+    from chronicle.journal.records import InboxMessage, NewMessage, Session
     from chronicle.journal.sql.port import Connection
 
 __all__ = [
@@ -161,13 +163,15 @@ def retry(db: Connection, session_id: SessionId, message_id: MessageId) -> Inbox
     return find_message(db, message_id)
 
 
-def sessions_with_pending(db: Connection) -> Sequence[SessionId]:
-    """Return the sessions that have pending messages."""
+def sessions_with_pending(db: Connection, prefix: str) -> Sequence[Session]:
+    """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
     rows = db.execute(
-        f"SELECT session_id FROM session WHERE EXISTS (SELECT 1 FROM inbox WHERE status = {_PENDING} "
-        "AND inbox.id BETWEEN (key << 32) + pending_from AND (key << 32) + last_position) ORDER BY key"
+        f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND substr(name, 1, ?) = ? AND EXISTS (SELECT 1 "
+        f"FROM inbox WHERE status = {_PENDING} "
+        "AND inbox.id BETWEEN (key << 32) + pending_from AND (key << 32) + last_position) ORDER BY key",
+        (prefix, len(prefix), prefix),
     )
-    return [session_id for (session_id,) in rows]
+    return [session_from(row) for row in rows]
 
 
 def backlog(db: Connection) -> Backlog:

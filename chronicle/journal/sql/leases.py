@@ -6,13 +6,16 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import LeaseHeld, NotFound, StaleEpoch
 from chronicle.journal.records import Lease
-from chronicle.journal.sql.rows import lease_from
+from chronicle.journal.sql.rows import SESSION_COLUMNS, lease_from, session_from
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.ids import SessionId
+    from chronicle.journal.records import Session
     from chronicle.journal.sql.port import Connection
 
-__all__ = ["acquire", "find", "release", "renew"]
+__all__ = ["acquire", "find", "held", "release", "renew"]
 
 
 def acquire(db: Connection, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool) -> Lease:
@@ -64,3 +67,12 @@ def find(db: Connection, session_id: SessionId) -> Lease | None:
     """Return the lease as last acquired; ``None`` if released or never acquired."""
     row = db.execute("SELECT holder, epoch, expires_ms FROM session WHERE session_id = ?", (session_id,)).fetchone()
     return lease_from(session_id, row) if row is not None else None
+
+
+def held(db: Connection, holder_prefix: str) -> Sequence[tuple[Session, Lease]]:
+    """Return the leases, expired or not, whose holder's name starts with ``holder_prefix``, with their sessions."""
+    rows = db.execute(
+        f"SELECT {SESSION_COLUMNS}, holder, epoch, expires_ms FROM session WHERE substr(holder, 1, ?) = ? ORDER BY key",
+        (len(holder_prefix), holder_prefix),
+    )
+    return [(session := session_from(row[:-3]), Lease(session.session_id, *row[-3:])) for row in rows]

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
         OutboxMessage,
         Receipt,
         Reminder,
+        Session,
         Snapshot,
         StoredStep,
     )
@@ -269,10 +270,10 @@ class SqlJournalStore(SqlSessions):
         with self._db.reading() as db:
             return inbox.waiting_before(db, message_id)
 
-    def sessions_with_pending(self) -> Sequence[SessionId]:
-        """Return the sessions that have pending messages."""
+    def sessions_with_pending(self, prefix: str = "") -> Sequence[Session]:
+        """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
         with self._db.reading() as db:
-            return inbox.sessions_with_pending(db)
+            return inbox.sessions_with_pending(db, prefix)
 
     def backlog(self) -> Backlog:
         """Count what waits in all sessions."""
@@ -400,6 +401,11 @@ class SqlJournalStore(SqlSessions):
         """Return the lease as last acquired; ``None`` if released or never acquired."""
         with self._db.reading() as db:
             return leases.find(db, session_id)
+
+    def held_sessions(self, holder_prefix: str) -> Sequence[tuple[Session, Lease]]:
+        """Return the leases, expired or not, whose holder's name starts with ``holder_prefix``, with their sessions."""
+        with self._db.reading() as db:
+            return leases.held(db, holder_prefix)
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 

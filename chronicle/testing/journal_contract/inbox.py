@@ -249,9 +249,14 @@ class InboxContract(Contract):
         writers[1].write(settled=(Settlement(done, Outcome.CONSUMED),))
         writers[2].write(settled=(Settlement(waiting, Outcome.FAILED),))
         writers[3].write(settled=(Settlement(parked, Outcome.PARKED),))
-        assert list(store.sessions_with_pending()) == [writers[2].session.session_id]
+        assert list(store.sessions_with_pending()) == [writers[2].session]
         store.retry_message(writers[3].session.session_id, parked)
-        assert set(store.sessions_with_pending()) == {writers[2].session.session_id, writers[3].session.session_id}
+        assert list(store.sessions_with_pending()) == [writers[2].session, writers[3].session]
+        other = Writer.on(store, "agents/other")
+        other.admit()
+        assert list(store.sessions_with_pending("agent/")) == [writers[2].session, writers[3].session]
+        assert list(store.sessions_with_pending("agents/")) == [other.session]
+        assert list(store.sessions_with_pending("b")) == []
 
     def test_what_waits_is_counted_over_all_sessions(self, store: JournalStore) -> None:
         assert store.backlog() == Backlog(0, 0, None, 0, 0, None)

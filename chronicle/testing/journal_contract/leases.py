@@ -76,6 +76,18 @@ class LeaseContract(Contract):
         store.release_leases(asked)
         assert (store.lease(held), store.lease(taken)) == (None, other)
 
+    def test_leases_are_found_by_the_prefix_of_their_holders(self, store: JournalStore) -> None:
+        sessions = [Writer.on(store, f"a/{number}").session for number in range(4)]
+        leases = [
+            store.acquire_lease(session.session_id, holder, NOW_MS, TTL_MS)
+            for session, holder in zip(sessions, ("host_a", "command", "host_b", "host_c"), strict=True)
+        ]
+        store.release_lease(sessions[3].session_id, leases[3].epoch)
+        held = self.other_handle(store).held_sessions("host_")
+        assert list(held) == [(sessions[0], leases[0]), (sessions[2], leases[2])]
+        assert list(store.held_sessions("host_b")) == [(sessions[2], leases[2])]
+        assert list(store.held_sessions("other")) == []
+
     def test_one_of_many_gets_the_lease(self, store: JournalStore) -> None:
         session_id = Writer.on(store).session.session_id
 

@@ -140,7 +140,7 @@ class NamespaceContract(Contract):
         ours, theirs = Writer.on(store), Writer.on(store, namespace="acme")
         theirs.admit(key="k")
         assert not store.pending(ours.session.session_id)
-        assert store.sessions_with_pending() == [theirs.session.session_id]
+        assert store.sessions_with_pending() == [theirs.session]
         ours.admit(b'{"another":1}', key="k")  # the key is of the session
         assert store.acquire_lease(ours.session.session_id, "a", NOW_MS, TTL_MS).epoch == 1
         assert store.lease(theirs.session.session_id) is None
