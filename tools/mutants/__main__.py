@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tools.mutants.mutations import choose, mutants_of
-from tools.mutants.rows import find_tests, starts_ray
+from tools.mutants.rows import find_tests, runs_alone
 from tools.mutants.trials import Trials, files_of
 
 if TYPE_CHECKING:
@@ -102,13 +102,13 @@ class Results:
 
 
 class Rows:
-    """The rows, and the lines that their tests run: those without Ray in one traced run, each other one in its own."""
+    """The rows, and the lines that their tests run: those with servers in a traced run each, all others in one."""
 
     def __init__(self, trials: Trials, results: Results, tests: dict[str, list[str]]) -> None:
         self.tests: Final = tests
         self._trials, self._results = trials, results
         names = sorted({name for of_row in tests.values() for name in of_row})
-        runs = [[name for name in names if not starts_ray(name)], *([name] for name in names if starts_ray(name))]
+        runs = [[name for name in names if not runs_alone(name)], *([name] for name in names if runs_alone(name))]
         lines: dict[str, dict[str, list[int]]] = {}
         modules: dict[str, None] = {}  # in the order of their imports
         for run in runs:

@@ -1,7 +1,8 @@
 """A plugin of pytest: ``-p tools.mutants.plugin --lines-to DIRECTORY`` records the lines that each test runs.
 
-Those that its fixtures run do not count. What test *n* of the run runs is in the file ``n``, ``names`` has the ids of
-those that passed, and ``modules`` the names of the imported modules of others, for `tools.mutants.forker`.
+Those that its fixtures run do not count, except in processes that they start: a server works for the test. What test
+*n* of the run runs is in the file ``n``, ``names`` has the ids of those that passed, and ``modules`` the names of the
+imported modules of others, for `tools.mutants.forker`.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ class _Recorder:
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._count = 0
+
+    def pytest_runtest_setup(self) -> None:
+        tracing.record_in_children(str(self._directory / str(self._count)))
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:

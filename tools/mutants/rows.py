@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["find_tests", "starts_ray"]
+__all__ = ["find_tests", "runs_alone", "starts_ray"]
 
 _ROWS: Final = re.compile(r"\b(S\d|C)\.(\d+)(?:\s*[-–]\s*\1\.(\d+))?\b")
 _STARTS_RAY: Final = ("tests/cluster/", "tests/e2e/")
+_SHARES_SERVERS: Final = ("tests/fuse/",)
 _LEFT_OUT: Final = ("tests/browser/", "tests/live/", "tests/npm/")
 """What a plain run of pytest has no browser, no key and no packages for."""
 
@@ -39,6 +40,11 @@ def find_tests(root: Path) -> dict[str, list[str]]:
 def starts_ray(test: str) -> bool:
     """Whether a test is in a folder whose tests start Ray."""
     return test.startswith(_STARTS_RAY)
+
+
+def runs_alone(test: str) -> bool:
+    """Whether servers work for a test whose lines are those of all tests that use them, if there are others."""
+    return starts_ray(test) or test.startswith(_SHARES_SERVERS)
 
 
 def _number(row: str) -> tuple[str, int]:

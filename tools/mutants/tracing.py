@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from types import FrameType
 
-__all__ = ["OUTPUT", "PACKAGES", "TREE", "lines_in", "record", "start"]
+__all__ = ["OUTPUT", "PACKAGES", "TREE", "lines_in", "record", "record_in_children", "start"]
 
 OUTPUT: Final = "MUTANTS_LINES"
 """The variable with the file that lines are appended to, as ``path:number``; empty: none is recorded."""
@@ -41,6 +41,11 @@ def record(output: str) -> None:
     global _output
     _seen.clear()
     _output = os.environ[OUTPUT] = output
+
+
+def record_in_children(output: str) -> None:
+    """Record to a file in processes that are started from here on, and not here."""
+    os.environ[OUTPUT] = output
 
 
 def start() -> None:
