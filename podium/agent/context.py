@@ -70,7 +70,7 @@ class AgentContext(Generic[S]):
         self._config = config or {}
         self.state = state
         self._workspace = workspace
-        self.turn = scope.turn
+        self.turn = scope.turn.number
 
     @property
     def workspace(self) -> Path:
@@ -118,7 +118,7 @@ class AgentContext(Generic[S]):
     @property
     def message_id(self) -> str | None:
         """The id of the message being handled; ``None`` in other hooks."""
-        return self._scope.message_id
+        return self._scope.hook.message_id
 
     @property
     def sender(self) -> str | None:
@@ -126,12 +126,13 @@ class AgentContext(Generic[S]):
 
         ``None`` for the message of a client or of a reminder, and in other hooks.
         """
-        return self._scope.sender
+        message = self._scope.hook.message
+        return message.sender if message is not None else None
 
     @property
     def traceparent(self) -> str | None:
         """The W3C ``traceparent`` of this turn, for calls to other services; ``None`` if nothing is traced."""
-        return self._scope.traceparent
+        return self._scope.turn.traceparent
 
     async def send_message(self, text: str = "") -> Reply:
         """Begin a reply to the client.
@@ -145,7 +146,7 @@ class AgentContext(Generic[S]):
         Raises:
             PodiumError: the turn is over.
         """
-        reply = await self._scope.begin_reply()
+        reply = await self._scope.replies.begin()
         if text:
             await reply.stream_token(text)
         return reply
@@ -163,7 +164,7 @@ class AgentContext(Generic[S]):
             InvalidValue: JSON cannot represent it; the message has the path.
             PodiumError: the hook handles no message, or the turn is over.
         """
-        self._scope.set_result(value)
+        self._scope.replies.set_result(value)
 
     async def emit(self, name: str, data: JsonObject | None = None) -> None:
         """Send an agent-defined event to the client at once. It is not recorded.
@@ -176,7 +177,7 @@ class AgentContext(Generic[S]):
             InvalidInput: ``data`` is not JSON.
             PodiumError: the turn is over.
         """
-        await self._scope.emit(name, data or {})
+        await self._scope.replies.emit(name, data or {})
 
     async def tell(self, agent: str, message: JsonObject) -> str:
         """Send a message to another agent, as part of this turn.
@@ -202,7 +203,7 @@ class AgentContext(Generic[S]):
             PodiumError: the turn is over.
         """
         message = sent_object(message, "tell")
-        return self._scope.tell(self._address, self._receiver(agent, "tell"), message)
+        return self._scope.outbox.tell(self._receiver(agent, "tell"), message)
 
     def _receiver(self, agent: object, method: str) -> Address:
         """Return the address of a message's receiver, after checking it."""
@@ -242,7 +243,7 @@ class AgentContext(Generic[S]):
         receiver = self._receiver(agent, "ask")
         if not isinstance(timeout, int | float | None):
             raise WrongType(f"ask takes a timeout in seconds, not {type(timeout).__name__}")
-        answer = await self._scope.ask(self._address, receiver, message, timeout)
+        answer = await self._scope.asks.ask(receiver, message, timeout)
         return Answer(**cast("dict[str, Any]", answer))
 
     async def remind(
@@ -281,11 +282,11 @@ class AgentContext(Generic[S]):
         """
         from podium.reminders.setting import new_reminder  # noqa: PLC0415  the library of cron lines
 
-        scope = self._scope
+        reminders = self._scope.reminders
         change, due = new_reminder(
             self._address,
-            scope.now_ms(),
-            scope.since_ms(),
+            reminders.now_ms(),
+            reminders.since_ms(),
             name,
             message or {},
             at=at,
@@ -293,7 +294,7 @@ class AgentContext(Generic[S]):
             cron=cron,
             tz=tz,
         )
-        self._scope.change_reminder(change)
+        reminders.change(change)
         return due
 
     async def reminders(self) -> Sequence[ScheduledReminder]:
@@ -304,7 +305,7 @@ class AgentContext(Generic[S]):
         """
         from podium.reminders.plans import scheduled  # noqa: PLC0415
 
-        return [scheduled(reminder) for reminder in await self._scope.reminders()]
+        return [scheduled(reminder) for reminder in await self._scope.reminders.list()]
 
     async def cancel_reminder(self, name: str) -> bool:
         """Cancel a reminder, as part of this turn. A message that it has sent already stays in the inbox.
@@ -317,8 +318,8 @@ class AgentContext(Generic[S]):
         """
         from chronicle.journal.records import DropReminder  # noqa: PLC0415
 
-        known = any(reminder.name == name for reminder in await self._scope.reminders())
-        self._scope.change_reminder(DropReminder(name))
+        known = any(reminder.name == name for reminder in await self._scope.reminders.list())
+        self._scope.reminders.change(DropReminder(name))
         return known
 
     async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None = None) -> str:
@@ -347,7 +348,7 @@ class AgentContext(Generic[S]):
             PodiumError: the turn is over.
             Unavailable: the blob store could not be reached.
         """
-        return await self._scope.add_artifact(name, data, media_type)
+        return await self._scope.artifacts.add(name, data, media_type)
 
     @overload
     async def step(self, name: str, fn: Callable[..., Awaitable[R]], *args: Any, retry: Retry | None = None) -> R: ...
@@ -385,7 +386,7 @@ class AgentContext(Generic[S]):
             PodiumError: the hook handles no message, its turn is over, or this is called inside of a step.
             Exception: what the function raised; the step did not end, and runs again in a further attempt.
         """
-        return await self._scope.step(name, fn, args, retry)
+        return await self._scope.steps.run(name, fn, args, retry)
 
     def llm(
         self, profile: str, *, max_output_tokens: int | None = None, qos: QualityOfService | None = None
@@ -402,7 +403,7 @@ class AgentContext(Generic[S]):
         """
         from podium.agent.llm import AgentModel  # noqa: PLC0415  for agents that call models only
 
-        return AgentModel(self._scope, profile, max_output_tokens, qos)
+        return AgentModel(self._scope.models, profile, max_output_tokens, qos)
 
     def idempotency_key(self, name: str) -> str:
         """Return an idempotency key for an external call: the same at each attempt of this message.
@@ -412,7 +413,7 @@ class AgentContext(Generic[S]):
         Args:
             name: distinguishes several calls of one turn, or of one step.
         """
-        return f"{self.agent_id}:{self._scope.message_id or f'turn-{self.turn}'}:{self._scope.step_key}{name}"
+        return f"{self.agent_id}:{self.message_id or f'turn-{self.turn}'}:{self._scope.steps.key_prefix}{name}"
 
     async def history(self, path: str) -> Sequence[Iteration]:
         """Return the iterations of a path of the workspace, oldest first, in any presentation.
@@ -420,7 +421,7 @@ class AgentContext(Generic[S]):
         Raises:
             NotFound: the path never existed.
         """
-        return await self._scope.history(path)
+        return await self._scope.files.of(path)
 
     async def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path of the workspace at an iteration.
@@ -428,4 +429,4 @@ class AgentContext(Generic[S]):
         Raises:
             NotFound: no such path or iteration, or it is a deletion.
         """
-        return await self._scope.at(path, iteration)
+        return await self._scope.files.at(path, iteration)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from podium.models.collecting import Answered
     from podium.models.port import LLMMessage, LLMStreamChunk
     from podium.models.quality import QualityOfService
-    from podium.turn.scope.turn_scope import TurnScope
+    from podium.turn.scope.model_calls import ModelCalls
 
 __all__ = ["AgentModel"]
 
@@ -22,9 +22,9 @@ class AgentModel:
     """The model of a profile, for one turn. It is a `podium.models.LLMProvider`; `AgentContext.llm` makes it."""
 
     def __init__(
-        self, scope: TurnScope, profile: str, max_output_tokens: int | None, qos: QualityOfService | None
+        self, calls: ModelCalls, profile: str, max_output_tokens: int | None, qos: QualityOfService | None
     ) -> None:
-        self._scope = scope
+        self._calls = calls
         self._profile = profile
         self._max_output_tokens = max_output_tokens
         self._qos = qos
@@ -52,7 +52,7 @@ class AgentModel:
             ProgramChanged: an earlier attempt of the message asked something else.
             PodiumError: the hook handles no message, its turn is over, or this is called inside of a step.
         """
-        return self._scope.call_model(
+        return self._calls.stream(
             self._profile,
             tuple(messages),
             None if tools is None else tuple(tools),

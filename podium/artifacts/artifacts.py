@@ -5,7 +5,7 @@ chain of events covers it. Its id is the event's, with ``art_`` in place of ``ev
 in the form of workspace files (:mod:`chronicle.workspace.content.content`): small content whole, large in chunks,
 deduplicated. It is immutable, and removed with its event: erased, folded or deleted.
 
-This module finds and reads artifacts; :mod:`podium.turn.scope.turn_scope` adds them.
+This module finds and reads artifacts; :mod:`podium.turn.scope.artifacts` adds them.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ from podium.turn.journal.commit import Cancellation
 from podium.turn.journal.frames import settled_frames
 from podium.turn.journal.lost_attempt import judge_lost_attempt
 from podium.turn.runner import TurnRunner
-from podium.turn.scope.questions import time_left_s
+from podium.turn.scope.asks import time_left_s
 from podium.turn.shutdown import shut_down
 from podium.turn.stream import StreamHub, turn_start
 from podium.turn.telemetry import TurnOutcome

@@ -44,6 +44,8 @@ from podium.turn.journal.snapshot_policy import SnapshotPolicy
 from podium.turn.ports import Environment, WorkspaceRequest
 from podium.turn.retaining import retain
 from podium.turn.rollback import roll_back, seal_failed_attempt
+from podium.turn.scope.artifacts import keep_artifacts
+from podium.turn.scope.open_turn import OpenTurn
 from podium.turn.scope.turn_scope import TurnScope
 from podium.turn.steps.turn_steps import TurnSteps
 from podium.turn.stream import frame_sink, turn_start
@@ -174,18 +176,15 @@ class TurnRunner:
             Evicted: the lease is lost.
         """
         on_behalf_of = message or stream_of
-        scope = TurnScope(
+        turn = OpenTurn(
             self.turn + 1,
-            message,
-            frame_sink(self._publish, message, stream_of),
+            self._address,
+            self._env,
             self.workspace,
-            self._env.clock,
-            self._env.ids,
             ArtifactWriter(self._env.blobs, lambda: self.workspace.root, self._class.max_artifact_bytes),
-            self._env.run_blocking,
-            self._env.known_types,
             self.ledger.reminders,
         )
+        scope = TurnScope(turn, message, frame_sink(self._publish, message, stream_of))
         if message is not None:
             assert event_id is not None, "a message is recorded as an event"
             scope.record_message(message, event_id)  # first: its replies follow it
@@ -199,32 +198,33 @@ class TurnRunner:
         steps: TurnSteps | None = None
         try:
             with (
-                self.telemetry.hook(cause, scope.turn, attempt) as span,
-                permit_turn(self.state, f"turn {scope.turn} of {self._address}") as self._permit,
+                self.telemetry.hook(cause, turn.number, attempt) as span,
+                permit_turn(self.state, f"turn {turn.number} of {self._address}") as self._permit,
             ):
-                scope.traceparent = span.traceparent
+                turn.traceparent = span.traceparent
                 if message is not None:
-                    steps = self._steps = await self._open_steps(scope, message, limit_s)
+                    steps = self._steps = await self._open_steps(turn, message, limit_s)
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 if steps is not None:
                     await steps.finish()
                 steered = steering.taken if steering is not None else ()
-                patch = await self._commit(cause, message, scope, steered)
+                patch = await self._commit(cause, message, turn, steered)
         except AttemptFailed as failed:
-            failed.said = scope.abandon()
+            turn.close()
+            failed.said = scope.replies.so_far()
             failed.hook = "on_steer" if steering is not None and steering.failed else HOOKS[cause]
             raise
         except (ChronicleError, StateError, OSError, Permanent) as error:
-            scope.abandon()
+            turn.close()
             raise AttemptFailed(describe(error), permanent=is_permanent(error), hook=HOOKS[cause]) from error
         finally:
             self._steering = self._permit = self._steps = None
             if steps is not None:
                 await steps.close()
-            self.telemetry.streamed(scope.tokens)
-        if scope.outbox or scope.changed_reminders:
+            self.telemetry.streamed(turn.tokens)
+        if turn.outbox or turn.reminders:
             self._env.on_sent()
-        return CompletedTurn(answer, patch, steered, scope.results)
+        return CompletedTurn(answer, patch, steered, turn.results)
 
     async def begin_next_turn(self) -> None:
         """Adopt the committed tree as the workspace's base; changes from now on belong to the next turn."""
@@ -258,7 +258,7 @@ class TurnRunner:
         """Whether a message steers the running turn."""
         return self._steering is not None and self._steering.has(message_id)
 
-    async def _open_steps(self, scope: TurnScope, message: InboxMessage, limit_s: float) -> TurnSteps:
+    async def _open_steps(self, turn: OpenTurn, message: InboxMessage, limit_s: float) -> TurnSteps:
         """Open the steps of a turn, with those that earlier attempts ended. Call it in the task of the hook."""
 
         async def base() -> JsonObject:
@@ -278,8 +278,8 @@ class TurnRunner:
             self.telemetry,
         )
         await steps.check_fit()
-        deadline_ms = self._env.clock.now_ms() + int(limit_s * 1000)
-        scope.open_steps(steps, self._address, self._env.asker, self._env.models, deadline_ms)
+        turn.steps = steps
+        turn.deadline_ms = self._env.clock.now_ms() + int(limit_s * 1000)
         return steps
 
     async def _steer_again(self, message_id: str) -> bool:
@@ -289,39 +289,37 @@ class TurnRunner:
 
     async def _steer(self, scope: TurnScope, message: InboxMessage) -> None:
         event_id = self._env.ids.event(self._env.clock.now_ms())
-        self._publish(message, turn_start(scope.turn, message.attempts + 1, event_id, steered=True))
+        self._publish(message, turn_start(scope.turn.number, message.attempts + 1, event_id, steered=True))
         if self._steps is not None:
             self._steps.steered(message.message_id)
-        await scope.emit(STEERED, {"message_id": message.message_id, "message": body_of(message)})
+        await scope.replies.emit(STEERED, {"message_id": message.message_id, "message": body_of(message)})
         handed = scope.steered(message, lambda frame: self._publish(message, frame), event_id)
         assert self._permit is not None, "a turn is steered while it runs"
         with use_permit(self._permit):  # the task was created by the caller of `steer`
             await self._agent.on_steer(self._context(handed), body_of(message))
 
     async def _commit(
-        self, cause: Cause, message: InboxMessage | None, scope: TurnScope, steered: Sequence[InboxMessage]
+        self, cause: Cause, message: InboxMessage | None, turn: OpenTurn, steered: Sequence[InboxMessage]
     ) -> list[JsonObject]:
         """Commit a hook's turn, and return the state's patch."""
-        env, turn = self._env, scope.turn
+        env = self._env
         steps = self._steps
-        drafts = await scope.finish()
+        drafts = await turn.finish()
         changes, state = take(self.state, whole=self._snapshots.due, recheck=steps is not None and steps.recheck)
         patch = [*self._schema_patch, *(steps.patch if steps is not None else ()), *changes]
         with self.telemetry.seal():
             tree = await env.run_blocking(self.workspace.seal)
         config = self.config.to_record(cause)
-        changed = (
-            patch or drafts or scope.outbox or scope.changed_reminders or (cause == "config" and config is not None)
-        )
+        changed = patch or drafts or turn.outbox or turn.reminders or (cause == "config" and config is not None)
         if not (message or changed) and tree == self.workspace.base:
             return patch
-        await scope.keep_artifacts()
+        await keep_artifacts(turn)
         snapshot = None
         if state is not None:
             seen = self.config.seen if config is None else config
-            snapshot = snapshot_body(turn, self._entity_type, self._schema_version, state, tree, seen)
+            snapshot = snapshot_body(turn.number, self._entity_type, self._schema_version, state, tree, seen)
         result = TurnResult(
-            turn,
+            turn.number,
             cause,
             message,
             steered,
@@ -330,11 +328,11 @@ class TurnRunner:
             self._schema_version,
             patch,
             tree,
-            scope.outbox,
+            turn.outbox,
             snapshot,
             config,
             steps=steps.summary if steps is not None else None,
-            reminders=scope.changed_reminders,
+            reminders=turn.changed_reminders,
         )
         ledger = self.ledger
         large: dict[BlobId, bytes] = {}
@@ -347,7 +345,7 @@ class TurnRunner:
         last = commit.events[-1]
         self._snapshots.committed(len(large[last.payload_ref] if last.payload_ref else last.payload or b""), snapshot)
         self._sealed = tree
-        self.telemetry.committed(len(scope.outbox))
+        self.telemetry.committed(len(turn.outbox))
         return patch
 
     # -- a turn that does not -------------------------------------------------------------------------------------

@@ -47,7 +47,8 @@ from podium.testing.simulator import SimulatedNodes
 from podium.turn.journal.ledger import Ledger
 from podium.turn.ports import WorkspaceRequest
 from podium.turn.runner import TurnRunner
-from podium.turn.scope.turn_scope import TurnScope
+from podium.turn.scope.reminders import Reminders
+from podium.turn.scope.replies import Replies
 from podium.turn.stream import Frame, StreamHub
 
 ROOT = Path(__file__).parents[2]
@@ -353,15 +354,15 @@ def test_a_ledger_that_takes_a_lost_answer_for_a_failure_is_found(swap: Callable
 
 
 def test_a_reminder_that_is_set_before_its_commit_is_found(swap: Callable[[type, str, Any], None]) -> None:
-    collect = TurnScope.change_reminder
+    collect = Reminders.change
 
-    def change_reminder(self: TurnScope, change: SetReminder | DropReminder) -> None:
+    def change_reminder(self: Reminders, change: SetReminder | DropReminder) -> None:
         collect(self, change)
-        ledger: Any = getattr(self._stored_reminders, "__self__", None)
+        ledger: Any = getattr(self._turn.stored_reminders, "__self__", None)
         memory = ledger._store._store.store
         change_reminders(memory._sessions[ledger.session.session_id], [change])
 
-    swap(TurnScope, "change_reminder", change_reminder)
+    swap(Reminders, "change", change_reminder)
     assert "reminder" in found_within()
 
 
@@ -422,13 +423,13 @@ def test_an_answer_to_another_question_is_found(swap: Callable[[type, str, Any],
 
 
 def test_an_answer_that_is_not_of_its_turns_commit_is_found(swap: Callable[[type, str, Any], None]) -> None:
-    reply, replies = TurnScope.set_result, itertools.count()
+    reply, replies = Replies.set_result, itertools.count()
 
-    def lost(self: TurnScope, data: Any) -> None:
+    def lost(self: Replies, data: Any) -> None:
         if next(replies) % 10:
             reply(self, data)
 
-    swap(TurnScope, "set_result", lost)
+    swap(Replies, "set_result", lost)
     assert "number of answers" in found_within(with_asks=True)
 
 

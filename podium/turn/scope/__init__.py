@@ -1,5 +1,4 @@
-"""What the code of a hook reaches through its context: begin with `turn_scope`.
+"""What the code of a hook reaches through its context: begin with `turn_scope`, which has an object for each subject.
 
-`collected` has what a turn collects until its commit; `questions` and `model_calls` are what it asks of other agents
-and of models.
+`open_turn` has what a turn collects until its commit; each other file is a capability.
 """

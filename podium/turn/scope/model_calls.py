@@ -5,54 +5,80 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING, cast
 
-from podium.models.codec import chunk_from_json, chunk_to_json, message_to_json
-from podium.models.port import Finished, TextDelta, Usage
+from podium.errors import ContextMisuse, PodiumError
+from podium.turn.ports import ModelCall
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
-    from chronicle.canonical import Json
+    from chronicle.canonical import Json, JsonObject
     from podium.events import ModelCallSummary
-    from podium.models.port import LLMStreamChunk
-    from podium.turn.ports import ModelCall, Models
-    from podium.turn.steps.turn_steps import TurnSteps
+    from podium.models.port import LLMMessage, LLMStreamChunk
+    from podium.models.quality import QualityOfService
+    from podium.turn.scope.open_turn import RunningHook
 
-__all__ = ["call_model"]
+__all__ = ["ModelCalls"]
 
 
-async def call_model(
-    steps: TurnSteps, models: Models, call: ModelCall, prefix: str
-) -> AsyncGenerator[LLMStreamChunk, None]:
-    """Call a model as a step, or yield what it said in an earlier attempt; see `AgentContext.llm`.
+class ModelCalls:
+    """The calls of models of one hook."""
 
-    Args:
-        prefix: of the step's key.
-    """
+    def __init__(self, hook: RunningHook) -> None:
+        self._hook = hook
 
-    async def parts() -> AsyncGenerator[Json, None]:
-        async with aclosing(models.stream(call)) as chunks:
-            async for chunk in chunks:
-                yield chunk.text if isinstance(chunk, TextDelta) else chunk_to_json(chunk)
+    async def stream(
+        self,
+        profile: str,
+        messages: Sequence[LLMMessage],
+        tools: Sequence[JsonObject] | None,
+        temperature: float | None,
+        max_output_tokens: int | None,
+        qos: QualityOfService | None,
+    ) -> AsyncGenerator[LLMStreamChunk, None]:
+        """Call a model as a step, or yield what it said in an earlier attempt; see `AgentContext.llm`."""
+        from podium.models.codec import chunk_from_json, chunk_to_json, message_to_json  # noqa: PLC0415  for agents
+        from podium.models.port import TextDelta  # noqa: PLC0415  that call models only
+        from podium.models.quality import QualityOfService  # noqa: PLC0415
 
-    arguments = [
-        call.profile,
-        [message_to_json(message) for message in call.messages],
-        call.tools,
-        call.temperature,
-        call.max_output_tokens,
-    ]
+        turn = self._hook.turn
+        turn.check_open()
+        if turn.steps is None:
+            raise ContextMisuse("this hook handles no message, so it calls no model; call it in on_message")
+        if turn.env.models is None:
+            raise PodiumError("nothing calls models here; a test gives them: AgentHarness(..., models=...)")
+        models = turn.env.models
+        call = ModelCall(
+            turn.address,
+            turn.number,
+            profile,
+            messages,
+            tools,
+            temperature,
+            max_output_tokens,
+            qos or QualityOfService(),
+            turn.traceparent,
+        )
 
-    def described(digest: str, answer: Sequence[Json]) -> ModelCallSummary:
-        return _described(call.profile, digest, answer)
+        async def parts() -> AsyncGenerator[Json, None]:
+            async with aclosing(models.stream(call)) as chunks:
+                async for chunk in chunks:
+                    yield chunk.text if isinstance(chunk, TextDelta) else chunk_to_json(chunk)
 
-    streamed = steps.stream(f"llm {call.profile}", parts, arguments, _is_last, prefix, described)
-    async with aclosing(streamed) as recorded:
-        async for part in recorded:
-            yield TextDelta(part) if isinstance(part, str) else chunk_from_json(part)
+        def described(digest: str, answer: Sequence[Json]) -> ModelCallSummary:
+            return _described(profile, digest, answer)
+
+        asked = [profile, [message_to_json(message) for message in messages], tools, temperature, max_output_tokens]
+        streamed = turn.steps.stream(f"llm {profile}", parts, asked, _is_last, self._hook.step_prefix, described)
+        async with aclosing(streamed) as recorded:
+            async for part in recorded:
+                yield TextDelta(part) if isinstance(part, str) else chunk_from_json(part)
 
 
 def _described(profile: str, digest: str, answer: Sequence[Json]) -> ModelCallSummary:
     """Return what the record says of an answer: the last tokens that the provider counted, and who answered."""
+    from podium.models.codec import chunk_from_json  # noqa: PLC0415
+    from podium.models.port import Finished, Usage  # noqa: PLC0415
+
     found: ModelCallSummary = {"profile": profile, "digest": digest}
     for part in answer:
         chunk = chunk_from_json(part) if isinstance(part, dict) else None

@@ -78,14 +78,14 @@ def inside(step: RunningStep) -> Iterator[None]:
         _step.reset(before)
 
 
-class StepSink(Protocol):
-    """The scope of a turn, as a replayed step uses it."""
+class ReplayedReplies(Protocol):
+    """The replies of a hook, as a replayed step uses them."""
 
-    async def begin_reply(self) -> Reply:
+    async def begin(self) -> Reply:
         """Begin a reply, and tell the client."""
         ...
 
-    def reply_of(self, ordinal: int) -> Reply | None:
+    def by_ordinal(self, ordinal: int) -> Reply | None:
         """Return a reply that was begun, by its ordinal; ``None`` if there is none."""
         ...
 
@@ -93,28 +93,46 @@ class StepSink(Protocol):
         """Set the result of the message."""
         ...
 
-    def tell(self, sender: Address, receiver: Address, message: JsonObject) -> str:
+
+class ReplayedOutbox(Protocol):
+    """The outgoing messages of a hook, as a replayed step uses them."""
+
+    def tell(self, receiver: Address, message: JsonObject) -> str:
         """Add a message to another agent."""
         ...
 
 
-async def repeat_effects(effects: Sequence[Json], sink: StepSink, sender: Address) -> None:
+class StepSink(Protocol):
+    """The scope of a hook, as a replayed step uses it."""
+
+    @property
+    def replies(self) -> ReplayedReplies:
+        """What it says."""
+        ...
+
+    @property
+    def outbox(self) -> ReplayedOutbox:
+        """What it sends to other agents."""
+        ...
+
+
+async def repeat_effects(effects: Sequence[Json], sink: StepSink, tenant: str) -> None:
     """Say and send what the function of an ended step did.
 
     Args:
-        sender: the agent's address.
+        tenant: the agent's.
     """
     replies: dict[int, Reply] = {}
     for effect in effects:
         kind, *parts = cast("list[Any]", effect)
         if kind == "text":
             ordinal, begun, text, end = parts
-            reply = replies.get(ordinal) or (None if begun else sink.reply_of(ordinal))
-            replies[ordinal] = reply = reply or await sink.begin_reply()
+            reply = replies.get(ordinal) or (None if begun else sink.replies.by_ordinal(ordinal))
+            replies[ordinal] = reply = reply or await sink.replies.begin()
             if not reply.finished:
                 await reply.stream_token(text, final=end)
         elif kind == "tell":
             name, message = parts
-            sink.tell(sender, Address.parse(name, sender.tenant), message)
+            sink.outbox.tell(Address.parse(name, tenant), message)
         else:
-            sink.set_result(parts[0])
+            sink.replies.set_result(parts[0])

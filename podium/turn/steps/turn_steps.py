@@ -294,7 +294,7 @@ class TurnSteps:
         if failure is not None:  # one with a record was cancelled while it ended
             await replay.fail_again(key, failure)
         if record is not None:
-            await repeat_effects(record.effects, sink, self._address)
+            await repeat_effects(record.effects, sink, self._address.tenant)
             self._telemetry.step_replayed()
             return record.result
         await replay.until_over(key)

@@ -362,7 +362,7 @@ async def test_a_context_hands_out_nothing_after_its_turn() -> None:
             with pytest.raises(PodiumError, match="is over"):
                 await maker.context.add_artifact("late.txt", "x")
             with pytest.raises(PodiumError, match="too late"):  # as a thread does that still reads
-                maker.context._scope._collected.artifacts.take("late.txt", b"x")
+                maker.context._scope.turn.artifacts.take("late.txt", b"x")
 
 
 async def test_a_refused_artifact_need_not_fail_the_turn() -> None:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import encode
 from chronicle.journal.records import NewMessage
-from podium.errors import AskCycle, AskFailed, AskTimeout
+from podium.errors import AskCycle, AskFailed, AskTimeout, ContextMisuse, PodiumError
 from podium.messages.headers import AskHeader, Headers, question_key
+from podium.turn.steps.effects import current_step
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +21,40 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage
     from podium.address import Address
     from podium.turn.ports import Asker
+    from podium.turn.scope.open_turn import RunningHook
+    from podium.turn.scope.steps import Steps
     from podium.turn.stream import Frame
 
-__all__ = ["Question", "time_left_s"]
+__all__ = ["Asks", "Question", "time_left_s"]
+
+
+class Asks:
+    """The questions of one hook to other agents."""
+
+    def __init__(self, hook: RunningHook, steps: Steps) -> None:
+        self._hook = hook
+        self._steps = steps
+
+    async def ask(self, receiver: Address, message: JsonObject, timeout_s: float | None) -> Json:
+        """Ask another agent as a step of the turn, and return its answer; see `AgentContext.ask`."""
+        turn, cause = self._hook.turn, self._hook.message
+        turn.check_open()
+        turn.check_known(receiver)
+        if cause is None:
+            raise ContextMisuse("this hook handles no message, so it asks nobody; ask in on_message")
+        if turn.env.asker is None:
+            raise PodiumError("no service runs other agents here, so nobody can answer")
+        asker, clock, ids = turn.env.asker, turn.env.clock, turn.env.ids
+        question = Question(turn.address, receiver, message, cause, turn.deadline_ms, timeout_s)
+
+        async def answer(_receiver: str, _message: Json) -> Json:
+            step = current_step()
+            assert step is not None, "it is the function of a step"
+            assert step.span is not None, "it runs"
+            step.span.rename(f"step ask {receiver.agent_type}")
+            return await question.answer(asker, clock, ids, step.key, step.span.traceparent or turn.traceparent)
+
+        return await self._steps.run(f"ask {receiver.name}", answer, (receiver.name, message), None)
 
 
 class Question:

@@ -1,0 +1,63 @@
+"""Changes of a hook to the agent's reminders, which are made by the turn's commit."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.journal.records import SetReminder
+from podium.errors import ContextMisuse
+from podium.turn.steps.effects import current_step
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.journal.records import DropReminder, Reminder
+    from podium.turn.scope.open_turn import RunningHook
+
+__all__ = ["Reminders"]
+
+
+class Reminders:
+    """The agent's reminders, as one hook sees and changes them."""
+
+    def __init__(self, hook: RunningHook) -> None:
+        self._hook = hook
+        self._turn = hook.turn
+
+    def now_ms(self) -> int:
+        """Return the time, in epoch milliseconds."""
+        return self._turn.env.clock.now_ms()
+
+    def since_ms(self) -> int:
+        """Return when the message being handled was admitted, or the time if that is earlier, or without a message."""
+        now_ms, message = self.now_ms(), self._hook.message
+        return min(now_ms, message.admitted_ms) if message is not None else now_ms
+
+    def change(self, change: SetReminder | DropReminder) -> None:
+        """Add a change of a reminder to the turn; it replaces an earlier one of the same name.
+
+        Raises:
+            PodiumError: the turn is over, or a step runs.
+        """
+        self._turn.check_open()
+        if current_step() is not None:
+            raise ContextMisuse(
+                "a step cannot change reminders, as it is not run again: do it before or after ctx.step"
+            )
+        self._turn.reminders.pop(change.name, None)
+        self._turn.reminders[change.name] = change
+
+    async def list(self) -> Sequence[Reminder | SetReminder]:
+        """Return the agent's reminders by name, as the turn leaves them.
+
+        Raises:
+            PodiumError: the turn is over.
+        """
+        self._turn.check_open()
+        found: dict[str, Reminder | SetReminder] = {each.name: each for each in await self._turn.stored_reminders()}
+        for name, change in self._turn.reminders.items():
+            if isinstance(change, SetReminder):
+                found[name] = change
+            else:
+                found.pop(name, None)
+        return [found[name] for name in sorted(found)]
