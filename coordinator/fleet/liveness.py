@@ -66,13 +66,15 @@ async def until_ended(answer: Awaitable[_T], ended: asyncio.Event) -> _T:
     """Await an answer of a process, unless an event tells that the process has ended.
 
     Raises:
-        HostDied: it has ended without an answer.
+        HostDied: it has ended without an answer, or the call was cancelled in it, as by code that cancels all tasks.
     """
     waiting, ending = asyncio.ensure_future(answer), asyncio.ensure_future(ended.wait())
     try:
         await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             raise HostDied("its process has ended")
+        if waiting.cancelled():  # not this call: a cancellation of it is raised by the wait above
+            raise HostDied("the call was cancelled in its process")
         return waiting.result()
     finally:
         waiting.cancel()
