@@ -17,7 +17,7 @@ from chronicle.journal.records import MessageStatus
 from podium.address import label
 from podium.events import TURN_FAILED
 from podium.history.branching import agent_awake, sleeping_lease
-from podium.turn.journal.commit import Cancellation, cancel_commit
+from podium.turn.journal.commit import Cancellation, NextCommit, cancel_commit
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,8 +142,8 @@ def drop_message(store: JournalStore, session: Session, message_id: MessageId, i
         message = message_of(store, session, message_id)
         if not is_open(message):
             return False
-        head = store.head(session.main_branch_id)
-        commit = cancel_commit(session, head, message, Cancellation(), (), None, lease.epoch, ids, now_ms, {})
+        next_commit = NextCommit(session, store.head(session.main_branch_id), lease.epoch, ids, now_ms)
+        commit = cancel_commit(next_commit, message, Cancellation())
         try:
             store.commit(commit)
         except (StaleEpoch, BranchVersionConflict) as error:

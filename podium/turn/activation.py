@@ -25,7 +25,7 @@ from podium.events import HOOKS
 from podium.turn.busy import BusyPolicy, may_preempt
 from podium.turn.hooks.hook_runner import AttemptFailed
 from podium.turn.hooks.message_hook import hook_for
-from podium.turn.journal.commit import Cancellation
+from podium.turn.journal.commit import Cancellation, FailedAttempt
 from podium.turn.journal.frames import settled_frames
 from podium.turn.journal.lost_attempt import judge_lost_attempt
 from podium.turn.runner import TurnRunner
@@ -455,7 +455,7 @@ class Activation:
         message = await self._runner.ledger.next_message() if unclean else None
         outcome, error = judge_lost_attempt(message, self._class.max_attempts, lost)
         _log.info("try_lost", agent_id=str(self.address), error=error)
-        await self._runner.record_failure(message, outcome, error, recovered)
+        await self._runner.record_failure(FailedAttempt(outcome, error, message, tree=recovered))
         if message is not None:
             self._runner.telemetry.lost(TurnOutcome(outcome))
 

@@ -9,16 +9,16 @@ from podium.history.branching import rolled_back_trees
 from podium.history.fold import mark_commit, plan_retention
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
-    from chronicle.ids import BlobId
-    from chronicle.journal.records import Commit, Head
+    from chronicle.journal.records import Commit
     from podium.agent_record import AgentRecord
     from podium.history.retention import Retention
+    from podium.turn.journal.commit import NextCommit
     from podium.turn.journal.ledger import Ledger
     from podium.turn.ports import Environment
 
-    Append = Callable[[Callable[[Head, int], Commit], Mapping[BlobId, bytes]], Awaitable[Commit]]
+    Append = Callable[[Callable[[NextCommit], Commit]], Awaitable[object]]
 
 __all__ = ["retain"]
 
@@ -46,8 +46,6 @@ async def retain(
     if todo.mark:
         record = await read()
         trees = await ledger.read(lambda: rolled_back_trees(store, env.blobs, record))
-        large: dict[BlobId, bytes] = {}
         await append(
-            lambda head, now_ms: mark_commit(record, head, trees, ledger.epoch, env.ids.event(now_ms), now_ms, large),
-            large,
+            lambda at: mark_commit(record, at.head, trees, at.epoch, at.ids.event(at.now_ms), at.now_ms, at.large)
         )

@@ -32,6 +32,8 @@ from podium.turn.hooks.seen_config import SeenConfig
 from podium.turn.hooks.steering import STEERED, Steering
 from podium.turn.journal.commit import (
     CompletedTurn,
+    FailedAttempt,
+    NextCommit,
     TurnResult,
     body_of,
     cancel_commit,
@@ -57,7 +59,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from chronicle.ids import BlobId, EventId
-    from chronicle.journal.records import Commit, Draft, Head, InboxMessage, Lease, Outcome, Session
+    from chronicle.journal.records import Commit, Draft, InboxMessage, Lease, Outcome, Session
     from chronicle.workspace.port import TreeRef, Workspace
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
@@ -334,11 +336,7 @@ class TurnRunner:
             steps=steps.summary if steps is not None else None,
             reminders=turn.changed_reminders,
         )
-        ledger = self.ledger
-        large: dict[BlobId, bytes] = {}
-        commit = await self._append(
-            lambda head, now_ms: turn_commit(ledger.session, head, result, ledger.epoch, env.ids, now_ms, large), large
-        )
+        commit, large = await self._append(lambda next_commit: turn_commit(next_commit, result))
         self._schema_patch = []
         if config is not None:
             self.config.seen = config
@@ -363,29 +361,18 @@ class TurnRunner:
             ChronicleError: the workspace could not be rolled back, or the disk is still full; the activation must end.
         """
         tree = await seal_failed_attempt(self._env, self.workspace, self._address)
+        attempt = FailedAttempt(outcome, error, message, hook, tree)
         try:
-            await self.record_failure(message, outcome, error, tree, hook)
+            await self.record_failure(attempt)
         except StorageRefused:
             await roll_back(self._env, self.workspace)
-            await self.record_failure(message, outcome, error, tree, hook)
+            await self.record_failure(attempt)
         await self._reload()
         self.telemetry.rolled_back(TurnOutcome(outcome), counted=message is not None)
 
-    async def record_failure(
-        self,
-        message: InboxMessage | None,
-        outcome: Outcome,
-        error: ErrorInfo,
-        tree: TreeRef | None,
-        hook: str | None = None,
-    ) -> None:
+    async def record_failure(self, attempt: FailedAttempt) -> None:
         """Record a failed attempt that is rolled back already; raises as `fail`."""
-        ledger, ids = self.ledger, self._env.ids
-        await self._append(
-            lambda head, now_ms: failure_commit(
-                ledger.session, head, outcome, error, hook, message, tree, ledger.epoch, ids.event(now_ms), now_ms
-            )
-        )
+        await self._append(lambda next_commit: failure_commit(next_commit, attempt))
 
     async def cancel(self, message: InboxMessage, cancellation: Cancellation, said: Sequence[Draft]) -> None:
         """Record a cancelled turn with its tree, and go back to the last commit; raises as `fail`.
@@ -410,14 +397,7 @@ class TurnRunner:
     async def _append_cancel(
         self, message: InboxMessage, cancellation: Cancellation, said: Sequence[Draft], tree: TreeRef | None
     ) -> None:
-        ledger, ids = self.ledger, self._env.ids
-        large: dict[BlobId, bytes] = {}
-        await self._append(
-            lambda head, now_ms: cancel_commit(
-                ledger.session, head, message, cancellation, said, tree, ledger.epoch, ids, now_ms, large
-            ),
-            large,
-        )
+        await self._append(lambda next_commit: cancel_commit(next_commit, message, cancellation, said, tree))
 
     async def _reload(self) -> None:
         await roll_back(self._env, self.workspace)
@@ -427,24 +407,25 @@ class TurnRunner:
 
     # -- journal, state and workspace -----------------------------------------------------------------------------
 
-    async def _append(self, make: Callable[[Head, int], Commit], large: Mapping[BlobId, bytes] | None = None) -> Commit:
+    async def _append(self, make: Callable[[NextCommit], Commit]) -> tuple[Commit, Mapping[BlobId, bytes]]:
         """Build a commit on top of the head, and commit it.
 
-        Args:
-            make: builds it from the head and the time.
-            large: gets the payloads that go out of line while the commit is built; they are durable before it is.
+        Returns:
+            the commit, and its payloads that are out of line.
 
         Raises:
             ChronicleError: nothing was committed.
             Evicted: the lease is lost.
         """
         async with self._writing:
-            commit = make(self.ledger.head, self._env.clock.now_ms())
+            ledger, env = self.ledger, self._env
+            next_commit = NextCommit(ledger.session, ledger.head, ledger.epoch, env.ids, env.clock.now_ms())
+            commit = make(next_commit)
             with self.telemetry.commit():
-                if large:
-                    await self._env.run_blocking(self._env.blobs.put, large)
-                await self.ledger.append(commit)
-        return commit
+                if next_commit.large:
+                    await env.run_blocking(env.blobs.put, next_commit.large)
+                await ledger.append(commit)
+        return commit, next_commit.large
 
     async def _read_or_create(self) -> AgentRecord:
         try:
@@ -463,14 +444,7 @@ class TurnRunner:
             "oplog_id": None,
             **({"config": self._env.config} if self._env.config else {}),
         }
-        ledger, ids = self.ledger, self._env.ids
-        large: dict[BlobId, bytes] = {}
-        await self._append(
-            lambda head, now_ms: created_commit(
-                ledger.session, head, payload, ledger.epoch, ids.event(now_ms), now_ms, large
-            ),
-            large,
-        )
+        await self._append(lambda next_commit: created_commit(next_commit, payload))
 
     def _new_state(self) -> DeltaState:
         try:

@@ -17,14 +17,14 @@ from chronicle.workspace.history.edit import Edited, check_path, put_file, remov
 from podium.agent_record import find_session, read_agent, snapshot_body
 from podium.errors import NotAFile, UnknownFile
 from podium.history.branching import agent_awake, rolled_back_trees, sleeping_lease
-from podium.turn.journal.commit import TurnResult, turn_commit
+from podium.turn.journal.commit import NextCommit, TurnResult, turn_commit
 from podium.turn.journal.snapshot_policy import SnapshotPolicy
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
     from chronicle.blobs.port import BlobStore
-    from chronicle.ids import BlobId, IdSource
+    from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.content.content import Content
     from chronicle.workspace.port import TreeRef
@@ -101,9 +101,9 @@ def change_file(
             "iteration": edited.iteration,
         }
         result = _result(record, edited, change)
-        large: dict[BlobId, bytes] = {}
-        commit = turn_commit(session, record.head, result, lease.epoch, ids, now_ms, large)
-        for blob in large.values():
+        next_commit = NextCommit(session, record.head, lease.epoch, ids, now_ms)
+        commit = turn_commit(next_commit, result)
+        for blob in next_commit.large.values():
             buffer.add(blob)
         buffer.flush()
         try:

@@ -1,12 +1,11 @@
 """The commit of a turn: the transaction that makes a turn durable, or that records why it was rolled back.
 
-Pure: no I/O; ids and time are arguments. Payloads that go out of line are put into ``large``; the caller makes them
-durable before it commits.
+Pure: no I/O; ids and time are arguments.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import decode
@@ -23,10 +22,10 @@ from podium.messages.headers import Headers
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, MutableMapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from chronicle.canonical import Json, JsonObject
-    from chronicle.ids import BlobId, EventId, IdSource
+    from chronicle.ids import BlobId, IdSource, MessageId
     from chronicle.journal.records import DropReminder, Head, InboxMessage, OutboxMessage, Session, SetReminder
     from chronicle.workspace.port import TreeRef
     from podium.events import Cause, ErrorInfo, FileChange
@@ -34,6 +33,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Cancellation",
     "CompletedTurn",
+    "FailedAttempt",
+    "NextCommit",
     "TurnResult",
     "body_of",
     "cancel_commit",
@@ -42,6 +43,46 @@ __all__ = [
     "turn_commit",
     "user_message",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class NextCommit:
+    """Where the next commit of a session's main branch goes, and what it is made with."""
+
+    session: Session
+    head: Head
+    """What it follows."""
+    epoch: int
+    """Of the lease that it is written under."""
+    ids: IdSource
+    now_ms: int
+    """Epoch milliseconds."""
+    large: dict[BlobId, bytes] = field(default_factory=dict)
+    """Gets the payloads that go out of line; they must be durable before the commit."""
+
+    def of(self, drafts: Sequence[Draft], settled: Sequence[Settlement] = ()) -> Commit:
+        """Return the commit of events, which settles messages."""
+        events = seal(self.head, drafts, self.large)
+        return Commit(self.session.session_id, self.head, events, self.epoch, settled=tuple(settled))
+
+    def draft(self, event_type: str, payload: JsonObject, message_id: MessageId | None, turn: int) -> Draft:
+        """Return an event of a turn, the effect of a message."""
+        return Draft(self.ids.event(self.now_ms), event_type, payload, turn, self.now_ms, message_id, message_id)
+
+
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt that is rolled back."""
+
+    outcome: Outcome
+    """``FAILED`` to retry, ``PARKED`` after the last attempt."""
+    error: ErrorInfo
+    message: InboxMessage | None
+    """The message that was being handled; ``None`` for another hook or for changes between turns."""
+    hook: str | None = None
+    """The name of the hook that failed; ``None`` if unknown."""
+    tree: TreeRef | None = None
+    """The workspace as it left it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,132 +164,70 @@ def body_of(message: InboxMessage) -> dict[str, Any]:
     return cast("dict[str, Any]", decode(message.body or b"{}"))
 
 
-def created_commit(
-    session: Session,
-    expected: Head,
-    payload: JsonObject,
-    epoch: int,
-    event_id: EventId,
-    now_ms: int,
-    large: MutableMapping[BlobId, bytes],
-) -> Commit:
-    """Return an agent's first commit.
-
-    Args:
-        large: gets the payloads that go out of line; they must be durable before the commit.
-    """
-    draft = Draft(event_id, AGENT_CREATED, payload, 0, now_ms)
-    return Commit(session.session_id, expected, seal(expected, [draft], large), epoch)
+def created_commit(next_commit: NextCommit, payload: JsonObject) -> Commit:
+    """Return an agent's first commit."""
+    return next_commit.of([next_commit.draft(AGENT_CREATED, payload, None, 0)])
 
 
-def turn_commit(
-    session: Session,
-    expected: Head,
-    result: TurnResult,
-    epoch: int,
-    ids: IdSource,
-    now_ms: int,
-    large: MutableMapping[BlobId, bytes],
-) -> Commit:
-    """Return the commit of a successful turn: message, replies and ``turn.committed``, in this order.
-
-    Args:
-        large: gets the payloads that go out of line; they must be durable before the commit.
-    """
+def turn_commit(next_commit: NextCommit, result: TurnResult) -> Commit:
+    """Return the commit of a successful turn: message, replies and ``turn.committed``, in this order."""
     message = result.message
-    message_id = message.message_id if message else None
     consumed = [*([message] if message else ()), *result.steered]
-    drafts = list(result.drafts)
-    drafts.append(
-        Draft(
-            ids.event(now_ms),
-            TURN_COMMITTED,
-            {
-                "cause": result.cause,
-                "state": {
-                    "entity_type": result.entity_type,
-                    "version": result.schema_version,
-                    "patch": cast("list[Json]", list(result.patch)),
-                },
-                **_tree_keys(result.tree),
-                "consumed": [each.message_id for each in consumed],
-                "sent": [sent.message_id for sent in result.outbox],
-                **({"sent_to": [sent.target for sent in result.outbox]} if result.outbox else {}),
-                "epoch": epoch,
-                **({"config": result.config} if result.config is not None else {}),
-                **({"files": cast("list[Json]", list(result.files))} if result.files else {}),
-                **({"steps": result.steps} if result.steps is not None else {}),
-            },
-            result.turn,
-            now_ms,
-            message_id,
-            message_id,
-        )
-    )
-    events = seal(expected, drafts, large)
+    payload: JsonObject = {
+        "cause": result.cause,
+        "state": {
+            "entity_type": result.entity_type,
+            "version": result.schema_version,
+            "patch": cast("list[Json]", list(result.patch)),
+        },
+        **_tree_keys(result.tree),
+        "consumed": [each.message_id for each in consumed],
+        "sent": [sent.message_id for sent in result.outbox],
+        **({"sent_to": [sent.target for sent in result.outbox]} if result.outbox else {}),
+        "epoch": next_commit.epoch,
+        **({"config": result.config} if result.config is not None else {}),
+        **({"files": cast("list[Json]", list(result.files))} if result.files else {}),
+        **({"steps": result.steps} if result.steps is not None else {}),
+    }
+    committed = next_commit.draft(TURN_COMMITTED, payload, message.message_id if message else None, result.turn)
+    events = seal(next_commit.head, [*result.drafts, committed], next_commit.large)
     return Commit(
-        session.session_id,
-        expected,
+        next_commit.session.session_id,
+        next_commit.head,
         events,
-        epoch,
+        next_commit.epoch,
         settled=tuple(Settlement(each.message_id, Outcome.CONSUMED) for each in consumed),
         outbox=tuple(result.outbox),
-        snapshot=Snapshot(expected.branch_id, events[-1].seq, result.snapshot) if result.snapshot else None,
+        snapshot=Snapshot(next_commit.head.branch_id, events[-1].seq, result.snapshot) if result.snapshot else None,
         reminders=tuple(result.reminders),
     )
 
 
-def failure_commit(
-    session: Session,
-    expected: Head,
-    outcome: Outcome,
-    error: ErrorInfo,
-    hook: str | None,
-    message: InboxMessage | None,
-    tree: TreeRef | None,
-    epoch: int,
-    event_id: EventId,
-    now_ms: int,
-) -> Commit:
-    """Return the commit that records a failed attempt; its payload always fits in line.
-
-    Args:
-        outcome: ``FAILED`` to retry, ``PARKED`` after the last attempt.
-        hook: the name of the hook that failed; ``None`` if unknown.
-        message: the message that was being handled; ``None`` for another hook or for changes between turns.
-        tree: the workspace as the attempt left it.
-    """
+def failure_commit(next_commit: NextCommit, attempt: FailedAttempt) -> Commit:
+    """Return the commit that records a failed attempt; its payload always fits in line."""
+    message, error = attempt.message, attempt.error
     message_id = message.message_id if message else None
     payload: JsonObject = {
         "error": {"type": error["type"], "message": error["message"]},
-        "hook": hook,
+        "hook": attempt.hook,
         "attempt": message.attempts + 1 if message else 1,
         "message_id": message_id,
-        "parked": outcome is Outcome.PARKED,
-        **_tree_keys(tree),
-        "epoch": epoch,
+        "parked": attempt.outcome is Outcome.PARKED,
+        **_tree_keys(attempt.tree),
+        "epoch": next_commit.epoch,
     }
-    draft = Draft(event_id, TURN_FAILED, payload, expected.turn, now_ms, message_id, message_id)
-    return Commit(
-        session.session_id,
-        expected,
-        seal(expected, [draft]),
-        epoch,
-        settled=(Settlement(message.message_id, outcome),) if message else (),
+    return next_commit.of(
+        [next_commit.draft(TURN_FAILED, payload, message_id, next_commit.head.turn)],
+        [Settlement(message.message_id, attempt.outcome)] if message else (),
     )
 
 
 def cancel_commit(
-    session: Session,
-    expected: Head,
+    next_commit: NextCommit,
     message: InboxMessage,
     cancellation: Cancellation,
-    said: Sequence[Draft],
-    tree: TreeRef | None,
-    epoch: int,
-    ids: IdSource,
-    now_ms: int,
-    large: MutableMapping[BlobId, bytes],
+    said: Sequence[Draft] = (),
+    tree: TreeRef | None = None,
 ) -> Commit:
     """Return the commit that records the cancellation of a message.
 
@@ -257,28 +236,21 @@ def cancel_commit(
             not started.
         tree: the workspace as its turn left it; ``None`` if its turn had not started.
     """
-    message_id, turn = message.message_id, expected.turn
+    message_id, turn = message.message_id, next_commit.head.turn
     drafts: list[Draft] = []
     if cancellation.policy is BusyPolicy.INTERRUPT:
         drafts.extend(replace(draft, turn=turn) for draft in said)
         if not said:
-            event_id = ids.event(now_ms)
-            drafts.append(Draft(event_id, USER_MESSAGE, user_message(message), turn, now_ms, message_id, message_id))
+            drafts.append(next_commit.draft(USER_MESSAGE, user_message(message), message_id, turn))
     payload: JsonObject = {
         "message_id": message_id,
         "policy": cancellation.policy,
         "by": cancellation.by,
         **_tree_keys(tree),
-        "epoch": epoch,
+        "epoch": next_commit.epoch,
     }
-    drafts.append(Draft(ids.event(now_ms), TURN_CANCELLED, payload, turn, now_ms, message_id, message_id))
-    return Commit(
-        session.session_id,
-        expected,
-        seal(expected, drafts, large),
-        epoch,
-        settled=(Settlement(message_id, Outcome.CANCELLED),),
-    )
+    drafts.append(next_commit.draft(TURN_CANCELLED, payload, message_id, turn))
+    return next_commit.of(drafts, [Settlement(message_id, Outcome.CANCELLED)])
 
 
 def _tree_keys(tree: TreeRef | None) -> dict[str, Json]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.journal.records import Outcome
-from podium.turn.journal.commit import failure_commit
+from podium.turn.journal.commit import FailedAttempt, NextCommit, failure_commit
 
 if TYPE_CHECKING:
     from chronicle.ids import IdSource
@@ -51,6 +51,6 @@ def record_lost_attempt(
     if message is None:
         return None
     outcome, error = judge_lost_attempt(message, max_attempts, how)
-    head, event_id = store.head(session.main_branch_id), ids.event(now_ms)
-    store.commit(failure_commit(session, head, outcome, error, None, message, None, lease.epoch, event_id, now_ms))
+    next_commit = NextCommit(session, store.head(session.main_branch_id), lease.epoch, ids, now_ms)
+    store.commit(failure_commit(next_commit, FailedAttempt(outcome, error, message)))
     return outcome

@@ -35,7 +35,7 @@ from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import AgentRef
 from coordinator.service.connecting import connect, wait_ended
 from coordinator.service.link import ServiceLink
-from podium.turn.journal.commit import created_commit
+from podium.turn.journal.commit import NextCommit, created_commit
 from tests.benchmarks.coordinator.bench_service import processes_of_home
 from tests.benchmarks.podium.turn_load import LEASE_MS, floor, inserts_s
 
@@ -199,8 +199,8 @@ def _add_dormant(journal: Path) -> None:
             lease = store.acquire_lease(session.session_id, "bench", now_ms, LEASE_MS)
             payload: JsonObject = {"agent": name, "entity_type": "dormant", "version": 1, "state": {"count": number}}
             payload |= {"tree_id": None, "oplog_id": None}
-            head = store.head(session.main_branch_id)
-            store.commit(created_commit(session, head, payload, lease.epoch, ids.event(now_ms), now_ms, {}))
+            at = NextCommit(session, store.head(session.main_branch_id), lease.epoch, ids, now_ms)
+            store.commit(created_commit(at, payload))
             store.release_lease(session.session_id, lease.epoch)
         store.close()
         for file in Path(directory).iterdir():
