@@ -95,8 +95,6 @@ class HostParts:
             self.on_sent,
             run_blocking=run_blocking,
             run_store=at_once,
-            release_reserve=self.store.make_room,
-            restore_reserve=self.store.put_by,
             config=config,
             known_types=self.known_types,
             asker=self.asker,

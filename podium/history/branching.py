@@ -10,7 +10,7 @@ states.
 
 from __future__ import annotations
 
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
@@ -355,8 +355,7 @@ def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterat
         yield lease
     finally:
         if lost:
-            with suppress(StaleEpoch):
-                store.renew_lease(session.session_id, lease.epoch, now_ms, 0)
+            store.renew_leases([(session.session_id, lease.epoch)], now_ms, 0)
         else:
             store.release_lease(session.session_id, lease.epoch)
 

@@ -390,8 +390,6 @@ class AgentHarness:
             self._open_workspace,
             run_store=at_once,
             run_blocking=at_once,
-            release_reserve=getattr(self.store, "make_room", lambda: False),  # a store on disk may have a reserve
-            restore_reserve=getattr(self.store, "put_by", lambda: None),
             config=self._config,
             known_types=lambda: self._known_types,
             asker=StoreAsker(self.store, self.blobs, self._ids, at_once, _nobody),

@@ -111,10 +111,6 @@ class Environment:
     """Makes blocking calls of the workspace and the blob store."""
     run_store: BlockingRunner = asyncio.to_thread
     """Makes calls of the journal store, except commits, which the committer makes."""
-    release_reserve: Callable[[], bool] = lambda: False
-    """Releases the disk reserve when the disk is full; returns whether there may be space now. Thread-safe."""
-    restore_reserve: Callable[[], None] = lambda: None
-    """Restores the disk reserve, if there is space. Thread-safe."""
     config: JsonObject = field(default_factory=dict)
     """The agent's configuration, the same for the whole activation."""
     known_types: Callable[[], Collection[str] | None] = lambda: None

@@ -38,6 +38,6 @@ async def roll_back(env: Environment, workspace: Workspace) -> None:
     try:
         await env.run_blocking(workspace.rollback)
     except (ChronicleError, OSError):
-        if not await env.run_blocking(env.release_reserve):
+        if not await env.run_blocking(env.store.reserve.free):
             raise
         await env.run_blocking(workspace.rollback)

@@ -401,7 +401,7 @@ class TurnRunner:
 
     async def _reload(self) -> None:
         await roll_back(self._env, self.workspace)
-        await self._env.run_blocking(self._env.restore_reserve)
+        await self._env.run_blocking(self._env.store.reserve.restore)
         self._load_state(await self._read())
         await self.begin_next_turn()
 

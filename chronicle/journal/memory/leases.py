@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from chronicle.errors import LeaseHeld, StaleEpoch
+from chronicle.errors import LeaseHeld
 from chronicle.journal.memory.tables import Tables
 from chronicle.journal.records import Lease
 
@@ -32,15 +32,6 @@ class Leases(Tables):
                 raise LeaseHeld(held.holder, held.epoch, held.expires_ms)
             session.epoch += 1
             session.lease = Lease(session_id, holder, session.epoch, now_ms + ttl_ms)
-            return session.lease
-
-    def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
-        """Extend the lease to ``now_ms + ttl_ms``."""
-        with self._open():
-            session = self._session(session_id)
-            if session.lease is None or session.lease.epoch != epoch:
-                raise StaleEpoch(epoch, session.epoch)
-            session.lease = replace(session.lease, expires_ms=now_ms + ttl_ms)
             return session.lease
 
     def release_lease(self, session_id: SessionId, epoch: int) -> None:

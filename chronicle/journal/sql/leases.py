@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.errors import LeaseHeld, NotFound, StaleEpoch
+from chronicle.errors import LeaseHeld, NotFound
 from chronicle.journal.records import Lease
 from chronicle.journal.sql.rows import SESSION_COLUMNS, lease_from, session_from
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Session
     from chronicle.journal.sql.port import Connection
 
-__all__ = ["acquire", "find", "held", "release", "renew"]
+__all__ = ["acquire", "find", "held", "release"]
 
 
 def acquire(db: Connection, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool) -> Lease:
@@ -39,23 +39,6 @@ def acquire(db: Connection, session_id: SessionId, holder: str, now_ms: int, ttl
         (lease.holder, lease.epoch, lease.expires_ms, session_id),
     )
     return lease
-
-
-def renew(db: Connection, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
-    """Extend the lease to ``now_ms + ttl_ms``.
-
-    Raises:
-        StaleEpoch: the lease was acquired by another holder, or released.
-        NotFound: no such session.
-    """
-    row = db.execute(f"SELECT holder, epoch FROM session WHERE session_id = ?{db.for_update}", (session_id,)).fetchone()
-    if row is None:
-        raise NotFound(f"no session {session_id}")
-    holder, current = row
-    if holder is None or current != epoch:
-        raise StaleEpoch(epoch, current)
-    db.execute("UPDATE session SET expires_ms = ? WHERE session_id = ?", (now_ms + ttl_ms, session_id))
-    return Lease(session_id, holder, epoch, now_ms + ttl_ms)
 
 
 def release(db: Connection, session_id: SessionId, epoch: int) -> None:

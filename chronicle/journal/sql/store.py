@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound, Unavailable
+from chronicle.journal.ports.reserve import NO_RESERVE
 from chronicle.journal.records import Commit, OutboxEnvelope, StepWrite
 from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, writes
 from chronicle.journal.sql.rows import OUTBOX_COLUMNS, event_from, hash_bytes, hash_text, outbox_message_from, row_id
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
+    from chronicle.journal.ports.reserve import Reserve
     from chronicle.journal.records import (
         Backlog,
         Branch,
@@ -371,11 +373,6 @@ class SqlJournalStore(SqlSessions):
         with self._db.writing() as db:
             return leases.acquire(db, session_id, holder, now_ms, ttl_ms, takeover=takeover)
 
-    def renew_lease(self, session_id: SessionId, epoch: int, now_ms: int, ttl_ms: int) -> Lease:
-        """Extend the lease to ``now_ms + ttl_ms``."""
-        with self._db.writing() as db:
-            return leases.renew(db, session_id, epoch, now_ms, ttl_ms)
-
     def release_lease(self, session_id: SessionId, epoch: int) -> None:
         """Release the lease; does nothing if it is no longer held under that epoch."""
         with self._db.writing() as db:
@@ -432,6 +429,11 @@ class SqlJournalStore(SqlSessions):
             snapshots.keep(db, now_key, draft)
 
     # -- life -----------------------------------------------------------------------------------------------------
+
+    @property
+    def reserve(self) -> Reserve:
+        """The space that is reserved for essential writes: none, unless the database is a file."""
+        return NO_RESERVE
 
     def close(self) -> None:
         """Release files and connections. Using the store afterwards raises ``Unavailable``."""

@@ -17,7 +17,7 @@ from chronicle.system.permissions import private_mode
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["RESERVE_BYTES", "Reserve"]
+__all__ = ["RESERVE_BYTES", "FileReserve"]
 
 RESERVE_BYTES: Final = 4 * 1024 * 1024
 """Space for some hundred commits in the log, the log's index, and the log of a workspace's layer during a rollback."""
@@ -27,8 +27,8 @@ _FULL_BYTES: Final = 1024 * 1024
 """A disk with fewer free bytes counts as full."""
 
 
-class Reserve:
-    """The reserve of one journal; several processes may use it.
+class FileReserve:
+    """The reserve of one journal (:class:`~chronicle.journal.ports.reserve.Reserve`); several processes may use it.
 
     Args:
         journal: the journal's file.
@@ -37,7 +37,7 @@ class Reserve:
     def __init__(self, journal: Path) -> None:
         self._path = journal.with_name(journal.name + "-reserve")
 
-    def make(self) -> None:
+    def restore(self) -> None:
         """Create the file, unless it exists or little space is free; a failure is ignored."""
         with suppress(OSError):
             if self._is_whole() or self._free_bytes() < _ROOM * RESERVE_BYTES:

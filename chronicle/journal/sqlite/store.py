@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chronicle.errors import ChronicleError, Corrupt, StorageRefused, Unavailable
+from chronicle.journal.ports.reserve import NO_RESERVE
 from chronicle.journal.sql import writes
 from chronicle.journal.sql.store import SqlJournalStore
 from chronicle.journal.sqlite import checksums
@@ -15,11 +16,12 @@ from chronicle.journal.sqlite.copying import copy_database
 from chronicle.journal.sqlite.database import SqliteDatabase
 from chronicle.journal.sqlite.group_commit import write_codec
 from chronicle.journal.sqlite.readonly import ReadOnlyDatabase
-from chronicle.journal.sqlite.reserve import Reserve
+from chronicle.journal.sqlite.reserve import FileReserve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from chronicle.journal.ports.reserve import Reserve
     from chronicle.journal.sql.writes import ReadyWrite
     from chronicle.journal.sqlite.database import SqliteConnection
 
@@ -47,7 +49,6 @@ _WRITES: Final = (
     "fire_reminder",
     "outbox_delivered",
     "acquire_lease",
-    "renew_lease",
     "release_lease",
     "renew_leases",
     "release_leases",
@@ -71,7 +72,7 @@ class SqliteJournalStore(SqlJournalStore):
         read_only: no file is written, created or locked, so none need be writable; the journal must exist. Write
             methods raise `InvalidInput`.
         watched: on close, write checksums and heads beside the file, so that `damage` detects any later change, and a
-            lost file is not silently created again; and reserve some space for a full disk (`Reserve`).
+            lost file is not silently created again; and reserve some space for a full disk (`FileReserve`).
         may_migrate: whether a journal of an older format may be migrated now: false while a process that knows the
             older format only may use it. Called for such a journal only.
 
@@ -96,7 +97,7 @@ class SqliteJournalStore(SqlJournalStore):
         may_migrate: Callable[[], bool] = lambda: True,
     ) -> None:
         self._path = path = Path(os.path.realpath(path))
-        self._reserve = Reserve(path) if watched and not read_only else None
+        self._reserve: Reserve = FileReserve(path) if watched and not read_only else NO_RESERVE
         self._file = (
             ReadOnlyDatabase(path, watched=watched)
             if read_only
@@ -106,25 +107,21 @@ class SqliteJournalStore(SqlJournalStore):
         )
         self._shared = self._file if isinstance(self._file, SqliteDatabase) else None
         super().__init__(self._file)
-        self.put_by()
+        self._reserve.restore()
 
     def _with_reserve(self, write: Callable[[], _T]) -> _T:
         """Run an atomic write; on a full disk, free the reserve and retry once."""
         try:
             return write()
         except StorageRefused:
-            if not self.make_room():
+            if not self._reserve.free():
                 raise
             return write()
 
-    def put_by(self) -> None:
-        """Create the reserve, if it does not exist and there is space for it."""
-        if self._reserve is not None:
-            self._reserve.make()
-
-    def make_room(self) -> bool:
-        """Free the reserve if the disk is full; return whether a retry of a write may succeed now."""
-        return self._reserve is not None and self._reserve.free()
+    @property
+    def reserve(self) -> Reserve:
+        """The file that holds space for a full disk, if this process watches the journal."""
+        return self._reserve
 
     def damage(self) -> str | None:
         """Return damage to the file that the chains do not cover; ``None`` if there is none.

@@ -46,18 +46,16 @@ class LeaseContract(Contract):
     def test_renewing_and_releasing_need_the_epoch(self, store: JournalStore) -> None:
         session_id = Writer.on(store).session.session_id
         store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS)
-        renewed = store.renew_lease(session_id, 1, NOW_MS + 5, TTL_MS)
-        assert renewed == store.lease(session_id)
-        assert renewed.expires_ms == NOW_MS + 5 + TTL_MS
+        assert store.renew_leases([(session_id, 1)], NOW_MS + 5, TTL_MS) == []
+        renewed = store.lease(session_id)
+        assert renewed is not None
+        assert (renewed.epoch, renewed.expires_ms) == (1, NOW_MS + 5 + TTL_MS)
         current = store.acquire_lease(session_id, "host b", NOW_MS, TTL_MS, takeover=True)
-        with pytest.raises(StaleEpoch) as caught:
-            store.renew_lease(session_id, 1, NOW_MS, TTL_MS)
-        assert (caught.value.epoch, caught.value.current) == (1, 2)
+        assert store.renew_leases([(session_id, 1)], NOW_MS, TTL_MS) == [session_id]
         store.release_lease(session_id, 1)
         assert store.lease(session_id) == current
         store.release_lease(session_id, 2)
-        with pytest.raises(StaleEpoch):
-            store.renew_lease(session_id, 2, NOW_MS, TTL_MS)
+        assert store.renew_leases([(session_id, 2)], NOW_MS, TTL_MS) == [session_id]
 
     def test_leases_are_renewed_and_released_together(self, store: JournalStore) -> None:
         held, taken, given_back = (Writer.on(store, name).session.session_id for name in ("a/1", "a/2", "a/3"))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import SessionId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.reserve import Reserve
     from chronicle.journal.records import Commit, Head, StoredStep
 
 __all__ = ["LATEST_S", "NO_FAULTS", "FaultRates", "Link", "LinkedWorkspace", "SharedCommitter"]
@@ -87,7 +88,7 @@ _WRITES: Final = frozenset(
         "outbox_delivered",
         "put_step",
         "release_lease",
-        "renew_lease",
+        "renew_leases",
         "retry_message",
     }
 )
@@ -308,6 +309,11 @@ class _LinkedStore:
     def commit(self, commit: Commit) -> Head:
         """Commit."""
         return self._link.write(lambda: self._store.commit(commit), f"commit of {commit.events[-1].type}")
+
+    @property
+    def reserve(self) -> Reserve:
+        """The space that the store reserves."""
+        return self._store.reserve
 
     def __getattr__(self, name: str) -> Any:
         """Return a method that goes through the link."""

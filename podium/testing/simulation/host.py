@@ -111,10 +111,9 @@ class SimulatedHost:
                 self.link.die()
             try:
                 now_ms = self._world.environment(self.link, self._open).clock.now_ms()
-                renew = self.link.store.renew_lease
-                await self.link.run_blocking(renew, self.lease.session_id, self.lease.epoch, now_ms, LEASE_MS)
-            except StaleEpoch:
-                loop.evict()
+                leases = [(self.lease.session_id, self.lease.epoch)]
+                if await self.link.run_blocking(self.link.store.renew_leases, leases, now_ms, LEASE_MS):
+                    loop.evict()
             except ChronicleError:
                 continue
 

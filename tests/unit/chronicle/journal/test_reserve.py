@@ -10,7 +10,7 @@ import pytest
 
 from chronicle.errors import StorageRefused
 from chronicle.journal.sqlite import SqliteJournalStore
-from chronicle.journal.sqlite.reserve import RESERVE_BYTES, Reserve
+from chronicle.journal.sqlite.reserve import RESERVE_BYTES, FileReserve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -91,5 +91,5 @@ def test_leases_are_renewed_and_released_on_a_full_disk(
 
 
 def test_a_reserve_that_is_there_and_not_needed_stays(journal: Path) -> None:
-    assert not Reserve(journal).free()
+    assert not FileReserve(journal).free()
     assert reserve_of(journal).exists()
