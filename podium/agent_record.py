@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, BranchId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.branches import BranchRecords
+    from chronicle.journal.ports.events import EventRecords
+    from chronicle.journal.ports.sessions import SessionRecords
     from chronicle.journal.records import Event, Head, Session, Snapshot
     from podium.address import Address
 
@@ -221,7 +224,7 @@ def _read(store: JournalStore, blobs: BlobReader, address: Address, session: Ses
     )
 
 
-def retry_if_folded(store: JournalStore, branch_id: BranchId, read: Callable[[], T]) -> T:
+def retry_if_folded(store: BranchRecords, branch_id: BranchId, read: Callable[[], T]) -> T:
     """Return the result of reading a branch's events; retry if the branch was folded meanwhile.
 
     Events are read in batches, so a fold between two batches leaves a gap, which the reader may or may not notice.
@@ -238,7 +241,7 @@ def retry_if_folded(store: JournalStore, branch_id: BranchId, read: Callable[[],
                 return found
 
 
-def find_session(store: JournalStore, address: Address) -> Session:
+def find_session(store: SessionRecords, address: Address) -> Session:
     """Return an agent's session.
 
     Raises:
@@ -288,7 +291,7 @@ def turn_end_seq(store: JournalStore, address: Address, head: Head, turn: int) -
     raise _missing(store, address, head, turn)
 
 
-def list_agents(store: JournalStore, tenant: str | None = None) -> Sequence[Session]:
+def list_agents(store: SessionRecords, tenant: str | None = None) -> Sequence[Session]:
     """Return the sessions of agents, forks included, by name, then tenant.
 
     Args:
@@ -307,7 +310,7 @@ def _check_turn(address: Address, head: Head, turn: int | None) -> None:
         raise UnknownMoment(f"{address} has turns 0 to {head.turn}; there is no turn {turn}")
 
 
-def _missing(store: JournalStore, address: Address, head: Head, turn: int | None) -> PodiumError:
+def _missing(store: EventRecords, address: Address, head: Head, turn: int | None) -> PodiumError:
     """Return why an agent cannot be read at a turn: it never started, or its history up to there was dropped."""
     started = next(store.events(head.branch_id, types=STATE_EVENTS), None)
     return _never_started(address) if started is None else _dropped(address, turn)
@@ -321,7 +324,7 @@ def _dropped(address: Address, turn: int | None) -> UnknownMoment:
     return UnknownMoment(f"turn {turn} of {address} is not kept any more: its older history was dropped")
 
 
-def _start(store: JournalStore, branch_id: BranchId, turn: int | None) -> Replay:
+def _start(store: EventRecords, branch_id: BranchId, turn: int | None) -> Replay:
     """Return a replay from the newest snapshot not after ``turn``, or an empty one."""
     snapshot = store.snapshot(branch_id)
     while snapshot is not None:

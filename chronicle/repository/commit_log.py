@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.branches import BranchRecords
+    from chronicle.journal.ports.events import EventRecords
+    from chronicle.journal.ports.sessions import SessionRecords
     from chronicle.journal.records import Branch, Event, Head, Session
 
 __all__ = [
@@ -66,7 +69,7 @@ def parse_moment(text: str) -> int | str:
     raise InvalidInput(f"{text!r} names no moment: write @3 for commit 3, @last for the last one, or @now")
 
 
-def session_of(journal: JournalStore, workspace: str) -> Session:
+def session_of(journal: SessionRecords, workspace: str) -> Session:
     """Return a workspace's session.
 
     Raises:
@@ -112,13 +115,13 @@ def commit_at(journal: JournalStore, workspace: str, moment: int | str) -> Commi
     return _committed(event)
 
 
-def last_commit(journal: JournalStore, head: Head) -> TreeRef | None:
+def last_commit(journal: EventRecords, head: Head) -> TreeRef | None:
     """Return the tree of a branch's last event; ``None`` if there is none."""
     event = journal.find_event(head.event_id) if head.event_id is not None else None
     return _committed(event).ref if event is not None else None
 
 
-def owner_of(journal: JournalStore, branch: Branch, seq: int) -> Branch:
+def owner_of(journal: BranchRecords, branch: Branch, seq: int) -> Branch:
     """Return the branch that owns an event: this one, or an ancestor."""
     while branch.parent_branch_id is not None and seq <= branch.parent_seq:
         branch = journal.branch(branch.parent_branch_id)

@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.media.fsspec_objects import RemoteObjects
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
+    from chronicle.journal.ports.sessions import SessionRecords
 
 __all__ = ["FORMAT", "RemoteCommits"]
 
@@ -228,7 +230,7 @@ class RemoteCommits:
         self.pull(journal, of)
         _fork(journal, branch_id, seq, made)
 
-    def _pull(self, journal: JournalStore, session: Session, there: dict[str, int]) -> None:
+    def _pull(self, journal: EventRecords, session: Session, there: dict[str, int]) -> None:
         """Add the commits after a session's head, given as objects with their sizes, to the journal."""
         head = journal.head(session.main_branch_id)
         names = sorted(there)
@@ -301,7 +303,7 @@ def _commit_object(workspace: str, seq: int) -> str:
     return f"{_FOLDER}/{workspace}/commits/{seq:020}"
 
 
-def _id_of(journal: JournalStore, workspace: str) -> SessionId | None:
+def _id_of(journal: SessionRecords, workspace: str) -> SessionId | None:
     try:
         return journal.session(workspace).session_id
     except NotFound:

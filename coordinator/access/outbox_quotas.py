@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.sessions import SessionRecords
     from coordinator.access.quotas import Quota
 
 __all__ = ["check_of_receivers"]
@@ -47,7 +48,7 @@ def check_of_receivers(quotas: Mapping[str, Quota], store: JournalStore) -> Call
     return check
 
 
-def _exists(store: JournalStore, receiver: Address) -> bool:
+def _exists(store: SessionRecords, receiver: Address) -> bool:
     try:
         store.session(receiver.name, receiver.tenant)
     except NotFound:

@@ -12,6 +12,7 @@ from podium.errors import InvalidAddress, UnknownAgent, UnknownMoment
 
 if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.sessions import SessionRecords
     from chronicle.journal.records import Session
 
 __all__ = ["find_address", "find_agent", "is_agent", "split_moment"]
@@ -71,7 +72,7 @@ def split_moment(store: JournalStore, text: str) -> tuple[Session, int | None]:
     return find_agent(store, text), None
 
 
-def _session(store: JournalStore, name: str) -> Session:
+def _session(store: SessionRecords, name: str) -> Session:
     try:
         address = Address.parse(name)
     except InvalidAddress:  # perhaps the inherited history of an imported agent, which has a session without an address

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.sessions import SessionRecords
     from chronicle.journal.sqlite import SqliteJournalStore
 
 __all__ = [
@@ -67,7 +68,7 @@ def opened_to_verify(home: Path) -> Iterator[SqliteJournalStore]:
         yield store
 
 
-def empty_journal_problem(home: Path, store: JournalStore) -> str | None:
+def empty_journal_problem(home: Path, store: SessionRecords) -> str | None:
     """Return why a journal without agents must be damaged; ``None`` if it may be intact, or has agents."""
     from coordinator.home import Home  # noqa: PLC0415
 

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Event, Head, InboxMessage, Session
     from coordinator.frontends.conversation import SentMessage
     from coordinator.operations.agents import HomeAgents
@@ -297,7 +298,7 @@ def wire_of(body: Mapping[str, Any]) -> str | None:
     return next((wire for wire in WIRES if isinstance(body.get(wire), dict)), None)
 
 
-def last_event(store: JournalStore, head: Head, types: Sequence[str], matches: Any) -> Event | None:
+def last_event(store: EventRecords, head: Head, types: Sequence[str], matches: Any) -> Event | None:
     """Return the last event of some types that a predicate accepts."""
     end = head.seq
     while end > 0:

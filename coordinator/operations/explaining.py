@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
+    from chronicle.journal.ports.outbox import OutboxRecords
     from chronicle.journal.records import Lease
     from coordinator.fleet.facts import AgentFacts, HostFacts, QueueFacts
     from coordinator.operations.objects import LastErrorObject, OutboxObject, WhyObject
@@ -76,7 +78,7 @@ def why_object(
     }
 
 
-def outbox_object(store: JournalStore, address: Address, facts: AgentFacts | None) -> OutboxObject | None:
+def outbox_object(store: OutboxRecords, address: Address, facts: AgentFacts | None) -> OutboxObject | None:
     """Return what is in the outbox for an agent, which need not exist; ``None`` if there is nothing.
 
     Args:
@@ -177,7 +179,7 @@ def _waits_in(queue: QueueFacts) -> str:
     return f"a host of its class ({starting} starting){behind}"
 
 
-def _last_error(store: JournalStore, blobs: BlobReader, branch_id: BranchId, head_seq: int) -> LastErrorObject | None:
+def _last_error(store: EventRecords, blobs: BlobReader, branch_id: BranchId, head_seq: int) -> LastErrorObject | None:
     """Return the error of the last failed attempt, if it is not long ago."""
     last = None
     for event in store.events(branch_id, after_seq=max(0, head_seq - _SEARCHED), types=(TURN_FAILED,)):

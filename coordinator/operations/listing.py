@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.sessions import SessionRecords
     from chronicle.journal.records import SessionSummary
     from coordinator.fleet.facts import AwakeFacts
     from coordinator.operations.cursors import Rest
@@ -36,7 +37,7 @@ class AgentFilter:
 
 
 def agent_page(
-    store: JournalStore, wanted: AgentFilter, limit: int, cursor: str | None, now_ms: int
+    store: SessionRecords, wanted: AgentFilter, limit: int, cursor: str | None, now_ms: int
 ) -> tuple[list[SessionSummary], Rest]:
     """Return the sessions of a page of agents, by name, then tenant, and what follows the page.
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from chronicle.ids import SessionId
     from chronicle.journal.objects import Repetition, StoredObject
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.objects import ObjectRecords
     from coordinator.responses.objects import ResponseObject
 
 __all__ = [
@@ -49,7 +50,7 @@ class ResponseRecord:
 
 
 def store_record(
-    store: JournalStore, blobs: BlobStore, tenant: str, record: ResponseRecord, repetition: Repetition | None
+    store: ObjectRecords, blobs: BlobStore, tenant: str, record: ResponseRecord, repetition: Repetition | None
 ) -> StoredObject:
     """Store a response, durably; return it, or the earlier one of the same repetition.
 
@@ -91,7 +92,7 @@ def read_record(stored: StoredObject, blobs: BlobReader) -> ResponseRecord:
     return ResponseRecord(body["response"], body["input"], stored.created_ms, body["completed_ms"])
 
 
-def read_response(store: JournalStore, blobs: BlobReader, tenant: str, response_id: str) -> ResponseRecord:
+def read_response(store: ObjectRecords, blobs: BlobReader, tenant: str, response_id: str) -> ResponseRecord:
     """Return the record of a response.
 
     Raises:
@@ -103,7 +104,7 @@ def read_response(store: JournalStore, blobs: BlobReader, tenant: str, response_
         raise _unknown(response_id) from None
 
 
-def delete_response(store: JournalStore, tenant: str, response_id: str) -> None:
+def delete_response(store: ObjectRecords, tenant: str, response_id: str) -> None:
     """Delete a response, durably.
 
     Raises:

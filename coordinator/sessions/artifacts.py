@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.objects import Repetition, StoredObject
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.objects import ObjectRecords
     from coordinator.sessions.objects import (
         DeletedArtifact,
         RetentionClass,
@@ -165,7 +166,7 @@ def _repetition(new: NewArtifact, data: bytes, key: str | None) -> Repetition | 
 
 
 def find_artifact(
-    store: JournalStore, tenant: str, artifact_id: str, now_ms: int, param: str | None = None
+    store: ObjectRecords, tenant: str, artifact_id: str, now_ms: int, param: str | None = None
 ) -> StoredObject:
     """Return a tenant's artifact.
 
@@ -223,7 +224,7 @@ def artifact_object(found: StoredObject, blobs: BlobReader, *, with_content: boo
 
 
 def artifact_page(
-    store: JournalStore, blobs: BlobReader, tenant: str, limit: int, cursor: str | None, now_ms: int
+    store: ObjectRecords, blobs: BlobReader, tenant: str, limit: int, cursor: str | None, now_ms: int
 ) -> StoredArtifactPage:
     """Return a page of a tenant's artifacts, oldest first, without their contents.
 
@@ -254,7 +255,7 @@ def delete_artifact(store: JournalStore, tenant: str, artifact_id: str, now_ms: 
     return {"id": found.object_id, "object": "artifact", "deleted": True}
 
 
-def drop_expired(store: JournalStore, now_ms: int) -> int:
+def drop_expired(store: ObjectRecords, now_ms: int) -> int:
     """Delete the objects of all tenants that have expired; return their number."""
     expired = [each for each in store.all_objects() if each.expires_ms is not None and each.expires_ms <= now_ms]
     return sum(store.delete_object(each.kind, each.object_id, each.namespace) for each in expired)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.branches import BranchRecords
+    from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Branch, Session
     from coordinator.sessions.objects import BranchObject, BranchPage
 
@@ -45,7 +47,7 @@ def branch_object(session: Session, branch: Branch) -> BranchObject:
     }
 
 
-def branch_page(store: JournalStore, session: Session, limit: int, cursor: str | None) -> BranchPage:
+def branch_page(store: BranchRecords, session: Session, limit: int, cursor: str | None) -> BranchPage:
     """Return a page of a session's branches, oldest first.
 
     Raises:
@@ -113,7 +115,7 @@ def fork_branch(
     return branch_object(session, store.branch(branch_id))
 
 
-def _place_of(store: JournalStore, branch: Branch, event_id: str) -> int:
+def _place_of(store: EventRecords, branch: Branch, event_id: str) -> int:
     """Return the sequence of an event of a branch, its own or an inherited one.
 
     Raises:

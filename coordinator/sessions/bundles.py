@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.objects import Repetition, StoredObject
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.objects import ObjectRecords
     from coordinator.sessions.objects import BundleObject, BundlePage
 
 __all__ = [
@@ -119,7 +120,7 @@ def prepare_bundle(
 
 
 def create_bundle(
-    store: JournalStore, blobs: BlobStore, tenant: str, new: CompiledBundle, ids: IdSource, now_ms: int
+    store: ObjectRecords, blobs: BlobStore, tenant: str, new: CompiledBundle, ids: IdSource, now_ms: int
 ) -> BundleObject:
     """Store a bundle, durably.
 
@@ -156,7 +157,7 @@ def _text_of(store: JournalStore, blobs: BlobReader, tenant: str, item: BundleIt
         raise InvalidInput(f"item {number} is not text in UTF-8") from error
 
 
-def find_bundle(store: JournalStore, tenant: str, bundle_id: str, param: str | None = None) -> StoredObject:
+def find_bundle(store: ObjectRecords, tenant: str, bundle_id: str, param: str | None = None) -> StoredObject:
     """Return a tenant's bundle.
 
     Args:
@@ -186,7 +187,7 @@ def bundle_object(found: StoredObject, blobs: BlobReader, *, with_content: bool)
     }
 
 
-def bundle_page(store: JournalStore, blobs: BlobReader, tenant: str, limit: int, cursor: str | None) -> BundlePage:
+def bundle_page(store: ObjectRecords, blobs: BlobReader, tenant: str, limit: int, cursor: str | None) -> BundlePage:
     """Return a page of a tenant's bundles, oldest first, without their contents.
 
     Raises:

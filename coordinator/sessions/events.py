@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Branch, Event, Session
     from coordinator.sessions.objects import SessionEventObject, SessionEventPage
 
@@ -126,7 +127,7 @@ def append_event(
 
 
 def _repeated(
-    store: JournalStore, blobs: BlobReader, session: Session, event: Event, new: NewEvent, key: str
+    store: EventRecords, blobs: BlobReader, session: Session, event: Event, new: NewEvent, key: str
 ) -> SessionEventObject:
     """Return the event that an earlier request has appended under the same key.
 
@@ -142,7 +143,7 @@ def _repeated(
 
 
 def event_page(
-    store: JournalStore,
+    store: EventRecords,
     blobs: BlobReader,
     session: Session,
     branch: Branch,

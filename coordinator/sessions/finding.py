@@ -11,7 +11,8 @@ from coordinator.operations.errors import SessionReadOnly, UnknownBranch, Unknow
 from podium.agent_record import is_agent
 
 if TYPE_CHECKING:
-    from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.branches import BranchRecords
+    from chronicle.journal.ports.sessions import SessionRecords
     from chronicle.journal.records import Branch, Session
 
 __all__ = ["SESSION", "find_branch", "find_session", "is_of_client", "writable"]
@@ -25,7 +26,7 @@ def is_of_client(session: Session) -> bool:
     return session.name == session.session_id
 
 
-def find_session(store: JournalStore, tenant: str, session_id: str, agent: str | None = None) -> Session:
+def find_session(store: SessionRecords, tenant: str, session_id: str, agent: str | None = None) -> Session:
     """Return a session of a tenant.
 
     Args:
@@ -58,7 +59,7 @@ def writable(session: Session) -> Session:
     return session
 
 
-def find_branch(store: JournalStore, session: Session, branch_id: str, param: str | None = None) -> Branch:
+def find_branch(store: BranchRecords, session: Session, branch_id: str, param: str | None = None) -> Branch:
     """Return a branch of a session.
 
     Args:

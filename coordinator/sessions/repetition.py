@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, IdSource
     from chronicle.journal.objects import StoredObject
-    from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.objects import ObjectRecords
 
 __all__ = ["event_id_of", "repeated", "repetition_of"]
 
@@ -39,7 +39,7 @@ def repetition_of(route: str, key: str | None, request: JsonObject) -> Repetitio
     return Repetition(sha256(encode([route, key])).hexdigest(), sha256(encode(request)).hexdigest(), key)
 
 
-def repeated(store: JournalStore, tenant: str, repetition: Repetition | None) -> StoredObject | None:
+def repeated(store: ObjectRecords, tenant: str, repetition: Repetition | None) -> StoredObject | None:
     """Return the object that an earlier request has made under the same key, if any.
 
     Raises:

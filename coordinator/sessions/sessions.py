@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.objects import ObjectRecords
     from coordinator.sessions.objects import DeletedSession, SessionObject, SessionPage
 
 __all__ = ["create_session", "delete_session", "session_object", "session_page"]
@@ -67,7 +68,7 @@ def create_session(
     return session_object(store, blobs, store.session_of_id(SessionId(stored.object_id)))
 
 
-def session_object(store: JournalStore, blobs: BlobReader, session: Session) -> SessionObject:
+def session_object(store: ObjectRecords, blobs: BlobReader, session: Session) -> SessionObject:
     """Return a session as a JSON object."""
     body: dict[str, Any] = {}
     if is_of_client(session):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Event
     from podium.address import Address
     from podium.turn.stream import Frame
@@ -87,7 +88,7 @@ class Artifact:
         return self.content.size
 
 
-def find_artifact(store: JournalStore, blobs: BlobReader, artifact_id: str) -> Artifact:
+def find_artifact(store: EventRecords, blobs: BlobReader, artifact_id: str) -> Artifact:
     """Return an artifact by its id; the cost does not depend on the number of artifacts.
 
     Args:

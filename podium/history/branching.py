@@ -43,6 +43,8 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BranchId, IdSource
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.branches import BranchRecords
+    from chronicle.journal.ports.leases import LeaseRecords
     from chronicle.journal.records import Branch, Head, Lease, Session
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
@@ -314,7 +316,7 @@ def forks_of(store: JournalStore, session: Session) -> list[Session]:
     ]
 
 
-def owner_of(store: JournalStore, branch_id: BranchId, seq: int) -> Branch:
+def owner_of(store: BranchRecords, branch_id: BranchId, seq: int) -> Branch:
     """Return the branch that owns an event: this one, or the ancestor from which it is read."""
     branch = store.branch(branch_id)
     while branch.parent_branch_id is not None and seq <= branch.parent_seq:
@@ -337,7 +339,7 @@ def _fork_session(
 
 
 @contextmanager
-def sleeping_lease(store: JournalStore, session: Session, now_ms: int) -> Iterator[Lease]:
+def sleeping_lease(store: LeaseRecords, session: Session, now_ms: int) -> Iterator[Lease]:
     """Hold the lease of a sleeping agent.
 
     If the last holder did not release its lease, neither does this one: it lets the lease expire, so that the next

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.branches import BranchRecords
     from chronicle.journal.records import Event
     from chronicle.workspace.trees.tree_diff import Change
     from podium.address import Address
@@ -84,7 +85,7 @@ def common_seq(store: JournalStore, one: tuple[BranchId, int], other: tuple[Bran
     return common
 
 
-def lineage(store: JournalStore, branch_id: BranchId, seq: int) -> list[tuple[BranchId, int]]:
+def lineage(store: BranchRecords, branch_id: BranchId, seq: int) -> list[tuple[BranchId, int]]:
     """Return the branches that own the events of a branch up to a seq, oldest first, each with its last seq."""
     lineage = []
     following: BranchId | None = branch_id

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.sessions import SessionRecords
     from chronicle.journal.records import Session, Tombstone
 
 __all__ = ["Deleted", "delete_agent", "detach_agent"]
@@ -126,7 +127,7 @@ def _holders(store: JournalStore, session: Session) -> list[Session]:
     return found
 
 
-def _drop_holders(store: JournalStore, holders: list[Session], now_ms: int) -> None:
+def _drop_holders(store: SessionRecords, holders: list[Session], now_ms: int) -> None:
     for holder in holders:
         try:
             store.delete_session(holder.session_id, now_ms)

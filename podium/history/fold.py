@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BlobId, EventId, IdSource
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Branch, Event, Head, Lease, Session
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
@@ -226,7 +227,7 @@ def _refuse_if_read(store: JournalStore, session: Session) -> None:
         )
 
 
-def _begin(store: JournalStore, branch: Branch) -> HistoryMark | None:
+def _begin(store: EventRecords, branch: Branch) -> HistoryMark | None:
     """Return the first event that a branch owns."""
     base = max(branch.parent_seq, branch.folded_seq)
     first = next(store.events(branch.head.branch_id, base, base + 1), None)
@@ -252,7 +253,7 @@ def _marks(
 
 
 def _first_kept(
-    store: JournalStore, head: Head, begin: HistoryMark, retention: Retention, now_ms: int, part: int
+    store: EventRecords, head: Head, begin: HistoryMark, retention: Retention, now_ms: int, part: int
 ) -> int:
     """Return the seq of the first event that has not expired; a binary search, so it reads few events."""
     low, high = begin.seq, head.seq + 1
@@ -278,7 +279,7 @@ def _newest_mark(store: JournalStore, head: Head, begin: HistoryMark) -> History
     return begin
 
 
-def _marks_in(store: JournalStore, head: Head, after_seq: int, to_seq: int) -> list[HistoryMark]:
+def _marks_in(store: EventRecords, head: Head, after_seq: int, to_seq: int) -> list[HistoryMark]:
     return [_mark(event) for event in store.events(head.branch_id, after_seq, to_seq, FULL_STATE_EVENTS)]
 
 
@@ -286,7 +287,7 @@ def _mark(event: Event) -> HistoryMark:
     return HistoryMark(event.seq, event.turn, event.ts)
 
 
-def _count(store: JournalStore, head: Head, first: HistoryMark, to: HistoryMark) -> Dropped:
+def _count(store: EventRecords, head: Head, first: HistoryMark, to: HistoryMark) -> Dropped:
     """Return the size of the history from one event to before another."""
     events = size_bytes = 0
     for event in store.events(head.branch_id, first.seq - 1, to.seq - 1):

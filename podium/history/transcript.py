@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Event, Head
     from podium.address import Address
     from podium.events import AgentRewound
@@ -90,7 +91,7 @@ def visible_transcript(
     return Transcript(tuple(reversed(ranges)))
 
 
-def transcript_events(store: JournalStore, branch_id: BranchId, transcript: Transcript) -> Iterator[Event]:
+def transcript_events(store: EventRecords, branch_id: BranchId, transcript: Transcript) -> Iterator[Event]:
     """Yield the messages, replies, results and artifacts of a transcript, in order."""
     for first, last in transcript.ranges:
         yield from store.events(branch_id, first - 1, last, TRANSCRIPT_EVENTS)

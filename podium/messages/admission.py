@@ -10,14 +10,14 @@ from podium.errors import AgentBusy
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.inbox import InboxRecords
     from chronicle.journal.records import NewMessage, Receipt, Session
 
 __all__ = ["admit_message", "limit_of", "refusal"]
 
 
 def admit_message(
-    store: JournalStore,
+    store: InboxRecords,
     session: Session,
     message: NewMessage,
     when_busy: BusyPolicy = BusyPolicy.ENQUEUE,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.outbox import OutboxRecords
     from chronicle.journal.records import OutboxEnvelope, OutboxMessage
 
     Check: TypeAlias = Callable[[Address], str | None]
@@ -201,7 +202,7 @@ def _empty(
             done.delivered += 1
 
 
-def _deliverable(store: JournalStore, check: Check, held: dict[Address, str]) -> Iterator[MessageId]:
+def _deliverable(store: OutboxRecords, check: Check, held: dict[Address, str]) -> Iterator[MessageId]:
     """Yield the ids of the messages that are not held, oldest first; those held meanwhile are left out, too."""
     free: set[Address] = set()
     for envelope in store.outbox_envelopes():

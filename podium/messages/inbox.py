@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
+    from chronicle.journal.ports.inbox import InboxRecords
     from chronicle.journal.records import InboxMessage, Session, StoredStep
     from podium.events import ErrorInfo, TurnFailed
 
@@ -57,7 +59,7 @@ def list_inbox(store: JournalStore, blobs: BlobReader, session: Session) -> Sequ
     return inbox_entries(store, blobs, session, open_messages(store, session))
 
 
-def open_messages(store: JournalStore, session: Session) -> Sequence[InboxMessage]:
+def open_messages(store: InboxRecords, session: Session) -> Sequence[InboxMessage]:
     """Return the records of an agent's pending and parked messages, by position."""
     found = [
         message
@@ -81,7 +83,7 @@ def inbox_entries(
     ]
 
 
-def message_of(store: JournalStore, session: Session, message_id: MessageId) -> InboxMessage:
+def message_of(store: InboxRecords, session: Session, message_id: MessageId) -> InboxMessage:
     """Return a message of an agent's inbox, whatever its status.
 
     Raises:
@@ -152,7 +154,7 @@ def drop_message(store: JournalStore, session: Session, message_id: MessageId, i
 
 
 def _last_errors(
-    store: JournalStore, blobs: BlobReader, session: Session, message_ids: AbstractSet[MessageId]
+    store: EventRecords, blobs: BlobReader, session: Session, message_ids: AbstractSet[MessageId]
 ) -> dict[str, ErrorInfo]:
     """Return the errors of the last failed attempts of messages, by id."""
     errors: dict[str, ErrorInfo] = {}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId, SessionId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.inbox import InboxRecords
     from chronicle.journal.records import Reminder
     from podium.blocking import BlockingRunner
 
@@ -88,7 +89,7 @@ def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms
     return plan.address if receipt is not None else NotFired.GONE
 
 
-def _is_pending(store: JournalStore, message_id: MessageId) -> bool:
+def _is_pending(store: InboxRecords, message_id: MessageId) -> bool:
     try:
         return store.message(message_id).status is MessageStatus.PENDING
     except NotFound:  # its record was pruned

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BranchId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
+    from chronicle.journal.ports.inbox import InboxRecords
     from chronicle.journal.records import Event
 
 __all__ = ["log"]
@@ -140,7 +142,7 @@ def _show_steps(home: Path, agent: str, seen: set[tuple[str, int]], *, json: boo
     show_steps(steps, seen, json=json)
 
 
-def _refuse_unless_there(store: JournalStore, branch_id: BranchId, event_type: str) -> None:
+def _refuse_unless_there(store: EventRecords, branch_id: BranchId, event_type: str) -> None:
     """Refuse an event type that this release does not know and of which the agent has no event."""
     from chronicle.errors import InvalidInput  # noqa: PLC0415
 
@@ -159,7 +161,7 @@ def _said(store: JournalStore, event: Event, blobs: BlobReader) -> str:
     return ""
 
 
-def _text(store: JournalStore, message_id: str) -> str:
+def _text(store: InboxRecords, message_id: str) -> str:
     """Return the text of a message in an inbox; empty if it is not kept, or the message is not delivered yet."""
     from chronicle.canonical import decode  # noqa: PLC0415
     from chronicle.errors import NotFound  # noqa: PLC0415

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json
     from chronicle.ids import BranchId, MessageId
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Event, Head, InboxMessage
     from podium.turn.stream import Frame
 
@@ -66,7 +67,7 @@ def settled_frames(store: JournalStore, blobs: BlobReader, branch_id: BranchId, 
     return [{"message_id": message_id, **frame} for frame in frames(store, blobs, head, message)]
 
 
-def retry_frames(store: JournalStore, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:
+def retry_frames(store: EventRecords, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:
     """Return a ``turn_retry`` frame for each failed attempt of a message that was or will be retried, in order."""
     found: list[Frame] = []
     end = head.seq if message.attempts else 0
@@ -158,7 +159,7 @@ def _interrupted(
         yield from _said(said, blobs)
 
 
-def _last(store: JournalStore, head: Head, types: Sequence[str], message_id: str) -> Event | None:
+def _last(store: EventRecords, head: Head, types: Sequence[str], message_id: str) -> Event | None:
     """Return the last event of some types that belongs to a message."""
     end = head.seq
     while end > 0:
