@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
-import sys
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
 
 __all__ = ["Router"]
+
+_log: Final = logging.getLogger(__name__)
 
 _END_MARGIN_S: Final = 10.0
 """Margin for the ends of hosts' processes beyond the timeout of their agents."""
@@ -165,7 +167,7 @@ class Router:
                 await self._coordinator.stop.remote(timeout_s)
                 await self._node.stop.remote()
         except (TimeoutError, ray.exceptions.RayError) as error:
-            print(f"agents did not end in order: {error}", file=sys.stderr)  # noqa: T201  the service's log
+            _log.warning("agents did not end in order: %s", error)
 
     async def lost(self) -> str:
         """Wait until the embedded Ray has died; return what did. Then no agent can be ended in order."""

@@ -12,6 +12,7 @@ import argparse
 import asyncio
 import faulthandler
 import gc
+import logging
 import signal
 import sys
 from contextlib import closing
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from coordinator.settings import Settings
 
 __all__ = ["main"]
+
+_log: Final = logging.getLogger("coordinator.service.daemon")
 
 _WATCHDOG_MARGIN_S: Final = 60.0
 """Margin of the watchdog beyond the timeouts of the individual steps of start and end."""
@@ -123,7 +126,7 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
 async def _end_with_ray(router: Router, server: ServiceServer) -> None:
     """End the service if its Ray dies: the next client starts another one, which loses nothing."""
     what = await router.lost()
-    print(f"Ray's {what} has died: this service ends, and the next command starts another", file=sys.stderr)  # noqa: T201
+    _log.error("Ray's %s has died: this service ends, and the next command starts another", what)
     server.end()
 
 

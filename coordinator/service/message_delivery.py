@@ -7,6 +7,7 @@ with its host. Which host has the agent is known to `coordinator.ray.router`, wh
 
 from __future__ import annotations
 
+import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
 
 __all__ = ["MessageDelivery"]
+
+_log: Final = logging.getLogger(__name__)
 
 _POSITION_EVERY_S: Final = 2.0
 """Interval at which a waiting message's position is reported."""
@@ -87,7 +90,7 @@ class MessageDelivery:
                 except AgentAsleep:
                     lost = route
                 except HostDied as error:
-                    print(f"host {route.host_id} of {address} is lost: {error}")  # noqa: T201  the service's log
+                    _log.warning("host %s of %s is lost: %s", route.host_id, address, error)
                     lost = route
                 else:
                     return
@@ -115,7 +118,7 @@ class MessageDelivery:
                     await self._router.probe_host(route)
                     heard_s = self._clock.monotonic_s()
                     if frames := await message.settled():
-                        print(f"{route.host_id} has not said how {message.message_id} ended")  # noqa: T201  the log
+                        _log.warning("host %s has not said how %s ended", route.host_id, message.message_id)
                         yield frames
                         return
 
