@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Admission", "Admitted", "Arrival", "position_of"]
 
-_MOST_SESSIONS: Final = 10_000
+_MAX_SESSIONS: Final = 10_000
 """Agents whose sessions are kept; one takes half a kilobyte."""
 _SMALL_BYTES: Final = 16 * 1024
 """Messages up to this size are handed to their agents' hosts, which read larger ones from the inbox."""
@@ -236,7 +236,7 @@ class Admission:
             session = self._store.ensure_session(
                 address.name, self._ids.session(now_ms), self._ids.branch(now_ms), now_ms, address.tenant
             )
-            if len(self._sessions) >= _MOST_SESSIONS:
+            if len(self._sessions) >= _MAX_SESSIONS:
                 self._sessions.clear()
             self._sessions[address] = session
         return session

@@ -34,7 +34,7 @@ _CONVENTIONAL: Final = re.compile(
 """Variables that libraries read although the agent's source does not name them."""
 _OF_A_SHELL: Final = frozenset({"PWD", "OLDPWD", "SHLVL", "_", "COLUMNS", "LINES", "AGENT_WORKSPACE"})
 """Variables that differ between shells: ignored even if the agent's source names them."""
-_MOST_SOURCES: Final = 200
+_MAX_SOURCES: Final = 200
 """Most modules beside an agent's file that are searched for names of variables."""
 _DIGEST: Final = 16
 
@@ -102,7 +102,7 @@ def names_in(file: str, names: frozenset[str]) -> frozenset[str]:
     """Return those of ``names`` that an agent's file, or a module beside it, contains as a string literal."""
     path = Path(file)
     found: set[str] = set()
-    for source in [path, *sorted(path.parent.glob("*.py"))[:_MOST_SOURCES]]:
+    for source in [path, *sorted(path.parent.glob("*.py"))[:_MAX_SOURCES]]:
         try:
             text = source.read_text(encoding="utf-8", errors="replace")
         except OSError:

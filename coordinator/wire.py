@@ -15,7 +15,7 @@ from chronicle.errors import InvalidInput
 __all__ = ["BatchedWriter", "from_json", "id_of", "to_json"]
 
 _ID: Final = re.compile(rb'\{"id": ?([0-9]{1,18})[,}]')
-_MOST_PENDING: Final = 64 * 1024
+_MAX_PENDING: Final = 64 * 1024
 """Bytes that wait for the end of an iteration of the event loop, before a `BatchedWriter.drain` writes them."""
 
 
@@ -83,7 +83,7 @@ class BatchedWriter:
         Raises:
             ConnectionError: it has ended.
         """
-        if self._size > _MOST_PENDING:
+        if self._size > _MAX_PENDING:
             self._flush()
         await self._writer.drain()
 

@@ -1,7 +1,7 @@
 """Run the tests that failed once more, each alone in a fresh process: ``rerun_failed.py FILE``.
 
 FILE is what `tests.failures` wrote. A test that passes now is printed as ``FLAKY`` with its first failure. The exit
-code is 0 if every failed test passes now and at most `MOST_FLAKY` tests failed; otherwise it is 1. More failures than
+code is 0 if every failed test passes now and at most `MAX_FLAKY` tests failed; otherwise it is 1. More failures than
 that have another cause than a slow machine: nothing is run again.
 """
 
@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-MOST_FLAKY = 3
+MAX_FLAKY = 3
 TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED
 
 
@@ -30,8 +30,8 @@ def main(path: Path) -> int:
     if faults:
         print("\nFAILED, and not by single tests, so nothing is run again:\n" + "\n".join(faults))
         return 1
-    if len(failures) > MOST_FLAKY:
-        print(f"\nFAILED: {len(failures)} tests. Up to {MOST_FLAKY} would have been run again.")
+    if len(failures) > MAX_FLAKY:
+        print(f"\nFAILED: {len(failures)} tests. Up to {MAX_FLAKY} would have been run again.")
         return 1
     failed_again = [test for test in failures if not passes(test)]
     for test, report in failures.items():

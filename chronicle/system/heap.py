@@ -11,7 +11,7 @@ __all__ = ["fill_holes", "give_back", "give_back_all"]
 
 _SIZES: Final = (*range(65_536, 4_096, -2_048), *range(4_096, 1_024, -256), *range(1_024, 8, -16))
 """Of chunks that fill holes, in bytes: the largest first. glibc's chunks differ by 16 bytes."""
-_MOST_FILLED: Final = 100_000
+_MAX_FILLED: Final = 100_000
 """Chunks. Should an allocator work in another way, this ends the search; a heap after many imports has some 2,000."""
 
 
@@ -56,7 +56,7 @@ def fill_holes() -> int:
     top = break_(0) - usage().keepcost
     filled = 0
     for size in _SIZES:
-        while filled < _MOST_FILLED:
+        while filled < _MAX_FILLED:
             chunk = allocate(size)
             if chunk is None or chunk >= top:
                 free(chunk)

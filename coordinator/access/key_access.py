@@ -39,7 +39,7 @@ __all__ = ["KeyAccess"]
 
 _NOTE_USE_MS: Final = 60_000
 """The use of a key is recorded once a minute: each record is a write to the disk."""
-_MOST_KEPT: Final = 10_000
+_MAX_KEPT: Final = 10_000
 
 _log: Final = structlog.stdlib.get_logger("coordinator.access")
 
@@ -114,7 +114,7 @@ class KeyAccess:
 
     def _find(self, text: str) -> _Known | None:
         changes = self._keys.changes()
-        if changes != self._changes or len(self._known) > _MOST_KEPT:
+        if changes != self._changes or len(self._known) > _MAX_KEPT:
             noted = {known.key.key_id: known.noted_ms for known in self._known.values()}
             self._known.clear()
             self._changes = changes

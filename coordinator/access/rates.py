@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Rates"]
 
-_MOST_NAMES: Final = 10_000
+_MAX_NAMES: Final = 10_000
 """Names that are kept; the one that was used longest ago is forgotten first, and then begins with a full bucket."""
 
 
@@ -29,7 +29,7 @@ class Rates:
         self._per_s = per_s
         self._burst = float(burst)
         self._clock = clock
-        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(_MOST_NAMES)
+        self._buckets: LRUCache[str, tuple[float, float]] = LRUCache(_MAX_NAMES)
         """By name: tokens, and the time at which there were that many."""
 
     def take(self, name: str) -> int:

@@ -32,8 +32,8 @@ _DEFAULT_ITEMS: Final = 100
 """Rows that a command shows, unless it is told otherwise."""
 _ALL_ITEMS: Final = 2**31
 """More rows than any list has."""
-_MOST_ITEMS: Final = 1000
-"""Limit of a page over HTTP: `coordinator.operations.cursors.MOST_ITEMS`, which is slow to import."""
+_MAX_ITEMS: Final = 1000
+"""Limit of a page over HTTP: `coordinator.operations.cursors.MAX_ITEMS`, which is slow to import."""
 
 LimitOption = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help=f"The most rows; {_DEFAULT_ITEMS} by default.")
@@ -79,7 +79,7 @@ async def collect(
     items: list[dict[str, Any]] = []
     cursor = wanted.cursor
     while True:
-        page = await fetch(min(wanted.limit - len(items), _MOST_ITEMS), cursor)
+        page = await fetch(min(wanted.limit - len(items), _MAX_ITEMS), cursor)
         items += [item.model_dump(exclude_unset=True) for item in page.items]
         cursor = page.next_cursor
         if cursor is None or len(items) >= wanted.limit:

@@ -43,9 +43,9 @@ if TYPE_CHECKING:
     _Kind: TypeAlias = "tuple[Code, Isolation, int | None]"
     """What a host is for; the last one is the group of suspects."""
 
-__all__ = ["MOST_ACTIVATING", "Observed", "plan"]
+__all__ = ["MAX_ACTIVATING", "Observed", "plan"]
 
-MOST_ACTIVATING: Final = 64
+MAX_ACTIVATING: Final = 64
 """Limit of concurrent activations on a shared host: more would not be faster, and would delay its running turns."""
 
 
@@ -185,7 +185,7 @@ def _declared(fleet: Observed, code: Code) -> Isolation:
 def _ready(host: Host, isolation: Isolation, most_agents: int) -> _Ready:
     if isolation == "process":
         return _Ready(host, 0, 1, is_full=False)
-    room = min(most_agents - host.agents, MOST_ACTIVATING - host.activating)
+    room = min(most_agents - host.agents, MAX_ACTIVATING - host.activating)
     return _Ready(host, host.agents, max(0, room), host.agents >= most_agents)
 
 

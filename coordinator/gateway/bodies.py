@@ -12,7 +12,7 @@ from podium.address import MAX_KEY_LENGTH
 from podium.turn.busy import BusyPolicy
 
 __all__ = [
-    "MOST_TURN",
+    "MAX_TURN",
     "EraseBody",
     "FoldBody",
     "ForkBody",
@@ -22,9 +22,9 @@ __all__ = [
     "WholeNumber",
 ]
 
-MOST_TURN = 2**53
+MAX_TURN = 2**53
 """The largest number that every JSON reader has exactly."""
-_MOST_DAYS = 36_500
+_MAX_DAYS = 36_500
 
 
 def _whole(value: object) -> object:
@@ -32,7 +32,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-WholeNumber = Annotated[int, Field(strict=True, ge=0, le=MOST_TURN), BeforeValidator(_whole)]
+WholeNumber = Annotated[int, Field(strict=True, ge=0, le=MAX_TURN), BeforeValidator(_whole)]
 
 
 class _Body(BaseModel):
@@ -77,9 +77,9 @@ class RewindBody(_Body):
 class FoldBody(_Body):
     """How much of an agent's history to keep."""
 
-    keep_turns: Annotated[int, Field(strict=True, ge=1, le=MOST_TURN), BeforeValidator(_whole)] | None = None
+    keep_turns: Annotated[int, Field(strict=True, ge=1, le=MAX_TURN), BeforeValidator(_whole)] | None = None
     """Keep the last turns, so many at least."""
-    keep_days: Annotated[float, Field(strict=True, gt=0, le=_MOST_DAYS)] | None = None
+    keep_days: Annotated[float, Field(strict=True, gt=0, le=_MAX_DAYS)] | None = None
     """Keep what is younger than so many days at least; with both limits, what neither keeps is dropped."""
     dry_run: bool = Field(default=False, strict=True)
     """Whether to tell only what would be done."""

@@ -14,7 +14,7 @@ from coordinator.access.caller import Access, Caller, Scope
 from coordinator.gateway.patterns import ADDRESS, CURSOR, KEY, TYPE
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
-from coordinator.operations.cursors import MOST_ITEMS
+from coordinator.operations.cursors import MAX_ITEMS
 from coordinator.operations.discreet_agents import DiscreetAgents
 from coordinator.sessions.home_sessions import HomeSessions
 from coordinator.sessions.once import RepeatedOperations
@@ -92,7 +92,7 @@ def _chats(request: Request) -> Conversations:
 Chats: TypeAlias = Annotated[Conversations, Depends(_chats)]
 """Conversations of front ends."""
 
-Limit: TypeAlias = Annotated[int, Query(ge=1, le=MOST_ITEMS, description="The most items of the page.")]
+Limit: TypeAlias = Annotated[int, Query(ge=1, le=MAX_ITEMS, description="The most items of the page.")]
 Cursor: TypeAlias = Annotated[
     str | None,
     Query(

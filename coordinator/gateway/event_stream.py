@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["EventReader", "EventStreamResponse", "StreamedEvent"]
 
-_MOST_STALLED_LOOKS: Final = 8
+_MAX_STALLED_LOOKS: Final = 8
 """Looks after which a client that takes nothing is cut off. It costs little, but what its message said may not."""
 
 
@@ -113,7 +113,7 @@ class EventStreamResponse(Response):
             except TimeoutError:
                 if self._sending_looks is not None:
                     self._sending_looks += 1
-                    if self._sending_looks >= _MOST_STALLED_LOOKS:
+                    if self._sending_looks >= _MAX_STALLED_LOOKS:
                         reader.cut_off()
                 elif not self._sent:
                     await send({"type": "http.response.body", "body": KEEP_ALIVE, "more_body": True})

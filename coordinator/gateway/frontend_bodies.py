@@ -21,7 +21,7 @@ __all__ = ["AgUiBody", "UiBody"]
 _INVALID: Final = Problem(400, "invalid_parameter")
 _T = TypeVar("_T", bound=BaseModel)
 _Id = Annotated[str, Field(min_length=1, max_length=256)]
-_MOST_PARTS: Final = 1000
+_MAX_PARTS: Final = 1000
 
 
 class _Open(BaseModel):
@@ -31,7 +31,7 @@ class _Open(BaseModel):
 class _UiMessage(_Open):
     id: _Id
     role: Literal["user"]
-    parts: Annotated[list[dict[str, Any]], Field(max_length=_MOST_PARTS)]
+    parts: Annotated[list[dict[str, Any]], Field(max_length=_MAX_PARTS)]
 
 
 class UiBody(_Open):
@@ -76,7 +76,7 @@ class UiBody(_Open):
 class _AgUiMessage(_Open):
     id: _Id
     role: Literal["user"]
-    content: str | Annotated[list[dict[str, Any]], Field(max_length=_MOST_PARTS)]
+    content: str | Annotated[list[dict[str, Any]], Field(max_length=_MAX_PARTS)]
 
 
 class AgUiBody(_Open):
@@ -94,7 +94,7 @@ class AgUiBody(_Open):
     protocolVersion: Annotated[str, Field(max_length=32)] | None = None  # noqa: N815
     state: Any = None
     """Ignored, unless the agent's class accepts it (`accepts_client_state`)."""
-    context: Annotated[list[dict[str, Any]], Field(max_length=_MOST_PARTS)] | None = None
+    context: Annotated[list[dict[str, Any]], Field(max_length=_MAX_PARTS)] | None = None
     """For the agent, as it is."""
     tools: list[dict[str, Any]] | None = None
     """Ignored: agents do not call tools of front ends."""

@@ -38,7 +38,7 @@ _TICK_S: Final = 0.25
 """Interval of checks in a shared host. In a host of one agent it is four times as long."""
 _NOTICE_S: Final = 1.0
 """A blockage of the event loop that lasts longer is logged."""
-_MOST_RENEWED: Final = 1000
+_MAX_RENEWED: Final = 1000
 """Leases renewed in one transaction, during which other writers of the journal wait."""
 _EXIT_DEADLINE: Final = 75
 """Exit code of a host that ended itself because a turn ignored its deadline (EX_TEMPFAIL of sysexits.h)."""
@@ -124,8 +124,8 @@ class HostWatch:
                 agent.retire()
             if self._clock.monotonic_s() >= renew_at_s:
                 renew_at_s = self._clock.monotonic_s() + interval_s
-                for start in range(0, len(held), _MOST_RENEWED):
-                    self._renew(held[start : start + _MOST_RENEWED])
+                for start in range(0, len(held), _MAX_RENEWED):
+                    self._renew(held[start : start + _MAX_RENEWED])
 
     # -- leases ---------------------------------------------------------------------------------------------------
 

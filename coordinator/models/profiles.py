@@ -74,7 +74,7 @@ _PROMPT_CACHES: Final[Mapping[str, tuple[str, ...]]] = {
 _VENDORS: Final = ("api.openai.com", "api.anthropic.com")
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/-]{0,63}")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_MOST_TOKENS: Final = 10_000_000
+_MAX_TOKENS: Final = 10_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,8 +370,8 @@ def _names(key: str, value: Any) -> tuple[str, ...]:
 
 
 def _whole(key: str, value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST_TOKENS:
-        raise _Problem(key, f"{value!r} is not a whole number from 1 to {_MOST_TOKENS}")
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MAX_TOKENS:
+        raise _Problem(key, f"{value!r} is not a whole number from 1 to {_MAX_TOKENS}")
     return value
 
 

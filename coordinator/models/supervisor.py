@@ -40,7 +40,7 @@ _BACKLOG: Final = 512
 _BACK_OFF_S: Final = (0.0, 0.2, 1.0, 5.0)
 """Pauses before a start, by the number of processes before it that died at once; the last one repeats."""
 _AT_ONCE_S: Final = 5.0
-_MOST_AT_ONCE: Final = 3
+_MAX_AT_ONCE: Final = 3
 """After so many processes in a row that died at once those who wait are told so."""
 _END_S: Final = 5.0
 """Timeout of an orderly end; then the process is killed."""
@@ -135,7 +135,7 @@ class ModelProcess:
             lived_s = loop.time() - began_s
             self._died_at_once = self._died_at_once + 1 if lived_s < _AT_ONCE_S else 0
             _log.warning("model_gateway_died", exit_code=code, lived_s=round(lived_s, 1))
-        if self._died_at_once >= _MOST_AT_ONCE:
+        if self._died_at_once >= _MAX_AT_ONCE:
             self._refuse_waiting()
         self._await_connection()
 

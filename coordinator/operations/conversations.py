@@ -43,7 +43,7 @@ __all__ = ["Conversations", "last_event", "wire_of"]
 
 _WINDOW: Final = 1000
 """Events read at a time, backwards from the head: what is searched is nearly always recent."""
-_MOST_PLANS: Final = 8
+_MAX_PLANS: Final = 8
 """How often a plan is made anew because a message was settled while it was being cancelled."""
 
 
@@ -146,7 +146,7 @@ class Conversations:
         self, address: Address, sent: SentMessage, *, again: bool, answer: str | None, replaces: bool
     ) -> _Plan:
         """Return the plan of a message, once what it replaces is no longer pending."""
-        for _ in range(_MOST_PLANS):
+        for _ in range(_MAX_PLANS):
             plan = await self._agents.stores.read(
                 lambda store, blobs: _Planning(store, blobs, address, sent).plan(
                     again=again, answer=answer, replaces=replaces

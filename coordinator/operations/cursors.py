@@ -14,9 +14,9 @@ from coordinator.operations.errors import InvalidCursor
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-__all__ = ["MOST_ITEMS", "Rest", "cursor_after", "place_after", "rest_of"]
+__all__ = ["MAX_ITEMS", "Rest", "cursor_after", "place_after", "rest_of"]
 
-MOST_ITEMS: Final = 1000
+MAX_ITEMS: Final = 1000
 """Limit of the items of a page."""
 
 _Place = TypeVar("_Place", int, str)

@@ -34,7 +34,7 @@ _DIGITS: Final = 12
 """Hexadecimal digits of the thread in a fork's key."""
 _ROOM: Final = 12
 """Characters of a fork's key for its number and the separators."""
-_MOST_TRIES: Final = 4
+_MAX_TRIES: Final = 4
 """Forks of one thread that other requests may make meanwhile."""
 
 
@@ -70,7 +70,7 @@ async def agent_of_run(
         UnknownMoment: the history of the parent was dropped.
         QuotaExceeded: the tenant has as many agents as it may have.
     """
-    for _ in range(_MOST_TRIES):
+    for _ in range(_MAX_TRIES):
         place = await agents.stores.read(
             lambda store, blobs: _Thread(store, blobs, root, thread_id).place(run_id, parent_run_id, message_key)
         )

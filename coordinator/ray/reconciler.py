@@ -48,7 +48,7 @@ __all__ = ["TICK_S", "Reconciler"]
 
 TICK_S: Final = 2.0
 """Longest interval between iterations: edited code and lost hosts are detected within it."""
-_MOST_LOSSES: Final = 2
+_MAX_LOSSES: Final = 2
 """Hosts that may die under one wake request before it fails: warm hosts die unnoticed. Deaths that a message pays for
 do not count, as its attempts are limited, nor do those of shared hosts, whose agents come back apart."""
 
@@ -221,7 +221,7 @@ class Reconciler:
             edited = (
                 not may_pass(error) and state.codes.stamp_of(code) != stamp
             )  # meanwhile: nothing is known of it yet
-            if edited or (isinstance(error, HostDied) and state.requests.start_lost(code, error, _MOST_LOSSES)):
+            if edited or (isinstance(error, HostDied) and state.requests.start_lost(code, error, _MAX_LOSSES)):
                 state.changed.set()
             else:
                 state.requests.fail_all(code, error)
@@ -306,7 +306,7 @@ class Reconciler:
         again = isinstance(error, HostDied | Unavailable) and not isinstance(error, StorageRefused)
         if again and not (costs_loss or await self._has_pending(address)):  # its message was parked
             again = False
-        if again and request.losses + costs_loss <= _MOST_LOSSES:
+        if again and request.losses + costs_loss <= _MAX_LOSSES:
             request.losses += costs_loss
             try:
                 await self._pool.check_node(host.node)

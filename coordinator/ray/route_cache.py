@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RouteCache"]
 
-_MOST_IDLE: Final = 10_000
+_MAX_IDLE: Final = 10_000
 """Agents without a delivery whose routes are kept; a route that is missing costs a call of the coordinator."""
 
 
@@ -40,7 +40,7 @@ class RouteCache:
         most_idle: limit of these.
     """
 
-    def __init__(self, sockets: Path, most_idle: int = _MOST_IDLE) -> None:
+    def __init__(self, sockets: Path, most_idle: int = _MAX_IDLE) -> None:
         self._sockets = sockets
         self._routes: dict[Address, Route] = {}
         self._newest: dict[Address, Route] = {}

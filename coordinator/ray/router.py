@@ -56,7 +56,7 @@ _log: Final = logging.getLogger(__name__)
 
 _END_MARGIN_S: Final = 10.0
 """Margin for the ends of hosts' processes beyond the timeout of their agents."""
-_MOST_RETIRING: Final = 10_000
+_MAX_RETIRING: Final = 10_000
 """Agents of which it is known that they will be reloaded; it is reported with their next message."""
 
 
@@ -79,7 +79,7 @@ class Router:
         self._known_path = home.run_dir / "known-agents.json"
         self._known = kept_known_agents(self._known_path)
         self._retiring: dict[Address, int] = {}
-        """Lease epochs of hosts that are retired because their code changed, the latest `_MOST_RETIRING`."""
+        """Lease epochs of hosts that are retired because their code changed, the latest `_MAX_RETIRING`."""
         self._waking: set[asyncio.Future[Route]] = set()
         """Calls of the coordinator that wake agents."""
         self._ids = IdSource()
@@ -395,7 +395,7 @@ class Router:
     def _note_retiring(self, address: Address, route: Route) -> None:
         self._retiring.pop(address, None)
         self._retiring[address] = route.epoch
-        if len(self._retiring) > _MOST_RETIRING:
+        if len(self._retiring) > _MAX_RETIRING:
             del self._retiring[next(iter(self._retiring))]
 
     def _source_of(self, code: Code) -> str:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Inspector = Callable[[str, Path], AgentInfo]
     """Inspects the class that a spec names, relative to a directory; raises as `inspect_agent`."""
 
-_MOST_INSPECTORS: Final = 4
+_MAX_INSPECTORS: Final = 4
 """Inspector processes at a time: each imports an agent's code, which is work of a core and some tens of megabytes."""
 
 
@@ -39,7 +39,7 @@ def resolve(project: Project, inspect: Inspector | None = None) -> Registry:
     """
     keys = project.models.key_variables  # no code of agents gets them
     inspect = inspect or (lambda spec, directory: inspect_agent(spec, directory, project.variables, keys))
-    with ThreadPoolExecutor(_MOST_INSPECTORS, "inspect") as threads:
+    with ThreadPoolExecutor(_MAX_INSPECTORS, "inspect") as threads:
         waiting = [threads.submit(inspect, spec, project.directory) for spec in project.agents]
     agents: dict[str, RegisteredAgent] = {}
     for at, (spec, inspected) in enumerate(zip(project.agents, waiting, strict=True)):

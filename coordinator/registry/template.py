@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["ProjectName", "project_files"]
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9]*(?:[-_][A-Za-z0-9]+)*")
-_MOST_CHARACTERS: Final = 64
+_MAX_CHARACTERS: Final = 64
 """Characters of an agent's type."""
 _USED: Final = frozenset({"BaseAgent", "AgentContext", "DeltaState", "State", "Any", "Path"})
 """Names that the agent's file uses for other things."""
@@ -159,9 +159,9 @@ class ProjectName:
     name: str
 
     def __post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name) or len(self.name) > _MOST_CHARACTERS:
+        if not _NAME.fullmatch(self.name) or len(self.name) > _MAX_CHARACTERS:
             raise InvalidInput(
-                f"{self.name!r} cannot be the name of a project: take 1 to {_MOST_CHARACTERS} letters, digits, '-' or "
+                f"{self.name!r} cannot be the name of a project: take 1 to {_MAX_CHARACTERS} letters, digits, '-' or "
                 "'_', starting with a letter, such as my-agent"
             )
         if keyword.iskeyword(self.class_name) or self.class_name in _USED:

@@ -14,11 +14,11 @@ from chronicle.errors import InvalidInput
 from coordinator.responses.items import IMAGE_URL, decode_block
 from podium.models.quality import MAX_PRIORITY, DegradePolicy, QosClass, QualityOfService
 
-__all__ = ["MOST_CHARACTERS", "InputItem", "QosBody", "ResponseBody"]
+__all__ = ["MAX_CHARACTERS", "InputItem", "QosBody", "ResponseBody"]
 
-MOST_CHARACTERS = 10 * 1024 * 1024
+MAX_CHARACTERS = 10 * 1024 * 1024
 """Limit of one text, as Open Responses has it; a body is limited further."""
-_MOST_MS = 24 * 60 * 60 * 1000
+_MAX_MS = 24 * 60 * 60 * 1000
 _CALL_NAME = r"^[a-zA-Z0-9_-]{1,64}$"
 
 
@@ -27,7 +27,7 @@ def _whole(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-_Text: TypeAlias = Annotated[str, Field(max_length=MOST_CHARACTERS)]
+_Text: TypeAlias = Annotated[str, Field(max_length=MAX_CHARACTERS)]
 _WHOLE: Final = BeforeValidator(_whole)
 _Id: TypeAlias = Annotated[str, Field(min_length=1, max_length=64)]
 _Name: TypeAlias = Annotated[str, Field(max_length=64)]
@@ -221,9 +221,9 @@ class QosBody(_Part):
     """Under load, calls of a class wait for those of the ones before: interactive, standard, background, batch."""
     priority: Annotated[int, Field(strict=True, ge=0, le=MAX_PRIORITY), _WHOLE] = 128
     """Among calls of a class that wait, the higher one goes first."""
-    target_ttft_ms: Annotated[int, Field(strict=True, ge=1, le=_MOST_MS), _WHOLE] | None = None
+    target_ttft_ms: Annotated[int, Field(strict=True, ge=1, le=_MAX_MS), _WHOLE] | None = None
     """When the first token is due. It is a wish: when it is over, a fallback is tried."""
-    deadline_ms: Annotated[int, Field(strict=True, ge=-_MOST_MS, le=_MOST_MS), _WHOLE] | None = None
+    deadline_ms: Annotated[int, Field(strict=True, ge=-_MAX_MS, le=_MAX_MS), _WHOLE] | None = None
     """Time from the request's arrival to the end of the response; then it fails with `deadline_exceeded`. 0 and less
     are over."""
     degrade_policy: DegradePolicy = "allow_compatible_fallback"

@@ -29,7 +29,7 @@ __all__ = ["BranchContext", "BranchHead", "BranchReader", "ContextBuilder", "Ses
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 
-_MOST_CHARACTERS: Final = 64 * 1024 * 1024
+_MAX_CHARACTERS: Final = 64 * 1024 * 1024
 """Limit of the texts that are kept of branches, and of bundles."""
 
 
@@ -110,7 +110,7 @@ class ContextBuilder:
         most_characters: limit of the texts that are kept of branches, of bundles, and of responses.
     """
 
-    def __init__(self, most_characters: int = _MOST_CHARACTERS) -> None:
+    def __init__(self, most_characters: int = _MAX_CHARACTERS) -> None:
         self._guard = threading.Lock()
         self._lines: LRUCache[tuple[str, str, str], _Line] = LRUCache(most_characters, attrgetter("size"))
         self._bundles: LRUCache[str, str] = LRUCache(most_characters, len)

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HomeResponses", "Models", "Stores"]
 
-_MOST_S: Final = 3600.0
+_MAX_S: Final = 3600.0
 """Limit of a response without a deadline."""
 _STORE_S: Final = 30.0
 """Timeout of storing a response that was cancelled."""
@@ -378,7 +378,7 @@ class HomeResponses:
         call.begun = True
         try:
             async with (
-                asyncio.timeout(_MOST_S if left_s is None else left_s),
+                asyncio.timeout(_MAX_S if left_s is None else left_s),
                 aclosing(self._models.stream(asked.request)) as answer,
             ):
                 async for chunk in answer:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BUNDLE",
-    "MOST_BYTES",
+    "MAX_BYTES",
     "BundleItem",
     "CompiledBundle",
     "bundle_object",
@@ -43,7 +43,7 @@ __all__ = [
 
 BUNDLE: Final = "bundle"
 """The kind of the stored object."""
-MOST_BYTES: Final = 32 * 1024 * 1024
+MAX_BYTES: Final = 32 * 1024 * 1024
 """The most bytes of the texts of a bundle: a short request can name a large artifact many times."""
 
 
@@ -93,7 +93,7 @@ def prepare_bundle(
     Raises:
         UnknownSessionArtifact: the tenant does not have an artifact that an item names.
         InvalidInput: an item has no text, or two, or an artifact that is not text.
-        BundleTooLarge: it would have more than `MOST_BYTES`.
+        BundleTooLarge: it would have more than `MAX_BYTES`.
         IdempotencyConflict: the key was used with another body.
     """
     asked: dict[str, Any] = {"items": [asdict(item) for item in items], "metadata": metadata}
@@ -107,9 +107,9 @@ def prepare_bundle(
         text = _text_of(store, blobs, tenant, item, number, now_ms)
         size = len(text.encode())
         total += size
-        if total > MOST_BYTES:
+        if total > MAX_BYTES:
             raise BundleTooLarge(
-                f"up to item {number} the texts have more than {MOST_BYTES} bytes, which is the most of a bundle; make "
+                f"up to item {number} the texts have more than {MAX_BYTES} bytes, which is the most of a bundle; make "
                 "several, and pin them in order",
                 "items",
             )

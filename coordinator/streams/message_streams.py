@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Follower", "MessageReader", "MessageStreams", "StreamedFrame"]
 
-_MOST_PENDING_BYTES: Final = 64 * 1024
+_MAX_PENDING_BYTES: Final = 64 * 1024
 """Encoded frames that wait for a reader before only its position is kept."""
 _BATCH_BYTES: Final = 64 * 1024
 """Frames that a reader gets at a time when it catches up: at least one, and others up to this size."""
@@ -220,7 +220,7 @@ class MessageReader:
         if self._source is None:
             self._pending.append(streamed)
             self._pending_bytes += len(streamed.event)
-            if source is not None and self._pending_bytes > _MOST_PENDING_BYTES:
+            if source is not None and self._pending_bytes > _MAX_PENDING_BYTES:
                 self._pending, self._pending_bytes = [], 0
                 self._source = source
         self._ready.set()

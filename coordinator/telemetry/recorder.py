@@ -24,7 +24,7 @@ Value: TypeAlias = "float | list[float]"
 """Of a counter or a gauge its value; of a histogram the sum of the values and, for each bucket and the infinite one,
 the number of values in it, those of lower buckets excluded."""
 
-MOST_SERIES: Final = 2_000
+MAX_SERIES: Final = 2_000
 """Series that a process may have: labels are agent types, tenants and outcomes, and tenants may be many."""
 _DROPPED: Final[Series] = (SERIES_DROPPED.name, ())
 
@@ -37,7 +37,7 @@ class Recorder:
         most_series: limit of the series; measurements of further ones are dropped and counted.
     """
 
-    def __init__(self, on_first: Callable[[], None] = lambda: None, most_series: int = MOST_SERIES) -> None:
+    def __init__(self, on_first: Callable[[], None] = lambda: None, most_series: int = MAX_SERIES) -> None:
         self._on_first = on_first
         self._most_series = most_series
         self._sums: dict[Series, Value] = {}

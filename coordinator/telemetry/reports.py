@@ -29,9 +29,9 @@ __all__ = ["Report", "Reporter", "Totals"]
 
 _LAST_S: Final = 2.0
 """Timeout of the report at the end of a host, which waits for it."""
-_MOST_SOURCES: Final = 10_000
+_MAX_SOURCES: Final = 10_000
 """Hosts whose last report is remembered; older ones have ended long ago."""
-_MOST_SERIES: Final = 20_000
+_MAX_SERIES: Final = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class Totals:
     """The sums of all reports, and of what this process measures itself."""
 
     def __init__(self) -> None:
-        self.recorder = Recorder(most_series=_MOST_SERIES)
-        self._last: LRUCache[str, int] = LRUCache(_MOST_SOURCES)
+        self.recorder = Recorder(most_series=_MAX_SERIES)
+        self._last: LRUCache[str, int] = LRUCache(_MAX_SOURCES)
 
     def add(self, report: Report) -> None:
         """Add a report, unless it was added before."""

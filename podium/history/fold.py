@@ -19,7 +19,7 @@ from podium.agent_record import find_session, read_agent, snapshot_body
 from podium.errors import AgentInUse
 from podium.events import AGENT_SNAPSHOT, FULL_STATE_EVENTS
 from podium.history.branching import agent_awake, forks_of, rolled_back_trees, sleeping_lease
-from podium.history.retention import MOST_BETWEEN, QUARTER, HistoryMark, RetentionPlan, plan_folding
+from podium.history.retention import MAX_BETWEEN, QUARTER, HistoryMark, RetentionPlan, plan_folding
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping, Sequence
@@ -115,7 +115,7 @@ def mark_commit(
 def plan_retention(store: JournalStore, branch: Branch, retention: Retention, now_ms: int) -> RetentionPlan:
     """Return what an agent's retention requires now.
 
-    The cost is bounded by the retention and by `podium.history.retention.MOST_BETWEEN`, not by the length of the
+    The cost is bounded by the retention and by `podium.history.retention.MAX_BETWEEN`, not by the length of the
     history.
 
     Args:
@@ -239,10 +239,10 @@ def _marks(
 ) -> list[HistoryMark]:
     """Return the newest marks of a branch, and the newest expired one."""
     head = branch.head
-    recent = max(_first_kept(store, head, begin, retention, now_ms, QUARTER), head.seq - MOST_BETWEEN)
+    recent = max(_first_kept(store, head, begin, retention, now_ms, QUARTER), head.seq - MAX_BETWEEN)
     found = _marks_in(store, head, recent - 1, head.seq)
     end = _first_kept(store, head, begin, retention, now_ms, 1) - 1
-    lowest = max(begin.seq, end - MOST_BETWEEN)
+    lowest = max(begin.seq, end - MAX_BETWEEN)
     while end > lowest:
         start = max(lowest, end - _WINDOW)
         older = _marks_in(store, head, start, end)

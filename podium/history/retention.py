@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["MOST_BETWEEN", "QUARTER", "HistoryMark", "Retention", "RetentionPlan", "plan_folding"]
+__all__ = ["MAX_BETWEEN", "QUARTER", "HistoryMark", "Retention", "RetentionPlan", "plan_folding"]
 
 QUARTER: Final = 4
 """Marks per retention: more of them keep less excess history, and cost more copies of the state."""
-MOST_BETWEEN: Final = 20_000
+MAX_BETWEEN: Final = 20_000
 """Most events between two marks, whatever the retention: the search for the last marks reads as many, in 21 ms."""
 _DAY_MS: Final = 86_400_000
 
@@ -104,5 +104,5 @@ def plan_folding(
     later = sorted((mark for mark in marks if mark.seq > begin.seq), key=lambda mark: mark.seq)
     old = [mark for mark in later if retention.is_expired(mark, turn, now_ms)]
     newest = later[-1] if later else begin
-    due = retention.is_expired(newest, turn, now_ms, QUARTER) or head_seq - newest.seq >= MOST_BETWEEN
+    due = retention.is_expired(newest, turn, now_ms, QUARTER) or head_seq - newest.seq >= MAX_BETWEEN
     return RetentionPlan(old[-1] if old else None, due and newest.seq < head_seq)

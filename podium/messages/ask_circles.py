@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 __all__ = ["find_circle"]
 
-_MOST_AGENTS: Final = 100
+_MAX_AGENTS: Final = 100
 """Agents whose inboxes are read: of those that wait for the asker, directly or not, mostly none."""
-_MOST_MESSAGES: Final = 100
+_MAX_MESSAGES: Final = 100
 """Messages of each inbox that are read."""
 
 
@@ -43,7 +43,7 @@ def find_circle(store: JournalStore, asker: str, receiver: str, tenant: str, now
     """The agents that wait for the asker: by each of them, the next one on the way to it."""
     waiting = [asker]
     for name in waiting:
-        if len(towards) > _MOST_AGENTS:
+        if len(towards) > _MAX_AGENTS:
             return None
         for question, other in _questions(store, name, tenant, now_ms):
             if other in towards or not _is_running(store, other, tenant, question):
@@ -57,7 +57,7 @@ def find_circle(store: JournalStore, asker: str, receiver: str, tenant: str, now
 
 def _questions(store: JournalStore, name: str, tenant: str, now_ms: int) -> Iterator[tuple[InboxMessage, str]]:
     """Yield the questions that an agent has not answered, each with the agent that asks it."""
-    for message in _pending(store, name, tenant, _MOST_MESSAGES):
+    for message in _pending(store, name, tenant, _MAX_MESSAGES):
         asked = Headers.from_json(message.headers).ask
         if asked is not None and asked.deadline_ms > now_ms:
             yield message, Address.parse(asked.path[-1]).name

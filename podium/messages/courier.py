@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Courier", "deliver_outbox"]
 
 _BATCH: Final = 1000
-_MOST_AT_ONCE: Final = 50
+_MAX_AT_ONCE: Final = 50
 """Messages delivered before their receivers are woken: two transactions each, some 5 ms with their syncs."""
 _LOOK_EVERY_S: Final = 2.0
 """Interval of looks into the outbox that nobody asked for: a notice may be lost with its process, and what holds
@@ -103,7 +103,7 @@ class Courier:
         done = _Delivery()
         try:
             check, now_ms = self._look(), self._clock.now_ms()
-            _empty(self._store, self._ids, now_ms, self._inbox_limit, _MOST_AT_ONCE, check, done)
+            _empty(self._store, self._ids, now_ms, self._inbox_limit, _MAX_AT_ONCE, check, done)
         except ChronicleError as error:
             done.complete = False
             _log.warning("outbox_not_delivered", delivered=done.delivered, error=str(error))
@@ -113,7 +113,7 @@ class Courier:
 
     def _note_held(self, done: _Delivery) -> None:
         # A look that has delivered as many as it may has not seen all messages.
-        held = {**self.held, **done.held} if done.delivered >= _MOST_AT_ONCE else done.held
+        held = {**self.held, **done.held} if done.delivered >= _MAX_AT_ONCE else done.held
         for address, why in done.held.items():
             if self.held.get(address) != why:
                 _log.info("messages_held", agent_id=str(address), why=why)

@@ -63,7 +63,7 @@ _OVERFLOW: Final = re.compile(
     re.IGNORECASE,
 )
 _CREDIT: Final = re.compile(r"credit balance|insufficient (credit|balance|funds)", re.IGNORECASE)
-_MOST_WAIT_S: Final = 24 * 3600.0
+_MAX_WAIT_S: Final = 24 * 3600.0
 _TAG: Final = re.compile(r"<(script|style)\b.*?</\1>|<[^>]*>", re.IGNORECASE | re.DOTALL)
 _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTALL)
 
@@ -153,7 +153,7 @@ def retry_after_s(headers: Mapping[str, str], now_ms: int) -> float | None:
                 wait_s = parsedate_to_datetime(value).timestamp() - now_ms / 1000
             except (ValueError, OverflowError):
                 return None
-    return max(0.0, min(wait_s, _MOST_WAIT_S)) if wait_s == wait_s else None  # noqa: PLR0124  NaN
+    return max(0.0, min(wait_s, _MAX_WAIT_S)) if wait_s == wait_s else None  # noqa: PLR0124  NaN
 
 
 def short_text(text: str, most: int = 300) -> str:

@@ -34,7 +34,7 @@ _DRAIN_S: Final = 0.1
 """After the last event, for the end of the body: else the connection could not be used again."""
 _CLOCK: Final = SystemClock()
 """For waits that a provider names as a date."""
-_MOST_OF_A_PAGE: Final = 20_000
+_MAX_OF_A_PAGE: Final = 20_000
 _MALFORMED: Final = (InvalidInput, ValueError, TypeError, KeyError, AttributeError, IndexError)
 """What reading raises if an event has not the shape that the protocol gives it."""
 
@@ -167,7 +167,7 @@ class Vendor:
         page = b""
         async for part in response.aiter_bytes():
             page += part
-            if len(page) >= _MOST_OF_A_PAGE:
+            if len(page) >= _MAX_OF_A_PAGE:
                 break
         text = page.decode(errors="replace")
         raise self._protocol(f"answered with {kind} and no stream; is its base URL right? {short_text(text)}")

@@ -48,7 +48,7 @@ _FEW: Final = 50
 _EACH_MS: Final = 20
 """Span for each further one: a fire and a wake take some milliseconds each."""
 _LONGEST_SPAN_MS: Final = 300_000
-_MOST_DUE: Final = 20_000
+_MAX_DUE: Final = 20_000
 """Due reminders that are looked at, besides those that are held; later ones wait until some of these have fired."""
 _SOONEST_S: Final = 0.005
 _LOOK_EVERY_S: Final = 2.0
@@ -208,7 +208,7 @@ class ReminderTask:
 
     def _most(self) -> int:
         """Return how many due reminders to read: those that are held are among the first, and take nobody's place."""
-        return _MOST_DUE + len(self._held)
+        return _MAX_DUE + len(self._held)
 
     async def _fire(self, reminder: Reminder) -> None:
         """Fire a reminder; hold it if that fails, or if the message of an earlier time is pending."""

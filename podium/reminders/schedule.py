@@ -26,7 +26,7 @@ _SHORTEST_MS: Final = 1_000
 """Shortest interval: a turn takes longer than a few of it."""
 _LATEST_MS: Final = 253_370_764_800_000
 """The year 9999, in which `datetime` ends."""
-_MOST_MISSED: Final = 10_000
+_MAX_MISSED: Final = 10_000
 """Missed times of a cron line that are counted: each takes some 20 µs, and a line may be due each minute for years."""
 _FIELDS: Final = 5
 
@@ -80,7 +80,7 @@ class Cron:
     def next(self, due_ms: int, now_ms: int) -> Next:
         """Return the first time after now; without one within 50 years, ``None``."""
         missed, at_ms = 0, due_ms
-        while missed < _MOST_MISSED:
+        while missed < _MAX_MISSED:
             following = self.after(at_ms)
             if following is None or following > now_ms:
                 return Next(following, missed)

@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from podium.turn.journal.snapshot_policy import MOST_TURNS
+from podium.turn.journal.snapshot_policy import MAX_TURNS
 from podium.turn.telemetry import NO_METER, NO_TRACER, Meter, Tracer
 
 if TYPE_CHECKING:
@@ -123,5 +123,5 @@ class Environment:
     """Takes the measurements of turns."""
     tracer: Tracer = NO_TRACER
     """Opens the spans of turns."""
-    most_replayed_turns: int = MOST_TURNS
+    most_replayed_turns: int = MAX_TURNS
     """Turns after which a commit carries a snapshot; few in a simulation, so that short runs have snapshots."""

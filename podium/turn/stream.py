@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage
 
 __all__ = [
-    "MOST_EVENT_BYTES",
+    "MAX_EVENT_BYTES",
     "TERMINAL_FRAMES",
     "VOIDING_FRAMES",
     "Backlog",
@@ -34,7 +34,7 @@ Frame: TypeAlias = dict[str, Any]
 
 TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
 """The last frame of a stream: exactly one of these."""
-MOST_EVENT_BYTES: Final = 1024 * 1024
+MAX_EVENT_BYTES: Final = 1024 * 1024
 """Limit of the emitted events that a backlog holds, in bytes of JSON: an agent may emit any number of them."""
 VOIDING_FRAMES: Final = frozenset({"turn_retry", "turn_start"})
 """Frames that make those of earlier attempts void."""
@@ -76,7 +76,7 @@ class Backlog:
     """The frames of a message up to now, or those that a subscriber has not read.
 
     It is bounded by what the attempts say: text of a reply is merged, unless another kind of frame is between, and of
-    emitted events the latest are kept, at most `MOST_EVENT_BYTES` of them (or one) and at least half of that.
+    emitted events the latest are kept, at most `MAX_EVENT_BYTES` of them (or one) and at least half of that.
 
     Text is joined when it is taken, so that a reply of many small tokens costs their sum. Joined at each token, 100,000
     tokens of 50 characters took 27 s.
@@ -108,7 +108,7 @@ class Backlog:
         self._frames.append(frame)
         if kind == "event":
             self._event_bytes += _size(frame)
-            if self._event_bytes > MOST_EVENT_BYTES:
+            if self._event_bytes > MAX_EVENT_BYTES:
                 self._drop_events()
 
     def drop_attempts(self) -> None:
@@ -141,7 +141,7 @@ class Backlog:
         frames, self._frames = self._frames, []
         for frame in frames:
             kind = frame["type"]
-            if kind == "event" and self._event_bytes > MOST_EVENT_BYTES // 2 and frame is not frames[-1]:
+            if kind == "event" and self._event_bytes > MAX_EVENT_BYTES // 2 and frame is not frames[-1]:
                 self._event_bytes -= _size(frame)
             elif kind == "message_update":
                 self._add_text(frame)

@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 _DEVICE: Final = "/dev/fuse"
 _OWNER: Final = stat.S_IRWXU
-_MOST_CLEARINGS: Final = 10
+_MAX_CLEARINGS: Final = 10
 """After the first of an opening. Only a process that creates names below the mount without end needs more."""
 
 
@@ -124,7 +124,7 @@ def _clear_again(mountpoint: Path, directory: str, listing: int, clear: Callable
         listing: a descriptor of the directory from when it was open.
     """
     left = _names(listing)
-    for _ in range(_MOST_CLEARINGS):
+    for _ in range(_MAX_CLEARINGS):
         if not left:
             return
         with _owner_bits(directory):

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["rewind"]
 
-_MOST_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 """Limit of state changes shown as text: a rewind of a long list has one for each of its items."""
 
 
@@ -153,7 +153,7 @@ def _write_text(plan: Rewind, files: list[Change]) -> None:
 
     if plan.patch:
         write_line("state")
-        show_patch(plan.patch, _MOST_SHOWN)
+        show_patch(plan.patch, _MAX_SHOWN)
     if files:
         write_line("files")
         show_file_changes([change_object(change) for change in files])

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["cancel_reminder", "delete", "drop", "erase", "fold", "fork", "passivate", "retry", "rewind", "verify"]
 
-_MOST_SHOWN: Final = 20
+_MAX_SHOWN: Final = 20
 """Limit of state changes shown as text."""
 
 
@@ -89,7 +89,7 @@ def rewind(gateway: Gateway, agent: str, turn: int, only: Sequence[str], *, dry_
         return
     if state:
         write_line("state")
-        show_patch(state, _MOST_SHOWN)
+        show_patch(state, _MAX_SHOWN)
     if files:
         write_line("files")
         show_file_changes(files)

@@ -31,7 +31,7 @@ __all__ = ["Protection"]
 
 _PROBES: Final = frozenset({"/healthz", "/readyz"})
 """Paths that answer to any name: orchestrators probe an address that nobody told the gateway. They disclose nothing."""
-_MOST_HOSTS: Final = 1000
+_MAX_HOSTS: Final = 1000
 """Values of the ``Host`` header whose check is kept."""
 _HEADERS: Final = frozenset({b"host", b"origin", b"content-type", b"content-length", b"transfer-encoding"})
 _FILE_PARTS: Final = 6
@@ -146,7 +146,7 @@ class Protection:
             name = _name_of(host)
             allowed = self._rules.allowed_hosts
             known = name is not None and ("*" in allowed or name in allowed or is_loopback_name(name))
-            if len(self._hosts) < _MOST_HOSTS:
+            if len(self._hosts) < _MAX_HOSTS:
                 self._hosts[host] = known
         return known
 

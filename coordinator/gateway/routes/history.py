@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from coordinator.access.caller import Scope
-from coordinator.gateway.bodies import MOST_TURN, ForkBody, RewindBody
+from coordinator.gateway.bodies import MAX_TURN, ForkBody, RewindBody
 from coordinator.gateway.dependencies import (
     Agents,
     Called,
@@ -39,7 +39,7 @@ async def get_state(
     agents: Agents,
     address: Reading,
     at: Annotated[
-        int | None, Query(ge=0, le=MOST_TURN, description="A committed turn; the last one by default.")
+        int | None, Query(ge=0, le=MAX_TURN, description="A committed turn; the last one by default.")
     ] = None,
 ) -> StateObject:
     """Return the committed state at the end of a turn."""
@@ -54,7 +54,7 @@ async def list_events(
     address: Reading,
     asks_for_stream: AsksForStream,
     last_event_id: LastEventId,
-    after: Annotated[int, Query(ge=0, le=MOST_TURN, description="Only events after this seq.")] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_TURN, description="Only events after this seq.")] = 0,
     types: Annotated[
         list[str] | None, Query(alias="type", max_length=32, description="Only events of this type; can be repeated.")
     ] = None,
@@ -76,10 +76,10 @@ async def get_difference(
     caller: Called,
     address: Reading,
     before: Annotated[
-        int | None, Query(alias="from", ge=0, le=MOST_TURN, description="A committed turn; the last one by default.")
+        int | None, Query(alias="from", ge=0, le=MAX_TURN, description="A committed turn; the last one by default.")
     ] = None,
     after: Annotated[
-        int | None, Query(alias="to", ge=0, le=MOST_TURN, description="Another one; the last one by default.")
+        int | None, Query(alias="to", ge=0, le=MAX_TURN, description="Another one; the last one by default.")
     ] = None,
     other: OtherAgent = None,
 ) -> Difference:

@@ -44,11 +44,11 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 _NOTHING: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "The agent has no message to handle."}}
 _SENDS: Final = statuses(404, 409, 413, 507)
-_MOST_MESSAGES: Final = 10_000
+_MAX_MESSAGES: Final = 10_000
 
 ChatId = Annotated[str, Path(min_length=1, max_length=256, description="The chat, as the front end named it.")]
 Exchanges = Annotated[
-    int, Query(ge=1, le=_MOST_MESSAGES, description="The most messages of users; those before them are left out.")
+    int, Query(ge=1, le=_MAX_MESSAGES, description="The most messages of users; those before them are left out.")
 ]
 
 

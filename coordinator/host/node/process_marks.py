@@ -38,7 +38,7 @@ _LEAST: Final = 1 << 62
 _DIGEST_BYTES: Final = 7
 _CLEAN_SCANS: Final = 2
 """Consecutive scans that must find no process: a scan may miss a process that is forked meanwhile."""
-_MOST_WAITED_FOR: Final = 16
+_MAX_WAITED_FOR: Final = 16
 """Limit of pidfds held at a time: there may be more processes than descriptors."""
 _END_DEADLINE_S: Final = 20.0
 """Timeout for killed processes to exit; one blocked on disk I/O exits when the I/O completes."""
@@ -153,7 +153,7 @@ def _can_be_limited() -> bool:
 
 
 def _kill_found(mark: ProcessMark, until: float) -> set[int]:
-    """Scan once: kill each process with a mark, and wait for the exit of the first `_MOST_WAITED_FOR` of them.
+    """Scan once: kill each process with a mark, and wait for the exit of the first `_MAX_WAITED_FOR` of them.
 
     Returns:
         the ids of the processes found. The next scan finds those that were not waited for and still run.
@@ -177,7 +177,7 @@ def _kill_found(mark: ProcessMark, until: float) -> set[int]:
                     continue
                 except PermissionError:
                     others.append(process)
-                if len(waited_for) < _MOST_WAITED_FOR:
+                if len(waited_for) < _MAX_WAITED_FOR:
                     waited_for[process] = pidfd
                     descriptors.push(closing.pop_all())
         hang = [process for process, pidfd in waited_for.items() if not _has_ended(pidfd, until - time.monotonic())]

@@ -31,8 +31,8 @@ _SHARES: Final[dict[QosClass, float]] = {"interactive": 1.0, "standard": 1.0, "b
 _AGE_S: Final = 30.0
 """A class whose oldest call has waited for so long is taken for the next better one."""
 _WINDOW_S: Final = 60.0
-_MOST_PAUSE_S: Final = 60.0
-_MOST_WAITING: Final = 1000
+_MAX_PAUSE_S: Final = 60.0
+_MAX_WAITING: Final = 1000
 
 
 class Admission:
@@ -51,7 +51,7 @@ class Admission:
         *,
         concurrent: int | None = None,
         per_minute: int | None = None,
-        most_waiting: int = _MOST_WAITING,
+        most_waiting: int = _MAX_WAITING,
     ) -> None:
         self._clock = clock
         self._concurrent = concurrent
@@ -81,7 +81,7 @@ class Admission:
 
     def pause(self, seconds: float) -> None:
         """Admit no call for some time, at most a minute: the provider asked for that."""
-        until_s = self._clock.monotonic_s() + min(seconds, _MOST_PAUSE_S)
+        until_s = self._clock.monotonic_s() + min(seconds, _MAX_PAUSE_S)
         self._paused_until_s = max(self._paused_until_s, until_s)
 
     @asynccontextmanager

@@ -28,7 +28,7 @@ __all__ = ["DEFAULT_BASE_URL", "DEFAULT_MAX_OUTPUT_TOKENS", "Options", "messages
 DEFAULT_BASE_URL: Final = "https://api.anthropic.com"
 DEFAULT_MAX_OUTPUT_TOKENS: Final = 8192
 """The API wants a limit; every current model can write that much."""
-_MOST_BREAKPOINTS: Final = 4
+_MAX_BREAKPOINTS: Final = 4
 _TTLS: Final = {"short": "5m", "long": "1h"}
 PromptCache: TypeAlias = Literal["auto", "breakpoints", "off"]
 
@@ -78,7 +78,7 @@ def messages_request(
     if written := [_tool(tool) for tool in read_tools(tools)]:
         body["tools"] = written
     if options.has_breakpoints and any(message.cache is not None for message in messages):
-        for block, hint in writer.markable.marked(messages, _MOST_BREAKPOINTS):
+        for block, hint in writer.markable.marked(messages, _MAX_BREAKPOINTS):
             block["cache_control"] = {"type": "ephemeral", "ttl": _TTLS[hint]}
         # Null asks for the diagnosis of later requests, which name this one's answer.
         body["diagnostics"] = {"previous_message_id": last_response_id(messages, "msg_")}

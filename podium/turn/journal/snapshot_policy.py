@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from podium.agent_record import AgentRecord
 
-__all__ = ["FEW_TURNS", "MOST_BYTES", "MOST_TURNS", "SnapshotPolicy"]
+__all__ = ["FEW_TURNS", "MAX_BYTES", "MAX_TURNS", "SnapshotPolicy"]
 
-MOST_TURNS: Final = 256
+MAX_TURNS: Final = 256
 """Most turns that opening replays over a snapshot. A replayed turn costs about 20 µs, a snapshot the state's size."""
 FEW_TURNS: Final = 32
 """Most turns that opening replays over a snapshot that is much smaller than they are: 256 turns of an agent that counts
 took 5 ms of its wake, a fifth."""
 _CHEAP: Final = 8
 """How many times the size of the snapshot the replayed payloads then are."""
-MOST_BYTES: Final = 256 * 1024
+MAX_BYTES: Final = 256 * 1024
 """Most payload bytes that opening replays; the state's own size if that is larger."""
 
 
@@ -27,7 +27,7 @@ class SnapshotPolicy:
         most_turns: most turns that opening may replay.
     """
 
-    def __init__(self, most_turns: int = MOST_TURNS) -> None:
+    def __init__(self, most_turns: int = MAX_TURNS) -> None:
         self._most_turns = most_turns
         self._turns = 0
         self._bytes = 0
@@ -44,7 +44,7 @@ class SnapshotPolicy:
         """Whether the next turn should carry a snapshot."""
         if self._turns + 1 >= FEW_TURNS and 0 < self._state_bytes * _CHEAP <= self._bytes:
             return True
-        return self._turns + 1 >= self._most_turns or self._bytes >= max(MOST_BYTES, self._state_bytes)
+        return self._turns + 1 >= self._most_turns or self._bytes >= max(MAX_BYTES, self._state_bytes)
 
     def committed(self, payload_bytes: int, snapshot: bytes | None) -> None:
         """Count a committed turn.

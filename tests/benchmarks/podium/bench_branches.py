@@ -22,7 +22,7 @@ from podium.address import Address
 from podium.agent_record import read_agent, snapshot_body
 from podium.events import AGENT_CREATED, TURN_COMMITTED, USER_MESSAGE
 from podium.history.branching import fork_agent
-from podium.turn.journal.snapshot_policy import MOST_TURNS
+from podium.turn.journal.snapshot_policy import MAX_TURNS
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
@@ -55,11 +55,11 @@ def _make(store: SqliteJournalStore, address: Address, turns: int, tree: TreeRef
         now_ms = NOW_MS + turn
         drafts.append(Draft(ids.event(now_ms), USER_MESSAGE, {"message": {"text": "x"}}, turn, now_ms))
         drafts.append(Draft(ids.event(now_ms), TURN_COMMITTED, committed, turn, now_ms))
-        if turn % MOST_TURNS == 0 or turn == turns:
+        if turn % MAX_TURNS == 0 or turn == turns:
             head = store.head(session.main_branch_id)
             store.commit(Commit(session.session_id, head, seal(head, drafts), epoch=None))
             drafts = []
-        if turn % MOST_TURNS == 0:
+        if turn % MAX_TURNS == 0:
             body = snapshot_body(turn, "b", 1, {**STATE, "count": turn}, tree)
             store.put_snapshot(Snapshot(session.main_branch_id, 2 * turn + 1, body))
 

@@ -28,7 +28,7 @@ QUOTAS: Final = {
     "calm": {"messages_per_minute": 2},
 }
 CLASSES: Final = 10
-MOST_WARM: Final = 3
+MAX_WARM: Final = 3
 A_CLASS: Final = """
 class Kind{number}(BaseAgent):
     idle_timeout_s = 0.5
@@ -91,7 +91,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Podium, s
     for tenant, quota in QUOTAS.items():
         lines += [f"[tenants.{tenant}.quota]", *(f"{name} = {limit}" for name, limit in quota.items())]
     (project / "podium.toml").write_text("\n".join(lines))
-    with fresh_home({"PODIUM_MOST_WARM_HOSTS": str(MOST_WARM)}) as podium:
+    with fresh_home({"PODIUM_MOST_WARM_HOSTS": str(MAX_WARM)}) as podium:
         up = podium("up", "--project", str(project / "podium.toml"), "--detach", "--port", "0", "--json")
         try:
             yield podium, json.loads(up.stdout)["url"]
@@ -205,6 +205,6 @@ def test_more_classes_than_warm_processes_all_answer_and_few_processes_stay(tena
     with ThreadPoolExecutor(CLASSES) as threads:
         pids = list(threads.map(answer, range(CLASSES)))
     assert len(set(pids)) == CLASSES, "each has a process of its own"
-    wait_until(lambda: hosts()[0] == 0 and hosts()[1] <= MOST_WARM, "too many processes stay")
+    wait_until(lambda: hosts()[0] == 0 and hosts()[1] <= MAX_WARM, "too many processes stay")
     wait_until(lambda: not set(pids) & set(processes_of(tenant.podium)), "a used process stays")
     assert answer(0) not in pids

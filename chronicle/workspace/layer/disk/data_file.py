@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ChangedRanges", "DataFile", "LocalContent"]
 
-_MOST_RANGES: Final = 4096
+_MAX_RANGES: Final = 4096
 """Ranges that are remembered of a file that is changed all over: 0.5 MB of memory."""
 
 
@@ -56,7 +56,7 @@ class ChangedRanges:
         start = offset // BLOCK_BYTES * BLOCK_BYTES
         if start < end:
             self.ranges.add(start, end)
-        return len(self.ranges) <= _MOST_RANGES
+        return len(self.ranges) <= _MAX_RANGES
 
 
 class DataFile:

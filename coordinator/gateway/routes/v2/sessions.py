@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import Path, Query
 
 from coordinator.access.caller import Caller, Scope
-from coordinator.gateway.bodies import MOST_TURN
+from coordinator.gateway.bodies import MAX_TURN
 from coordinator.gateway.dependencies import Called, Cursor, IdempotencyKey, Limit, Sessions
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
@@ -131,7 +131,7 @@ async def list_session_events(
     caller: Called,
     session_id: SessionId,
     branch_id: BranchId,
-    after: Annotated[int, Query(ge=0, le=MOST_TURN, description="Only events after this sequence.")] = 0,
+    after: Annotated[int, Query(ge=0, le=MAX_TURN, description="Only events after this sequence.")] = 0,
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> SessionEventPage:

@@ -79,7 +79,7 @@ def test_a_file_that_was_cut_and_grew_again(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_changed_all_over_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_file, "_MOST_RANGES", 100)
+    monkeypatch.setattr(data_file, "_MAX_RANGES", 100)
     node = _node(tmp_path)
     handle = node.handle()
     expected = bytearray(CONTENT)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.model import Assign, Code, Placement, Retire, StartHost
-from coordinator.fleet.plan import MOST_ACTIVATING, Observed, plan
+from coordinator.fleet.plan import MAX_ACTIVATING, Observed, plan
 from podium.address import Address
 
 HELLO = Code("/agents/hello.py", "Hello", "hello")
@@ -43,7 +43,7 @@ def test_agents_beyond_the_limit_of_a_host_get_the_next_one() -> None:
 
 def test_only_so_many_agents_are_activated_at_a_time() -> None:
     wanted = agents(5)
-    observed = Observed((host("h1", 100, MOST_ACTIVATING - 2),), wanted, STAMPS, SHARED)
+    observed = Observed((host("h1", 100, MAX_ACTIVATING - 2),), wanted, STAMPS, SHARED)
     assert plan(observed, 1, 9, 5000) == [Assign("h1", address) for address, _ in wanted[:2]], "the others wait"
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podium.history.retention import MOST_BETWEEN, QUARTER, HistoryMark, Retention, RetentionPlan, plan_folding
+from podium.history.retention import MAX_BETWEEN, QUARTER, HistoryMark, Retention, RetentionPlan, plan_folding
 
 DAY_MS = 86_400_000
 BEGIN = HistoryMark(1, 0, 0)
@@ -132,8 +132,8 @@ def test_a_clock_that_went_back_drops_nothing() -> None:
 
 def test_marks_are_never_very_far_apart() -> None:
     retention = Retention(turns=10**9)
-    assert plan_folding(retention, MOST_BETWEEN, 5_000, 0, BEGIN, []) == RetentionPlan(None, mark=False)
-    assert plan_folding(retention, MOST_BETWEEN + 1, 5_000, 0, BEGIN, []) == RetentionPlan(None, mark=True)
-    assert plan_folding(retention, MOST_BETWEEN + 1, 5_000, 0, BEGIN, [replace(BEGIN, seq=2)]) == RetentionPlan(
+    assert plan_folding(retention, MAX_BETWEEN, 5_000, 0, BEGIN, []) == RetentionPlan(None, mark=False)
+    assert plan_folding(retention, MAX_BETWEEN + 1, 5_000, 0, BEGIN, []) == RetentionPlan(None, mark=True)
+    assert plan_folding(retention, MAX_BETWEEN + 1, 5_000, 0, BEGIN, [replace(BEGIN, seq=2)]) == RetentionPlan(
         None, mark=False
     )

@@ -51,7 +51,7 @@ async def store() -> AsyncIterator[MemoryJournalStore]:
 async def test_receivers_are_told_before_the_whole_outbox_is_delivered(
     store: MemoryJournalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_MAX_AT_ONCE", 2)
     left: list[int] = []
 
     async def arrived(_: Address) -> None:
@@ -64,7 +64,7 @@ async def test_receivers_are_told_before_the_whole_outbox_is_delivered(
 async def test_a_failing_store_and_a_failing_wake_end_nothing(
     store: MemoryJournalStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_AT_ONCE", 1)
+    monkeypatch.setattr(module, "_MAX_AT_ONCE", 1)
     told: list[Address] = []
     read, failures = store.outbox_envelopes, [Unavailable("the disk is busy")]
 
@@ -92,7 +92,7 @@ async def test_a_failing_store_and_a_failing_wake_end_nothing(
 async def test_what_is_held_waits_in_order_and_delays_no_other_receiver(
     store: MemoryJournalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_MOST_AT_ONCE", 2)
+    monkeypatch.setattr(module, "_MAX_AT_ONCE", 2)
     monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.01)
     async with AgentHarness(Teller, "b", store=store) as teller:
         await teller.send({"to": ["echo/0", "echo/1", "echo/7"]})

@@ -6,7 +6,7 @@ import pytest
 
 from chronicle.ids import EventId
 from podium.errors import AgentAsleep
-from podium.turn.stream import MOST_EVENT_BYTES, Frame, StreamHub, Subscription, turn_start
+from podium.turn.stream import MAX_EVENT_BYTES, Frame, StreamHub, Subscription, turn_start
 
 
 def update(text: str, reply: str = "r") -> Frame:
@@ -115,7 +115,7 @@ def test_who_joins_late_gets_the_running_attempt_and_the_failures_before() -> No
 def test_the_latest_events_are_kept_up_to_a_limit() -> None:
     hub = StreamHub()
     size = 1000
-    emitted = 5 * MOST_EVENT_BYTES // size
+    emitted = 5 * MAX_EVENT_BYTES // size
     hub.publish("m", turn_start(1, 1, EventId("evt_1")))
     for number in range(emitted):
         hub.publish("m", update("a"))
@@ -125,7 +125,7 @@ def test_the_latest_events_are_kept_up_to_a_limit() -> None:
         frames = late.take()
     kept = [frame["ordinal"] for frame in frames if frame["type"] == "event"]
     assert kept == list(range(emitted - len(kept) + 1, emitted + 1)), "the oldest were dropped"
-    assert MOST_EVENT_BYTES / 2 <= len(kept) * (size + len('{"fill":"","n":1}at')) <= MOST_EVENT_BYTES
+    assert MAX_EVENT_BYTES / 2 <= len(kept) * (size + len('{"fill":"","n":1}at')) <= MAX_EVENT_BYTES
     for reply, text in (("r", "a"), ("other", "b")):
         assert "".join(f["delta"] for f in frames if f.get("reply_id") == reply) == text * emitted, "no text was"
     assert len(frames) < 4 * len(kept), "text around dropped events is merged"
@@ -134,7 +134,7 @@ def test_the_latest_events_are_kept_up_to_a_limit() -> None:
 def test_an_event_over_the_limit_is_delivered_and_dropped_after_the_next() -> None:
     hub = StreamHub()
     with hub.subscribe("m") as reader:
-        hub.publish("m", event(1, 2 * MOST_EVENT_BYTES))
+        hub.publish("m", event(1, 2 * MAX_EVENT_BYTES))
         with hub.subscribe("m") as late:
             assert [frame["ordinal"] for frame in late.take()] == [1]
         assert [frame["ordinal"] for frame in reader.take()] == [1]

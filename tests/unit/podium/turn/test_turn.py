@@ -372,10 +372,10 @@ async def test_history_and_old_versions_through_the_context() -> None:
 
 async def test_opening_reads_a_bounded_tail() -> None:
     from podium.agent_record import read_agent
-    from podium.turn.journal.snapshot_policy import MOST_TURNS
+    from podium.turn.journal.snapshot_policy import MAX_TURNS
 
     async with AgentHarness(Counter) as agent:
-        for number in range(MOST_TURNS + 10):
+        for number in range(MAX_TURNS + 10):
             await agent.send(str(number))
         record = read_agent(agent.store, agent.blobs, agent.address)
         assert record.replayed_turns <= 11
@@ -385,7 +385,7 @@ async def test_opening_reads_a_bounded_tail() -> None:
 
 async def test_opening_an_agent_with_a_small_state_reads_few_turns_once_it_has_a_snapshot() -> None:
     from podium.agent_record import read_agent
-    from podium.turn.journal.snapshot_policy import FEW_TURNS, MOST_TURNS
+    from podium.turn.journal.snapshot_policy import FEW_TURNS, MAX_TURNS
 
     class Small(BaseAgent):
         class State(DeltaState):
@@ -395,7 +395,7 @@ async def test_opening_an_agent_with_a_small_state_reads_few_turns_once_it_has_a
             ctx.state.count += 1
 
     async with AgentHarness(Small) as agent:
-        for number in range(MOST_TURNS):
+        for number in range(MAX_TURNS):
             await agent.send(str(number))
         for number in range(3 * FEW_TURNS - 1):
             await agent.send(str(number))

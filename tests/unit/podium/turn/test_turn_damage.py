@@ -11,7 +11,7 @@ from chronicle.journal.records import MessageStatus
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.testing import AgentHarness
-from podium.turn.journal.snapshot_policy import MOST_TURNS
+from podium.turn.journal.snapshot_policy import MAX_TURNS
 
 NOT_UNICODE = "\udcff"
 
@@ -65,7 +65,7 @@ class Restless(BaseAgent):
 
 async def test_a_snapshot_holds_its_turn_and_not_what_came_after_it() -> None:
     async with AgentHarness(Restless) as agent:
-        for _ in range(MOST_TURNS + 2):
+        for _ in range(MAX_TURNS + 2):
             assert (await agent.send("go on")).ok
         await agent.sleep()
         head = agent.store.head(agent.store.session(str(agent.address)).main_branch_id)
