@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import BlobId
 
-__all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "Meanwhile", "PassingBuffer", "ScratchBuffer"]
+__all__ = ["NODE_START", "SPILL_BYTES", "BlobBuffer", "Interleaving", "PassingBuffer", "ScratchBuffer"]
 
 T = TypeVar("T")
 
@@ -28,10 +28,10 @@ NODE_START: Final = b"\x01\x93"
 """The version of a node, and a MessagePack array of three."""
 
 
-class Meanwhile(Protocol):
+class Interleaving(Protocol):
     """Other work of the same thread, to which long work yields at points that it chooses."""
 
-    def breathe(self) -> None:
+    def yield_now(self) -> None:
         """Yield to other work. Called often; nearly free if there is none.
 
         Raises:
@@ -39,12 +39,12 @@ class Meanwhile(Protocol):
         """
         ...
 
-    def aside(self, work: Callable[[], T]) -> T:
+    def run_in_thread(self, work: Callable[[], T]) -> T:
         """Run a function that waits for a disk or a network, maybe in another thread, and do other work meanwhile.
 
         Raises:
             Exception: as raised by the function.
-            Unavailable: as `breathe`. The function may still complete: nothing may depend on its not being done.
+            Unavailable: as `yield_now`. The function may still complete: nothing may depend on its not being done.
         """
         ...
 
@@ -57,13 +57,15 @@ class BlobBuffer:
     Args:
         store: takes the blobs, and answers reads of blobs that are not pending.
         spill_bytes: the number of pending bytes that causes an early put; see `SPILL_BYTES`.
-        meanwhile: other work to yield to, between two blobs and while they are put.
+        interleaving: other work to yield to, between two blobs and while they are put.
     """
 
-    def __init__(self, store: BlobStore, spill_bytes: int = SPILL_BYTES, *, meanwhile: Meanwhile | None = None) -> None:
+    def __init__(
+        self, store: BlobStore, spill_bytes: int = SPILL_BYTES, *, interleaving: Interleaving | None = None
+    ) -> None:
         self._store = store
         self._spill_bytes = spill_bytes
-        self._meanwhile = meanwhile
+        self._interleaving = interleaving
         self._pending: dict[BlobId, bytes] = {}
         self._pending_bytes = 0
         self._spilled: set[BlobId] = set()
@@ -78,10 +80,10 @@ class BlobBuffer:
 
         Raises:
             Unavailable: the bound was exceeded and the store could not be reached, and the blob is pending all the
-                same; or the work has exceeded its deadline (`Meanwhile`).
+                same; or the work has exceeded its deadline (`Interleaving`).
         """
-        if self._meanwhile is not None:
-            self._meanwhile.breathe()
+        if self._interleaving is not None:
+            self._interleaving.yield_now()
         identifier = ident.blob_id(data)
         if identifier not in self._pending:
             self._pending[identifier] = data
@@ -118,7 +120,7 @@ class BlobBuffer:
         """
         if self._spilled:
             # gc may have condemned blobs that were put early, or were present then: they are put again.
-            for identifier in self._aside(lambda: self._store.missing(self._spilled)):
+            for identifier in self._run_in_thread(lambda: self._store.missing(self._spilled)):
                 self._pending.setdefault(identifier, self._store.get(identifier))
         self._put()
         self._spilled = set()
@@ -128,12 +130,12 @@ class BlobBuffer:
             # Tree nodes come last and adjacent: listing directories of a far store reads many nodes in one request,
             # without contents.
             ordered = dict(sorted(self._pending.items(), key=_is_node))
-            self._aside(lambda: self._store.put(ordered))
+            self._run_in_thread(lambda: self._store.put(ordered))
             self._pending = {}
             self._pending_bytes = 0
 
-    def _aside(self, work: Callable[[], T]) -> T:
-        return work() if self._meanwhile is None else self._meanwhile.aside(work)
+    def _run_in_thread(self, work: Callable[[], T]) -> T:
+        return work() if self._interleaving is None else self._interleaving.run_in_thread(work)
 
 
 class PassingBuffer(BlobBuffer):

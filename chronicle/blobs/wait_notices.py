@@ -1,8 +1,8 @@
 """Notices for the user of a command about slow requests to a far store.
 
-By default there are none: a mount server has no user to notify. A command installs a notifier for its run, with
-`telling`. Requests then record their progress here; one thread, started by the first of them, reports the one that
-waits longest. The module knows neither what is requested nor how.
+By default there are none: a mount server has no user to notify. A command installs a reporter for its run, with
+`report_slow_requests`. Requests then record their progress here; one thread, started by the first of them, reports the
+one that waits longest. The module knows neither what is requested nor how.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
-__all__ = ["Wait", "noted", "telling"]
+__all__ = ["Wait", "report_slow_requests", "track"]
 
 _FIRST_S: Final = 3.0
 """A command without output for longer looks hung."""
@@ -33,21 +33,21 @@ class Wait:
 
     Attributes:
         store: its name for messages.
-        most_s: the longest duration of all attempts, seconds.
+        max_s: the longest duration of all attempts, seconds.
         began_s: its start, monotonic seconds.
         attempt: the number of the current attempt, from 1.
         reason: why the previous attempt failed; empty for the first.
     """
 
     store: str
-    most_s: float
+    max_s: float
     began_s: float
     attempt: int = 1
     reason: str = ""
 
     def line(self, now_s: float) -> str:
         """Return the text of the notice."""
-        left_s = max(0.0, self.began_s + self.most_s - now_s)
+        left_s = max(0.0, self.began_s + self.max_s - now_s)
         reason = f" ({self.reason})" if self.reason else ""
         return (
             f"waiting for the store at {self.store}, which has not answered for {now_s - self.began_s:.0f} s{reason}: "
@@ -55,8 +55,8 @@ class Wait:
         )
 
 
-class _Teller:
-    """Reports slow requests; its arguments are those of `telling`."""
+class SlowRequestReporter:
+    """Reports slow requests; its arguments are those of `report_slow_requests`."""
 
     def __init__(self, say: Callable[[str], None], first_s: float, every_s: float) -> None:
         self._say = say
@@ -69,7 +69,7 @@ class _Teller:
         self._thread: threading.Thread | None = None
 
     @contextmanager
-    def noted(self, wait: Wait) -> Iterator[None]:
+    def track(self, wait: Wait) -> Iterator[None]:
         with self._changed:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="chronicle-waiting", daemon=True)
@@ -113,27 +113,29 @@ class _Teller:
             return None
 
 
-_teller: _Teller | None = None
+_reporter: SlowRequestReporter | None = None
 
 
 @contextmanager
-def telling(say: Callable[[str], None], first_s: float = _FIRST_S, every_s: float = _EVERY_S) -> Iterator[None]:
-    """Install a notifier for the slow requests of all threads of this process.
+def report_slow_requests(
+    say: Callable[[str], None], first_s: float = _FIRST_S, every_s: float = _EVERY_S
+) -> Iterator[None]:
+    """Report the slow requests of all threads of this process.
 
     Args:
         say: called with each line, in a thread of its own.
         first_s: shorter waits are not reported, seconds.
         every_s: the time between two lines, for any number of waits, seconds.
     """
-    global _teller
-    before, _teller = _teller, _Teller(say, first_s, every_s)
+    global _reporter
+    before, _reporter = _reporter, SlowRequestReporter(say, first_s, every_s)
     try:
         yield
     finally:
-        ended, _teller = _teller, before
+        ended, _reporter = _reporter, before
         ended.end()
 
 
-def noted(wait: Wait) -> AbstractContextManager[None]:
-    """Return a context for a request: a notice reports it if it takes long and a notifier is installed."""
-    return _teller.noted(wait) if _teller is not None else nullcontext()
+def track(wait: Wait) -> AbstractContextManager[None]:
+    """Return a context for a request: a notice reports it if it takes long and a reporter is installed."""
+    return _reporter.track(wait) if _reporter is not None else nullcontext()

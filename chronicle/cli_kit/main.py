@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from chronicle.blobs.wait_notices import telling
+from chronicle.blobs.wait_notices import report_slow_requests
 from chronicle.cli_kit.errors import single_error
 from chronicle.cli_kit.exits import ExitCode
 from chronicle.cli_kit.options import Invocation, global_options
@@ -56,7 +56,7 @@ def run(app: typer.Typer, errors: ErrorPrinter, arguments: Sequence[str] | None 
         the exit code. No exception leaves.
     """
     invocation = Invocation()
-    with whole_stdout(), telling(errors.say):
+    with whole_stdout(), report_slow_requests(errors.say):
         try:
             code = _invoke(app, errors, list(sys.argv[1:] if arguments is None else arguments), invocation)
             sys.stdout.flush()  # Here, where a reader that went away can still be told from a bug.

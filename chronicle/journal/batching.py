@@ -20,7 +20,7 @@ __all__ = ["Batches"]
 _W = TypeVar("_W")
 _R = TypeVar("_R")
 
-_MOST: Final = 256
+_MAX_BATCH: Final = 256
 """Most writes in one batch. It bounds the time that the first of them waits for the others."""
 
 
@@ -76,7 +76,7 @@ class Batches(Generic[_W, _R]):
             entry = self._queue.get()
             while entry is not None:
                 batch.append(entry)
-                if len(batch) == _MOST:
+                if len(batch) == _MAX_BATCH:
                     break
                 try:
                     entry = self._queue.get_nowait()

@@ -7,7 +7,7 @@ import gc
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["fill_holes", "give_back", "give_back_all"]
+__all__ = ["collect_and_trim", "pack_heap_before_fork", "trim"]
 
 _SIZES: Final = (*range(65_536, 4_096, -2_048), *range(4_096, 1_024, -256), *range(1_024, 8, -16))
 """Of chunks that fill holes, in bytes: the largest first. glibc's chunks differ by 16 bytes."""
@@ -35,7 +35,7 @@ class _Usage(ctypes.Structure):
     )
 
 
-def fill_holes() -> int:
+def pack_heap_before_fork() -> int:
     """Occupy for good what is free in the heap below its top; return the number of chunks.
 
     Call it before this process forks often. What its children allocate then lies together, on fresh pages. Otherwise
@@ -65,7 +65,7 @@ def fill_holes() -> int:
     return filled
 
 
-def give_back() -> None:
+def trim() -> None:
     """Return free pages of the C library's heap to the system. Python returns its own, once nothing is left in them.
 
     By itself glibc returns only the free end of the heap. The call costs about a millisecond for 100 MB. Other C
@@ -75,12 +75,12 @@ def give_back() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def give_back_all() -> None:
-    """Do what `give_back` does, after a full garbage collection.
+def collect_and_trim() -> None:
+    """Do what `trim` does, after a full garbage collection.
 
     Call it after work that took much memory. Python returns an arena of 1 MiB only when all of it is free. Objects in
     Python's free lists (up to 2,000 tuples of each small length) and unreachable cycles are spread over the arenas, and
     each keeps a whole one. A full collection removes both. It takes about 1 µs for each live object.
     """
     gc.collect()
-    give_back()
+    trim()

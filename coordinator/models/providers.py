@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Provider", "Providers", "import_libraries", "key_of", "make_provider"]
 
-_MOST: Final = 64
+_MAX_KEPT: Final = 64
 """Providers that are kept for further calls, each with its connections: profiles, times the tenants with own keys."""
 
 
@@ -101,7 +101,7 @@ class Providers:
             await kept.provider.aclose()
 
     async def _close_oldest(self) -> None:
-        while len(self._kept) > _MOST:
+        while len(self._kept) > _MAX_KEPT:
             unused = next((of for of, kept in self._kept.items() if not kept.users), None)
             if unused is None:
                 return

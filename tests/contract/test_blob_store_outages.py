@@ -169,4 +169,4 @@ def test_an_outage_of_a_minute_is_given_up() -> None:
     clock = Clock()
     with pytest.raises(Unavailable, match=r"\d+ attempts in (4[6-9]|50) s, .*connection refused"):
         objects_away_for(clock, 60.0).write("here", [b"x"])
-    assert clock.now_s <= Patience().most_s(0)
+    assert clock.now_s <= Patience().max_s(0)

@@ -33,7 +33,7 @@ from tests.fuse.posix.plain import PlainDirectory
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.blobs.buffer import Meanwhile
+    from chronicle.blobs.buffer import Interleaving
     from chronicle.workspace.layer.state.touched import Touched
 
 EMPTY = TreeRef(BlobId("0" * 64), BlobId("0" * 64))
@@ -52,7 +52,7 @@ class MirrorEngine:
     def begin_turn(self, turn: int) -> None:
         self.turn = turn
 
-    def seal(self, _: Meanwhile) -> TreeRef:
+    def seal(self, _: Interleaving) -> TreeRef:
         self.sealed = TreeRef(BlobId(f"{self.turn:064x}"), BlobId("1" * 64))
         return self.sealed
 

@@ -22,7 +22,7 @@ from fsspec.asyn import sync
 from fsspec.exceptions import FSTimeoutError
 
 from chronicle.blobs.media.objects import STAMP_S, shown_url
-from chronicle.blobs.wait_notices import Wait, noted
+from chronicle.blobs.wait_notices import Wait, track
 from chronicle.errors import Conflict, InvalidInput, NotFound, Unavailable
 from chronicle.settings import STORE_PATIENCE_S, read_settings
 
@@ -110,10 +110,10 @@ class Patience:
         return self.request_s + size / _BYTES_PER_S
 
     def attempt_s(self, size: int, elapsed_s: float) -> float:
-        """Return the timeout of an attempt that begins ``elapsed_s`` after the first; none lasts beyond `most_s`."""
-        return min(self.deadline_s(size), max(_SHORTEST_ATTEMPT_S, self.most_s(size) - elapsed_s))
+        """Return the timeout of an attempt that begins ``elapsed_s`` after the first; none lasts beyond `max_s`."""
+        return min(self.deadline_s(size), max(_SHORTEST_ATTEMPT_S, self.max_s(size) - elapsed_s))
 
-    def most_s(self, size: int) -> float:
+    def max_s(self, size: int) -> float:
         """Return the longest duration of all attempts and their pauses."""
         pauses_s = sum(min(self.backoff_s * 2.0**number, _LONGEST_PAUSE_S) for number in range(self.attempts - 1)) * 1.5
         return max(self.attempts * self.deadline_s(size) + pauses_s, self.repeat_s)
@@ -338,9 +338,9 @@ class RemoteObjects:
         """
         patience = self._patience
         began_s = self._now_s()
-        wait = Wait(self._shown, patience.most_s(size), time.monotonic())
+        wait = Wait(self._shown, patience.max_s(size), time.monotonic())
         elapsed_s = 0.0
-        with noted(wait):
+        with track(wait):
             while True:
                 try:
                     return self._call(method, patience.attempt_s(size, elapsed_s), arguments, options)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, Protocol
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from chronicle.blobs.buffer import Meanwhile
+    from chronicle.blobs.buffer import Interleaving
     from chronicle.fuse.served.filesystem import FileSystem
     from chronicle.workspace.layer.state.touched import Touched
     from chronicle.workspace.port import Iteration, TreeRef
@@ -38,7 +38,7 @@ class Engine(Protocol):
         """See `Workspace.begin_turn`."""
         ...
 
-    def seal(self, meanwhile: Meanwhile, /) -> TreeRef:
+    def seal(self, interleaving: Interleaving, /) -> TreeRef:
         """See `Workspace.seal`; requests that change nothing are served meanwhile."""
         ...
 

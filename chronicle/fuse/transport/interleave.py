@@ -43,7 +43,7 @@ _CHECK_INTERVAL_MS: Final = 1_000
 
 
 class Interleaver:
-    """A `chronicle.blobs.buffer.Meanwhile` for one command: serves requests from a mount's device.
+    """A `chronicle.blobs.buffer.Interleaving` for one command: serves requests from a mount's device.
 
     Args:
         device: the connection's descriptor, non-blocking.
@@ -80,7 +80,7 @@ class Interleaver:
         self._longest_s = longest_s
         self._until_s = now_s + longest_s
 
-    def breathe(self) -> None:
+    def yield_now(self) -> None:
         """Serve the pending requests, if a request slice is due."""
         now_s = monotonic()
         if now_s < self._next_slice_s:
@@ -94,7 +94,7 @@ class Interleaver:
                 break
         self._next_slice_s = monotonic() + _SLICE_S
 
-    def aside(self, work: Callable[[], T]) -> T:
+    def run_in_thread(self, work: Callable[[], T]) -> T:
         """Run work in another thread, and serve requests until it has ended."""
         try:
             ended, ends = os.pipe2(os.O_CLOEXEC)

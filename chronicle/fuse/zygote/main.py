@@ -24,7 +24,7 @@ from chronicle.fuse.zygote.launcher import is_running
 from chronicle.fuse.zygote.supervisor import REQUEST_DEADLINE_S, Zygote
 from chronicle.fuse.zygote.warmup import code_run_by, fill_allocator, pack_code, warm_up
 from chronicle.settings import read_settings
-from chronicle.system.heap import fill_holes
+from chronicle.system.heap import pack_heap_before_fork
 
 if TYPE_CHECKING:
     from chronicle.settings import Settings
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> int:
         # Objects made by now are never collected: a collection would write to each page and unshare it.
         gc.collect()
         filler.extend(fill_allocator())
-        fill_holes()
+        pack_heap_before_fork()
         gc.freeze()
 
     zygote: Zygote | None = None

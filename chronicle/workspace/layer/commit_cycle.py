@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from chronicle.blobs.port import drop_cached
 from chronicle.blobs.readers import ProgressReader
 from chronicle.errors import InvalidInput
-from chronicle.system.heap import give_back_all
+from chronicle.system.heap import collect_and_trim
 from chronicle.workspace.history.oplog import first_root, read_root, read_root_on
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log import position
@@ -31,7 +31,7 @@ from chronicle.workspace.layer.state.names_move import plan_move
 from chronicle.workspace.layer.state.touched import Touched
 
 if TYPE_CHECKING:
-    from chronicle.blobs.buffer import Meanwhile
+    from chronicle.blobs.buffer import Interleaving
     from chronicle.blobs.port import BlobStore
     from chronicle.workspace.history.oplog import Gap
     from chronicle.workspace.layer.disk.data_file import DataFile
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.layer.file_versions import FileVersions
     from chronicle.workspace.layer.open_files import OpenFiles
     from chronicle.workspace.layer.sealing.seal import Sealed
-    from chronicle.workspace.layer.state.issued_numbers import Withheld
+    from chronicle.workspace.layer.state.issued_numbers import ReservedNumbers
     from chronicle.workspace.layer.state.layer_state import LayerState
     from chronicle.workspace.layer.warm_cache import WarmCache
     from chronicle.workspace.port import TreeRef
@@ -134,13 +134,13 @@ class CommitCycle:
 
     # -- seal -------------------------------------------------------------------------------------------------------
 
-    def seal(self, meanwhile: Meanwhile | None = None) -> TreeRef:
+    def seal(self, interleaving: Interleaving | None = None) -> TreeRef:
         """Make the layer's content a tree; see `chronicle.workspace.port.Workspace.seal`.
 
         A workspace that never had a tree gets one. What was sealed need not stay in memory; if it is much, it does not.
 
         Args:
-            meanwhile: interleaves other callers while this takes long. They may call what changes nothing, open files
+            interleaving: serves other callers while this takes long. They may call what changes nothing, open files
                 without truncating them, and release handles that wrote nothing.
 
         Raises:
@@ -148,12 +148,12 @@ class CommitCycle:
             OSError: the disk failed; nothing was sealed.
         """
         changed = len(self._history.records)
-        ref = self._seal(meanwhile)
+        ref = self._seal(interleaving)
         if self._state.names.evict_clean() or changed > MAX_CLEAN_NODES:
             self._give_back_memory()
         return ref
 
-    def _seal(self, meanwhile: Meanwhile | None) -> TreeRef:
+    def _seal(self, interleaving: Interleaving | None) -> TreeRef:
         state = self._state
         for node in list(state.modified.values()):
             self._versions.add_missing(node)
@@ -163,7 +163,7 @@ class CommitCycle:
         if state.sealed is not None and not state.changed and is_of_this_turn:
             return state.sealed
         base = SealBase(self.base, self._base_commit, self._issued.operations)
-        sealed = put_seal(self._store, self._files, state, base, meanwhile)
+        sealed = put_seal(self._store, self._files, state, base, interleaving)
         self._index_clean(sealed)
         self._log_seal(sealed.ref)
         self._take(sealed)
@@ -230,7 +230,7 @@ class CommitCycle:
         objects keep the memory around them. They are few and can be read again.
         """
         drop_cached(self._state.reader)
-        give_back_all()
+        collect_and_trim()
 
     # -- adopt ------------------------------------------------------------------------------------------------------
 
@@ -271,11 +271,11 @@ class CommitCycle:
 
     # -- roll back --------------------------------------------------------------------------------------------------
 
-    def withheld(self) -> Withheld:
+    def reserved_numbers(self) -> ReservedNumbers:
         """Return which numbers must not be given out again if everything since the base is rolled back."""
-        return self._issued.withheld(self._history, self._base_commit, self._state.commit)
+        return self._issued.reserved_numbers(self._history, self._base_commit, self._state.commit)
 
-    def withhold(self, floors: dict[bytes, int], gaps: list[Gap]) -> None:
+    def reserve_numbers(self, floors: dict[bytes, int], gaps: list[Gap]) -> None:
         """Never give out the version numbers that older layers gave out."""
         self._history.floors.update(floors)
         self._history.gaps.extend(gaps)
@@ -289,7 +289,7 @@ class CommitCycle:
             OSError: the disk failed. Either nothing was given up, or all of it and that may not be on disk.
         """
         state, history = self._state, self._history
-        floors, gaps, next_seq = self.withheld()
+        floors, gaps, next_seq = self.reserved_numbers()
         names = Names(state.reader, self._base_commit, state.owner)
         names.next_ino = max(state.names.next_ino, names.next_ino)
         # In this order, for a crash or an error in between: what changed leaves the cache index while the log still
@@ -330,7 +330,7 @@ class CommitCycle:
         if target.is_first:  # the first tree of an earlier epoch
             ref, target = self.base, self._base_commit
         move = plan_move(reader, state.names, state.commit, target)
-        floors, gaps, next_seq = self._issued.withheld_at(reader, history, state.commit, target)
+        floors, gaps, next_seq = self._issued.reserved_numbers_at(reader, history, state.commit, target)
         issued = self._issued.at(reader, self._base_commit, state.commit, target)
         seal = [pack((records.SEALED, records.pack_ref(ref)))] if ref != self.base else []
         turn = [pack((records.TURN, history.turn))] if seal and history.turn != target.turn else []

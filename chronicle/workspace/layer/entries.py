@@ -10,7 +10,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
-from chronicle.system.heap import give_back
+from chronicle.system.heap import trim
 from chronicle.workspace.layer.disk import log_records as records
 from chronicle.workspace.layer.disk.log_records import pack
 from chronicle.workspace.layer.state.apply import RENAME_EXCHANGE, RENAME_NOREPLACE
@@ -102,7 +102,7 @@ class Entries:
     def evict_surplus(self) -> None:
         """Evict nodes that can be loaded again, if there are many. Only between operations, which hold nodes."""
         if self._state.names.evict_surplus():
-            give_back()
+            trim()
 
     # -- creating and removing --------------------------------------------------------------------------------
 

@@ -238,7 +238,7 @@ def _recover(layer: Layer, spec: LayerSpec, issued: _IssuedNumbers) -> tuple[Tre
                     or (sealed != base and layer.commits.has_uncommitted_versions)
                 ):
                     recovered = sealed
-        floors, gaps, next_seq = layer.commits.withheld()
+        floors, gaps, next_seq = layer.commits.reserved_numbers()
         if (first := _first_tree(layer)) is not None:  # no commit has its numbers
             floors = last_numbers(layer.reader, first.histories) | floors
             gaps = [*first.gaps, *gaps]
@@ -297,7 +297,7 @@ def _begin(
         undo.callback(log.close)
         layer = Layer(directory, blobs, CachingReader(blobs), files, log, header, spec.base, clock)
         undo.pop_all()
-    layer.commits.withhold(issued.floors, gaps)
+    layer.commits.reserve_numbers(issued.floors, gaps)
     layer.commits.leave_committed_turn()
     with suppress(OSError):  # the layer exists, and the recovery must be reported; orphans go at the next opening
         files.remove_orphans(())

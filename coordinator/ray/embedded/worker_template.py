@@ -33,7 +33,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.system.heap import fill_holes
+from chronicle.system.heap import pack_heap_before_fork
 from coordinator.environment import replace_variables, variables
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def main(descriptor: int) -> None:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(0, selectors.EVENT_READ)
         gc.collect()
-        fill_holes()  # a worker would write to, and so copy, pages all over what it shares
+        pack_heap_before_fork()  # a worker would write to, and so copy, pages all over what it shares
         gc.freeze()  # so would a collection in a worker
         gc.enable()
         while True:

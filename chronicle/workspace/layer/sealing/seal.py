@@ -4,7 +4,7 @@ A seal reads the dirty data files, the versions that are not stored yet and the 
 changes nothing of the layer before the put has succeeded, so a failed seal can be retried.
 
 A large seal takes long, so requests are interleaved with it: whenever a blob is added to the buffer, and while blobs
-are put (`chronicle.blobs.buffer.Meanwhile`). They must change nothing that a seal reads. What they may change: clean
+are put (`chronicle.blobs.buffer.Interleaving`). They must change nothing that a seal reads. What they may change: clean
 nodes are loaded and evicted, files are opened and closed, and removed files drop data that no version needs. So a seal
 holds no reference to such a node or file from one blob to the next: it does not iterate over `Names.by_ino` or
 ``children``, and opens data files again.
@@ -23,7 +23,7 @@ from chronicle.workspace.layer.sealing.histories import put_histories
 from chronicle.workspace.layer.sealing.tree import SealedTree, put_links, put_tree
 
 if TYPE_CHECKING:
-    from chronicle.blobs.buffer import Meanwhile
+    from chronicle.blobs.buffer import Interleaving
     from chronicle.blobs.port import BlobStore
     from chronicle.ids import BlobId
     from chronicle.workspace.layer.disk.files import LayerFiles
@@ -57,7 +57,7 @@ class Sealed:
 
 
 def put_seal(
-    store: BlobStore, files: LayerFiles, state: LayerState, base: SealBase, meanwhile: Meanwhile | None = None
+    store: BlobStore, files: LayerFiles, state: LayerState, base: SealBase, interleaving: Interleaving | None = None
 ) -> Sealed:
     """Store what changed in a layer.
 
@@ -66,13 +66,13 @@ def put_seal(
         files: has the data files.
         state: the state of the layer; every dirty file has a version.
         base: what the seal follows.
-        meanwhile: interleaves requests that change nothing of ``state``.
+        interleaving: serves requests that change nothing of ``state``.
 
     Raises:
         Unavailable: the store could not be reached, or took too long; nothing was changed.
         OSError: a data file could not be read.
     """
-    buffer = BlobBuffer(store, meanwhile=meanwhile)
+    buffer = BlobBuffer(store, interleaving=interleaving)
     names, pending = state.names, state.history
     stored = put_contents(buffer, files, pending.records.values())
     tree = put_tree(buffer, names, state.owner, stored)

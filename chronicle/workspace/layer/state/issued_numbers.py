@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.oplog import OplogRoot
     from chronicle.workspace.layer.state.pending_history import PendingHistory
 
-__all__ = ["IssuedNumbers", "Withheld", "gaps_on"]
+__all__ = ["IssuedNumbers", "ReservedNumbers", "gaps_on"]
 
 
-class Withheld(NamedTuple):
+class ReservedNumbers(NamedTuple):
     """Numbers that must not be given out."""
 
     floors: dict[bytes, int]
@@ -98,7 +98,7 @@ class IssuedNumbers:
         """Whether another commit on the base was sealed after the seals so far."""
         return target.operations[: len(self.operations)] == self.operations
 
-    def withheld(self, history: PendingHistory, base: OplogRoot, commit: OplogRoot) -> Withheld:
+    def reserved_numbers(self, history: PendingHistory, base: OplogRoot, commit: OplogRoot) -> ReservedNumbers:
         """Return which numbers must not be given out again if everything since the base is discarded.
 
         Args:
@@ -112,11 +112,11 @@ class IssuedNumbers:
         # Gaps of the commit may have come with a seal after the base.
         gaps = [*(gap for gap in commit.gaps if gap not in base.gaps), *history.gaps]
         gaps += _gaps_of(self._moves + history.moves, history.next_seq)
-        return Withheld(floors, gaps, max(history.next_seq + 1, base.next_seq))
+        return ReservedNumbers(floors, gaps, max(history.next_seq + 1, base.next_seq))
 
-    def withheld_at(
+    def reserved_numbers_at(
         self, reader: BlobReader, history: PendingHistory, commit: OplogRoot, target: OplogRoot
-    ) -> Withheld:
+    ) -> ReservedNumbers:
         """Return which numbers must not be given out after a move from the last seal to another commit on the base.
 
         The versions of that commit keep their numbers; what was given out besides them is withheld.
@@ -138,7 +138,7 @@ class IssuedNumbers:
         moves = [*(() if self._is_behind(target) else self._moves), *history.moves]
         next_seq = max(history.next_seq, target.next_seq)
         gaps = gaps_on(target, [*commit.gaps, *history.gaps, *_gaps_of(moves, next_seq)])
-        return Withheld(floors, gaps, max([next_seq, *(gap.seq + 1 for gap in gaps)]))
+        return ReservedNumbers(floors, gaps, max([next_seq, *(gap.seq + 1 for gap in gaps)]))
 
 
 def gaps_on(commit: OplogRoot, gaps: Sequence[Gap]) -> list[Gap]:

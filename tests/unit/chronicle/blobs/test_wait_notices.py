@@ -6,13 +6,13 @@ import queue
 import threading
 import time
 
-from chronicle.blobs.wait_notices import Wait, noted, telling
+from chronicle.blobs.wait_notices import Wait, report_slow_requests, track
 
 DEADLINE_S = 30.0
 
 
 def wait(store: str = "s3://bucket", ago_s: float = 0.0) -> Wait:
-    return Wait(store, most_s=52.0, began_s=time.monotonic() - ago_s)
+    return Wait(store, max_s=52.0, began_s=time.monotonic() - ago_s)
 
 
 def test_the_line_says_how_far_it_is() -> None:
@@ -28,20 +28,20 @@ def test_the_line_says_how_far_it_is() -> None:
 
 def test_the_longest_wait_is_told_of_once_in_a_while() -> None:
     told: queue.Queue[str] = queue.Queue()
-    with telling(told.put, first_s=0.01, every_s=1000.0), noted(wait("first", 1.0)):
+    with report_slow_requests(told.put, first_s=0.01, every_s=1000.0), track(wait("first", 1.0)):
         assert "at first," in told.get(timeout=DEADLINE_S)
-        with noted(wait("second", 5.0)):
+        with track(wait("second", 5.0)):
             time.sleep(0.05)
     assert told.empty()
 
 
 def test_it_is_told_again_while_it_lasts_and_not_after_it() -> None:
     told: queue.Queue[str] = queue.Queue()
-    with telling(told.put, first_s=0.0, every_s=0.001):
-        with noted(wait("one", 1.0)):
+    with report_slow_requests(told.put, first_s=0.0, every_s=0.001):
+        with track(wait("one", 1.0)):
             for _ in range(3):
                 assert "at one," in told.get(timeout=DEADLINE_S)
-        with noted(wait("two", 1.0)):
+        with track(wait("two", 1.0)):
             while "at two," not in (line := told.get(timeout=DEADLINE_S)):
                 assert "at one," in line
             assert "at two," in told.get(timeout=DEADLINE_S)
@@ -49,16 +49,16 @@ def test_it_is_told_again_while_it_lasts_and_not_after_it() -> None:
 
 def test_what_is_answered_soon_is_not_told() -> None:
     told: list[str] = []
-    with telling(told.append):
+    with report_slow_requests(told.append):
         for _ in range(100):
-            with noted(wait()):
+            with track(wait()):
                 pass
     assert told == []
 
 
 def test_without_anyone_to_tell_nothing_is_begun() -> None:
     before = set(threading.enumerate())
-    with noted(wait(ago_s=100.0)):
+    with track(wait(ago_s=100.0)):
         assert set(threading.enumerate()) <= before
 
 
@@ -70,10 +70,10 @@ def test_who_does_not_read_holds_no_request_up() -> None:
         begun.set()
         read.wait(DEADLINE_S)
 
-    with telling(say, first_s=0.0):
-        with noted(wait(ago_s=1.0)):
+    with report_slow_requests(say, first_s=0.0):
+        with track(wait(ago_s=1.0)):
             assert begun.wait(DEADLINE_S)
-            with noted(wait()):
+            with track(wait()):
                 pass
         read.set()
 
@@ -85,5 +85,5 @@ def test_a_stderr_that_was_closed_harms_nobody() -> None:
         asked.set()
         raise BrokenPipeError
 
-    with telling(say, first_s=0.0), noted(wait(ago_s=1.0)):
+    with report_slow_requests(say, first_s=0.0), track(wait(ago_s=1.0)):
         assert asked.wait(DEADLINE_S)

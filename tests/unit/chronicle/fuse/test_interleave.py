@@ -103,17 +103,17 @@ def device() -> Iterator[Device]:
     made.close()
 
 
-def breathe_until(meanwhile: Interleaver, over: Callable[[], bool]) -> None:
+def yield_until(interleaving: Interleaver, over: Callable[[], bool]) -> None:
     until = time.monotonic() + 60
     while not over():
-        meanwhile.breathe()
+        interleaving.yield_now()
         assert time.monotonic() < until
 
 
 def test_requests_are_taken_between_two_steps(device: Device) -> None:
-    meanwhile = device.interleave()
+    interleaving = device.interleave()
     device.ask(30)
-    breathe_until(meanwhile, lambda: device.taken == 30)
+    yield_until(interleaving, lambda: device.taken == 30)
     assert set(device.doing) == {REQUEST}, "one that hangs is known for one"
     assert device.heartbeat.cells[1] == COMMAND
     assert device.heartbeat.cells[0] > 30
@@ -128,24 +128,24 @@ def test_work_gets_on_however_many_ask(device: Device) -> None:
 
     endless = Endless()
     endless.ask()
-    meanwhile = endless.interleave()
-    breathe_until(meanwhile, lambda: endless.taken > 100)
+    interleaving = endless.interleave()
+    yield_until(interleaving, lambda: endless.taken > 100)
     endless.close()
 
 
 def test_nothing_is_taken_any_more_once_it_is_said_so(device: Device) -> None:
-    meanwhile = device.interleave()
+    interleaving = device.interleave()
     device.ask(3)
     device.takes = False
-    breathe_until(meanwhile, lambda: device.taken == 1)
+    yield_until(interleaving, lambda: device.taken == 1)
     before = device.heartbeat.cells[0]
-    breathe_until(meanwhile, lambda: device.heartbeat.cells[0] > before + 3)
-    assert meanwhile.aside(lambda: "done") == "done"
+    yield_until(interleaving, lambda: device.heartbeat.cells[0] > before + 3)
+    assert interleaving.run_in_thread(lambda: "done") == "done"
     assert device.taken == 1
 
 
 def test_requests_are_taken_while_another_thread_works(device: Device) -> None:
-    meanwhile = device.interleave()
+    interleaving = device.interleave()
     enough = threading.Event()
 
     def take() -> bool:
@@ -153,9 +153,9 @@ def test_requests_are_taken_while_another_thread_works(device: Device) -> None:
             enough.set()
         return Device.take(device)
 
-    meanwhile = Interleaver(device.reads, device.heartbeat.cells, take, device.look)
+    interleaving = Interleaver(device.reads, device.heartbeat.cells, take, device.look)
     device.ask(10)
-    assert meanwhile.aside(lambda: enough.wait(60)) is True, "it ended only because they were taken"
+    assert interleaving.run_in_thread(lambda: enough.wait(60)) is True, "it ended only because they were taken"
     assert device.taken == 10
 
 
@@ -164,25 +164,25 @@ def test_what_another_thread_raises_is_raised_here(device: Device) -> None:
         raise Unavailable("the store is away")
 
     with pytest.raises(Unavailable, match="away"):
-        device.interleave().aside(fail)
+        device.interleave().run_in_thread(fail)
 
 
 def test_a_command_that_takes_too_long_is_given_up(device: Device) -> None:
-    meanwhile = device.interleave(longest_s=0.1)
+    interleaving = device.interleave(longest_s=0.1)
     with pytest.raises(Unavailable, match="given up"):
-        breathe_until(meanwhile, lambda: False)
+        yield_until(interleaving, lambda: False)
     hangs = threading.Event()
     with pytest.raises(Unavailable, match="given up"):
-        device.interleave(longest_s=0.1).aside(lambda: hangs.wait(60))
+        device.interleave(longest_s=0.1).run_in_thread(lambda: hangs.wait(60))
     hangs.set()
 
 
 def test_work_is_done_without_descriptors_for_another_thread(device: Device) -> None:
-    meanwhile = device.interleave()
+    interleaving = device.interleave()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
-        assert meanwhile.aside(threading.get_native_id) == threading.get_native_id()
+        assert interleaving.run_in_thread(threading.get_native_id) == threading.get_native_id()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
@@ -190,16 +190,16 @@ def test_work_is_done_without_descriptors_for_another_thread(device: Device) -> 
 def test_a_buffer_lets_others_in_with_each_blob_and_while_it_puts() -> None:
     calls: list[str] = []
 
-    class Meanwhile:
-        def breathe(self) -> None:
+    class Interleaving:
+        def yield_now(self) -> None:
             calls.append("breathe")
 
-        def aside(self, work: Callable[[], T]) -> T:
+        def run_in_thread(self, work: Callable[[], T]) -> T:
             calls.append("aside")
             return work()
 
     store = MemoryBlobStore()
-    buffer = BlobBuffer(store, spill_bytes=250, meanwhile=Meanwhile())
+    buffer = BlobBuffer(store, spill_bytes=250, interleaving=Interleaving())
     ids = [buffer.add(bytes([number]) * 100) for number in range(4)]
     assert calls == ["breathe"] * 3 + ["aside", "breathe"], "the third is put with those before it"
     calls.clear()

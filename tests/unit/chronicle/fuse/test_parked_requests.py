@@ -272,9 +272,9 @@ def test_a_seal_in_which_a_parked_request_is_carried_out_is_not_put_aside(tmp_pa
     heartbeat.cells[1] = COMMAND  # in this round a seal is heard first
     reader: Any = layer.reader
     reader._cache.clear()
-    meanwhile = session.interleave()
-    meanwhile._next_slice_s = 0
-    assert layer.seal(meanwhile) != base
+    interleaving = session.interleave()
+    interleaving._next_slice_s = 0
+    assert layer.seal(interleaving) != base
     assert heartbeat.cells[1] == COMMAND
     assert not session._parked, "it was carried out meanwhile"
     length, code, number = wire.OUT_HEADER.unpack_from(kernel.recv(4096))

@@ -8,7 +8,7 @@ import sys
 HOLES = 2_000
 PROGRAM = f"""
 import ctypes, os, re
-from chronicle.system.heap import fill_holes
+from chronicle.system.heap import pack_heap_before_fork
 
 library = ctypes.CDLL(None)
 library.malloc.restype, library.free.argtypes = ctypes.c_void_p, (ctypes.c_void_p,)
@@ -29,7 +29,7 @@ def copied_kb():
     os.waitpid(child, 0)
     return int(os.read(reader, 100))
 
-print(copied_kb(), fill_holes(), copied_kb(), fill_holes())
+print(copied_kb(), pack_heap_before_fork(), copied_kb(), pack_heap_before_fork())
 """
 
 

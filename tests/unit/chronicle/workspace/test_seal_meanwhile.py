@@ -149,12 +149,12 @@ class Looking:
         self._fails_at = fails_at
         self._handles: list[tuple[int, bytes]] = []
 
-    def breathe(self) -> None:
+    def yield_now(self) -> None:
         self.breaths += 1
         for _ in range(self.rng.randrange(4)):
             self._look()
 
-    def aside(self, work: Callable[[], T]) -> T:
+    def run_in_thread(self, work: Callable[[], T]) -> T:
         done: list[T] = []
         failed: list[Exception] = []
 
@@ -296,10 +296,10 @@ def test_readers_meanwhile_change_nothing(tmp_path: Path, seed: int, kind: str) 
 
 def test_what_takes_too_long_is_given_up_and_can_be_tried_again(tmp_path: Path) -> None:
     class Impatient:
-        def breathe(self) -> None:
+        def yield_now(self) -> None:
             raise Unavailable("took too long")
 
-        def aside(self, work: Callable[[], T]) -> T:
+        def run_in_thread(self, work: Callable[[], T]) -> T:
             return work()
 
     world = World(tmp_path / "w", MemoryBlobStore(), 3)

@@ -66,11 +66,11 @@ def test_floors_are_in_records_that_the_log_takes(tmp_path: Path, monkeypatch: p
         layer.release(layer.create(root, b"%d" % number * 40, 0o644, *layer.owner))
     layer.rollback()
     floors = {b"%d" % number * 40: 1 for number in range(100)}
-    assert layer.commits.withheld().floors == floors
+    assert layer.commits.reserved_numbers().floors == floors
     base = layer.base
     layer.close()
     layer, _ = open_layer(LayerSpec("w", tmp_path, base, 1, 1), blobs, ManualClock())
-    assert layer.commits.withheld().floors == floors
+    assert layer.commits.reserved_numbers().floors == floors
     layer.close()
     gaps = [Gap(b"g" * 500, number, 1) for number in range(20)]
     packed = pack_floors(floors, gaps)

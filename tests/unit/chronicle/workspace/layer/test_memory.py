@@ -15,7 +15,7 @@ from chronicle.blobs.readers import CachingReader
 from chronicle.clock import ManualClock
 from chronicle.fuse.deadlines import TimedBlobStore
 from chronicle.fuse.served.operations import ChronicleOperations
-from chronicle.system.heap import give_back_all
+from chronicle.system.heap import collect_and_trim
 from chronicle.workspace.history.oplog import ROOT_INO
 from chronicle.workspace.layer.opening import open_layer
 from chronicle.workspace.port import LayerSpec
@@ -161,7 +161,7 @@ def test_all_memory_is_given_back_after_a_full_collection() -> None:
             self.own = self
 
     gone = weakref.ref(Cycle())
-    give_back_all()
+    collect_and_trim()
     assert gone() is None
 
 
