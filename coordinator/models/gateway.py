@@ -14,7 +14,7 @@ import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from blake3 import blake3
 
@@ -24,12 +24,13 @@ from coordinator.models.calls import CallRecord
 from coordinator.models.metrics import ModelMetrics
 from coordinator.models.routing.admission import Admission
 from coordinator.models.routing.call import Candidate, RoutedCall
+from coordinator.models.uninterrupted import finish_despite_cancellation
 from podium.models.codec import error_to_json
 from podium.models.errors import ModelError
 from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
     from decimal import Decimal
     from random import Random
 
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ModelGateway"]
 
-_Result = TypeVar("_Result")
 _SPAN: Final = "llm.complete"
 _DAY_MS: Final = 86_400_000
 
@@ -112,7 +112,7 @@ class ModelGateway:
         progress = _Progress(now_s if request.asked_s is None else min(request.asked_s, now_s))
         running = _new_record(request, self._clock.now_ms())
         spent = self._spending.of(request.tenant, running.started_ms)  # before the row: it counts from now on
-        is_new, left = await _to_its_end(asyncio.to_thread(self._records.begin, running))
+        is_new, left = await finish_despite_cancellation(asyncio.to_thread(self._records.begin, running))
         if not is_new:
             raise left or ModelError(
                 f"there is a call {request.call_id!r} already; give each call an id of its own", "bad_request"
@@ -246,7 +246,7 @@ class ModelGateway:
         for name, tokens in (("input", record.input_tokens), ("output", record.output_tokens)):
             if tokens is not None:
                 span.set(f"gen_ai.usage.{name}_tokens", tokens)
-        _, left = await _to_its_end(asyncio.to_thread(self._records.end, record))
+        _, left = await finish_despite_cancellation(asyncio.to_thread(self._records.end, record))
         self._spending.add(record.tenant, record.started_ms, record.cost)
         self._metrics.ended(record)
         if left is not None:
@@ -283,24 +283,6 @@ class ModelGateway:
             latency_ms=round((self._clock.monotonic_s() - progress.started_s) * 1000),
             qos_outcome=_outcome(routed, progress.profiles) if routed is not None else {},
         )
-
-
-async def _to_its_end(writing: Coroutine[Any, Any, _Result]) -> tuple[_Result, asyncio.CancelledError | None]:
-    """Wait for a write although this task is cancelled meanwhile.
-
-    Returns:
-        the result, and the cancellation, which the caller raises later.
-    """
-    task = asyncio.get_running_loop().create_task(writing, name="write of a record")
-    left: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            left = error
-    return task.result(), left
 
 
 def _outcome(routed: RoutedCall, profiles: Mapping[str, Profile]) -> JsonObject:

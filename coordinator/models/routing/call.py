@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from coordinator.models.routing.lane import Candidate, Lane, Terms
 from coordinator.models.routing.policy import BROKEN, SATURATED, RetryPolicy, patience_s
+from coordinator.models.uninterrupted import finish_despite_cancellation
 from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class RoutedCall:
                 lane.left_because = f"{error.kind}: {error}"
             raise
         finally:
-            await _to_its_end(self._leave())
+            await _clean_up(self._leave())
 
     # -- until the first token ---------------------------------------------------------------------------------------
 
@@ -157,7 +158,7 @@ class RoutedCall:
                     chosen = self._chosen = self._lanes.pop(task)  # first, as the caller may leave from here on
                     for other in self._lanes.values():
                         other.left_because = f"superseded: {chosen.candidate.profile} answered first"
-                    await _to_its_end(self._leave_lanes())
+                    await _clean_up(self._leave_lanes())
                     return chosen
                 if not isinstance(error, ModelError):
                     raise error
@@ -256,17 +257,8 @@ class RoutedCall:
         return round((self._terms.clock.monotonic_s() - self._terms.started_s) * 1000)
 
 
-async def _to_its_end(cleaning: Coroutine[Any, Any, None]) -> None:
-    """Wait for a cleaning although this task is cancelled meanwhile; the cancellation goes on afterwards."""
-    task = asyncio.get_running_loop().create_task(cleaning, name="model call: cleaning")
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-    task.result()
+async def _clean_up(cleaning: Coroutine[Any, Any, None]) -> None:
+    """Wait for a cleaning although this task is cancelled while it goes on; the cancellation is raised afterwards."""
+    _, cancelled = await finish_despite_cancellation(cleaning)
     if cancelled is not None:
         raise cancelled

@@ -1,0 +1,34 @@
+"""Work that a cancellation must not leave half done: records, and places to give back."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+__all__ = ["finish_despite_cancellation"]
+
+_T = TypeVar("_T")
+
+
+async def finish_despite_cancellation(work: Coroutine[Any, Any, _T]) -> tuple[_T, asyncio.CancelledError | None]:
+    """Wait for work although this task is cancelled while it goes on.
+
+    Returns:
+        the result, and the cancellation if there was one, which the caller raises when it has used the result.
+
+    Raises:
+        Exception: what the work raised.
+    """
+    task = asyncio.get_running_loop().create_task(work, name="uninterrupted work of a model call")
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            if task.cancelled():
+                raise
+            cancelled = error
+    return task.result(), cancelled
