@@ -37,7 +37,7 @@ _TRIES: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a backup has, as it was read back."""
+    """Content of a backup, as it was read back."""
 
     agents: int
     events: int

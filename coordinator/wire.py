@@ -1,4 +1,4 @@
-"""What the connections between the processes of a home share: JSON as bytes, and writes in batches."""
+"""Base of the connections between the processes of a home: JSON as bytes, and writes in batches."""
 
 from __future__ import annotations
 

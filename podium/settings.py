@@ -29,7 +29,7 @@ NO_WORKSPACE_VARIABLE: Final = (
     "is not set in shared isolation, where agents of several workspaces share a process: use ctx.workspace in a hook, "
     "or set isolation = 'process'"
 )
-"""What follows the name of the variable."""
+"""Text that follows the name of the variable."""
 _COLLECTIONS: Final = os.__file__.replace("os.py", "_collections_abc.py")
 _LIBRARY: Final = frozenset({__file__, os.__file__, _COLLECTIONS, "<frozen os>", "<frozen _collections_abc>"})
 """The code between a read and its caller."""

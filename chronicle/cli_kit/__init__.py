@@ -1,4 +1,4 @@
-"""What commands share: from the arguments of a process to its output and its exit code.
+"""Base of commands: from the arguments of a process to its output and its exit code.
 
 `main` runs a command, `exits` maps errors to exit codes, `hints` maps them to the command line that mends them,
 `errors` prints an error, `terminal` writes data to stdout and messages to stderr, `stdout` buffers it, `options` has

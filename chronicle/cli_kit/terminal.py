@@ -33,7 +33,7 @@ annotations, tags, zero-width spaces. Without the two joiners, which emoji and s
 _CONTROLS: Final = re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_INVISIBLE}]")
 """C0 without tab and newline, DEL, C1 (0x9b starts an escape sequence on some terminals), and `_INVISIBLE`."""
 _UNSAFE_IN_JSON: Final = re.compile(rf"[\x7f-\x9f\ud800-\udfff{_INVISIBLE}]")
-"""What JSON leaves unescaped: C1, `_INVISIBLE`, and lone surrogates, which UTF-8 cannot encode."""
+"""Characters that JSON leaves unescaped: C1, `_INVISIBLE`, and lone surrogates, which UTF-8 cannot encode."""
 
 
 def strip_controls(text: str) -> str:

@@ -26,7 +26,7 @@ __all__ = ["Repetition", "StoredObject", "new_object", "object_body"]
 
 @dataclass(frozen=True, slots=True)
 class Repetition:
-    """What makes two requests for a new object one request."""
+    """Fields by which two requests for a new object are one request."""
 
     key: str
     """Unique in the namespace."""

@@ -54,7 +54,7 @@ __all__ = [
 DEFAULT_NAMESPACE: Final = "default"
 """The namespace of session names where none is given."""
 ROW_BYTES: Final = 256
-"""What a record counts for in `RecordUsage` beside its payload or body: about what ids, times and hashes take."""
+"""Bytes of a record in `RecordUsage` beside its payload or body: about those of ids, times and hashes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class NewMessage:
     idempotency_key: str | None = None
     sender: str | None = None
     headers: JsonObject | None = None
-    """What travels with the message beside its body. A repeat may have others; those of the first admission stay."""
+    """Headers of the message. A repeat may have others; those of the first admission stay."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -409,7 +409,7 @@ class Tombstone:
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What waits in a journal, over all sessions."""
+    """Numbers of waiting records of a journal, over all sessions."""
 
     sessions: int
     """Sessions that have a name of their own, other than their id."""
@@ -427,7 +427,7 @@ class Backlog:
 
 @dataclass(frozen=True, slots=True)
 class RecordUsage:
-    """What the records of a namespace take, but for snapshots, which are derived from them."""
+    """Sizes of the records of a namespace, but for snapshots, which are derived from them."""
 
     size_bytes: int
     """Payloads of events, bodies of messages that wait or were sent, of steps, reminders and objects; and `ROW_BYTES`
@@ -455,7 +455,7 @@ class SessionSummary:
 
 @dataclass(frozen=True, slots=True)
 class SessionFilter:
-    """What the sessions of a list have in common besides the beginning of their names."""
+    """Filter of a list of sessions, beside the beginning of their names."""
 
     with_slash: bool = False
     """Whether their names have a slash, as those of agents do."""

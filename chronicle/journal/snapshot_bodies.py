@@ -103,7 +103,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to store for a body."""
+    """Stored form of a body."""
 
     manifest: Manifest
     packs: tuple[Pack, ...]

@@ -1,4 +1,4 @@
-"""What every `chronicle.blobs.port.BlobStore` promises, as tests. Subclass it for an implementation::
+"""Promises of every `chronicle.blobs.port.BlobStore`, as tests. Subclass it for an implementation::
 
     class TestMyStore(BlobStoreContract):
         @pytest.fixture

@@ -140,7 +140,7 @@ class Opened:
 
     workspace: Workspace
     recovered: TreeRef | None
-    """What an earlier epoch's layer held beyond `LayerSpec.base`, durable in the blob store; ``None`` for nothing.
+    """Content of an earlier epoch's layer beyond `LayerSpec.base`, durable in the blob store; ``None`` for nothing.
     Every opening reports it again until `Workspace.begin_turn` is called: so record it first."""
 
 

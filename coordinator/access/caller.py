@@ -95,7 +95,7 @@ class TooManyRequests(PodiumError):
 
 
 class Scope(StrEnum):
-    """What a key permits. ``write`` implies ``read``, and ``admin`` implies all."""
+    """Permissions of a key. ``write`` implies ``read``, and ``admin`` implies all."""
 
     READ = "read"
     WRITE = "write"

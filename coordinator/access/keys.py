@@ -30,7 +30,7 @@ SHOWN: Final = len(KEY_PREFIX) + _TAG + 6
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What is recorded of a key or token; its text is not."""
+    """Record of a key or token; its text is not kept."""
 
     key_id: str
     """``key_…``; of a token ``tok_…``."""

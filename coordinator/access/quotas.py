@@ -64,7 +64,7 @@ class MessageQuotaExceeded(QuotaExceeded):
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """What a tenant may have; ``None`` for no limit."""
+    """Quota of a tenant; ``None`` for no limit."""
 
     agents: int | None = None
     """Agents, sleeping ones included."""
@@ -79,7 +79,7 @@ class Quota:
 
 @dataclass(slots=True)
 class _Tenant:
-    """What is known of a tenant's use."""
+    """Known use of a tenant."""
 
     messages: deque[float] = field(default_factory=deque)
     """Times of the admissions of the last minute."""

@@ -42,7 +42,7 @@ _MAY_WAIT: Final = (
 
 
 class Sender(Protocol):
-    """What a conversation needs of a client of the service, or of a gateway."""
+    """Client of a service or of a gateway, as a conversation needs it."""
 
     def send(
         self, agent: AgentRef, key: str, message: dict[str, Any], *, when_busy: BusyPolicy

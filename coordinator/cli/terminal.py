@@ -1,4 +1,4 @@
-"""What only ``podium`` writes: tables, and warnings that do not end a command."""
+"""Output that only ``podium`` writes: tables, and warnings that do not end a command."""
 
 from __future__ import annotations
 

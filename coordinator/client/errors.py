@@ -48,7 +48,7 @@ __all__ = [
 
 
 class ErrorFields(TypedDict, total=False):
-    """What an error carries beside its message; see `ClientError`."""
+    """Fields of an error beside its message; see `ClientError`."""
 
     code: str
     status: int | None
@@ -99,7 +99,7 @@ class PermissionDenied(ClientError):
 
 
 class ResourceNotFound(ClientError):
-    """What the request names does not exist."""
+    """A thing that the request names does not exist."""
 
 
 class RequestConflict(ClientError):

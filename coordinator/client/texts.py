@@ -1,4 +1,4 @@
-"""What a program writes to name an agent or a file, checked."""
+"""Names of agents and files, as a program writes them, checked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who pays for the death of a host: the decision. Pure.
+"""Blame for the death of a host: the decision. Pure.
 
 | what is known | who pays an attempt | leases | suspects |
 |---|---|---|---|
@@ -28,7 +28,7 @@ __all__ = ["Verdict", "judge"]
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What follows from a death."""
+    """Consequences of a death."""
 
     payer: Placement | None
     """The agent whose oldest message counts an attempt."""

@@ -1,4 +1,4 @@
-"""What the coordinator knows of an agent and of its nodes beside the journal, as plain values. Pure."""
+"""Facts that the coordinator knows of agents and nodes beside the journal, as plain values. Pure."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class HostFacts(TypedDict):
     left_s: float | None
     """Time until the deadline of the running hook; negative once it has passed."""
     silence: str | None
-    """What becomes of it, if it was asked and did not answer."""
+    """Its fate, if it was asked and did not answer."""
 
 
 class QueueFacts(TypedDict):
@@ -61,7 +61,7 @@ class QueueFacts(TypedDict):
 
 
 class AgentFacts(TypedDict):
-    """What the coordinator knows of an agent."""
+    """Facts of an agent."""
 
     known: bool
     """Whether the class of its type is known, and loads."""

@@ -61,7 +61,7 @@ class Loaded:
     stamp: str
     """Stamp of the content of the sources; see `coordinator.fleet.code_stamp`."""
     isolation: Isolation = "process"
-    """What the class declares."""
+    """Declarations of the class."""
     is_alone: bool = False
     """Whether the host that imported it is for one agent."""
     max_attempts: int = 3
@@ -138,7 +138,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class ProjectView:
-    """What an activation knows of the project."""
+    """Project, as an activation knows it."""
 
     config: str = "{}"
     """The agent's configuration, canonical JSON."""

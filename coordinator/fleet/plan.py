@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from podium.agent.base import Isolation
 
     _Kind: TypeAlias = "tuple[Code, Isolation, int | None]"
-    """What a host is for; the last one is the group of suspects."""
+    """Purpose of a host; the last one is the group of suspects."""
 
 __all__ = ["MAX_ACTIVATING", "Observed", "plan"]
 

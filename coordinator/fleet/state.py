@@ -69,7 +69,7 @@ class FleetState:
         self.hosts = HostTable()
         self.codes = CodeRegistry()
         self.totals = Totals()
-        """What was measured."""
+        """Measurements."""
         self.requests = WakeRequests(self.changed.set, clock, self.totals.recorder)
         self.waking: set[Address] = set()
         """The agents that a host is to activate, until it is known what became of that: no other host takes them."""

@@ -34,7 +34,7 @@ class SentMessage:
     id: str
     """The front end's id of the message: within its conversation its idempotency key."""
     body: dict[str, Any]
-    """What the agent's ``on_message`` gets."""
+    """Argument of the agent's ``on_message``."""
 
     @property
     def key(self) -> str:

@@ -17,7 +17,7 @@ WireFrame: TypeAlias = dict[str, Any]
 DONE: Final = b"data: [DONE]\n\n"
 """The last event of a UI message stream."""
 CUT_OFF: Final = "the stream was cut off before the answer was complete; the agent goes on with it: resume the stream"
-"""What a client is told whose stream ends before the terminal frame of its message."""
+"""Error for a client whose stream ends before the terminal frame of its message."""
 
 
 def encode_frames(frames: Iterable[WireFrame]) -> bytes:

@@ -1,4 +1,4 @@
-"""What the routes take from a request: the home's agents, the caller, the address of an agent, a page's bounds."""
+"""Dependencies of the routes: the home's agents, the caller, the address of an agent, a page's bounds."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ class _Reader:
         self._encoder = encoder
         self._begin_attempt = begin_attempt
         self._end: bytes | None = end
-        """What comes last; `None` once it was returned."""
+        """Last event; `None` once it was returned."""
 
     @property
     def is_complete(self) -> bool:

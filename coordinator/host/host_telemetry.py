@@ -1,4 +1,4 @@
-"""What a host measures and traces, of all its activations: where it goes, and when."""
+"""Telemetry of a host, of all its activations: where it goes, and when."""
 
 from __future__ import annotations
 

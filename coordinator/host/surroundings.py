@@ -1,4 +1,4 @@
-"""What differs between a host of one agent and a host of many: the process around an activation.
+"""Differences between a host of one agent and a host of many: the process around an activation.
 
 | | `OneAgent` | `ManyAgents` |
 |---|---|---|
@@ -64,7 +64,7 @@ _log = structlog.stdlib.get_logger("coordinator.host")
 
 @dataclass(frozen=True, slots=True)
 class HostParts:
-    """What a host has for all of its activations."""
+    """Parts of a host for all of its activations."""
 
     config: HostConfig
     store: SqliteJournalStore

@@ -1,4 +1,4 @@
-"""What the calls of tenants may cost in a day, and what a call costs.
+"""Budgets of tenants for a day, and costs of calls.
 
 A budget is checked when a call begins: those that run when it is used up go on, and are the most by which it is
 exceeded. Days begin at midnight, UTC.

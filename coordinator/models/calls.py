@@ -79,7 +79,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class CallRecord:
-    """What is recorded of a call. Tokens and cost are ``None`` if the provider did not report them."""
+    """Record of a call. Tokens and cost are ``None`` if the provider did not report them."""
 
     call_id: str
     tenant: str

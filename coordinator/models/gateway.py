@@ -52,7 +52,7 @@ _DAY_MS: Final = 86_400_000
 
 @dataclass(slots=True)
 class _Progress:
-    """What is known of a call that runs."""
+    """State of a call in progress."""
 
     started_s: float
     routed: RoutedCall | None = None

@@ -1,4 +1,4 @@
-"""What the model gateway measures."""
+"""Metrics of the model gateway."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ class ModelsConfig:
 
     profiles: Mapping[str, Profile] = field(default_factory=dict)
     budgets: Mapping[str, str] = field(default_factory=dict)
-    """What the calls of a tenant may cost in a day, UTC; `ANY_TENANT` for each one that is not named."""
+    """Budgets: cost of the calls of a tenant in a day, UTC; `ANY_TENANT` for each one that is not named."""
 
     @property
     def key_variables(self) -> frozenset[str]:

@@ -42,7 +42,7 @@ class Rewinding:
     """A rewind that was made."""
 
     plan: Rewind
-    """What it changed."""
+    """Its changes."""
     made: int | None
     """The new turn; ``None`` if nothing had to change."""
 

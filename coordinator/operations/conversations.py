@@ -49,7 +49,7 @@ _MAX_PLANS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What has to be done before a message is admitted, and the key that it is admitted under."""
+    """Work before a message is admitted, and the key that it is admitted under."""
 
     key: str
     cancel: tuple[str, ...] = ()

@@ -24,7 +24,7 @@ _Item = TypeVar("_Item")
 
 
 class Rest(TypedDict):
-    """What follows a page."""
+    """Position behind a page."""
 
     next_cursor: str | None
     """The cursor of the next page; ``None`` at the end."""

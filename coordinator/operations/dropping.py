@@ -1,4 +1,4 @@
-"""What drops content of an agent for good and keeps the agent: folding its history, and erasing messages."""
+"""Dropping of an agent's content for good: folding its history, and erasing messages."""
 
 from __future__ import annotations
 

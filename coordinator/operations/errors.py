@@ -66,7 +66,7 @@ class InvalidCursor(PodiumError):
 
 
 class NotInSessions(PodiumError):
-    """What a request names does not exist in the sessions of its tenant, or may not be changed.
+    """A thing that a request names does not exist in the sessions of its tenant, or may not be changed.
 
     Attributes:
         param: the field of the request's body that names it; ``None`` if the path does.

@@ -49,9 +49,9 @@ class RouteCache:
         """The agents whose newest route was dropped."""
         self._channels: dict[str, DeliveryChannel] = {}
         self._loaded: dict[str, Loaded] = {}
-        """What the hosts of the channels have loaded."""
+        """Code that the hosts of the channels have loaded."""
         self._waking: dict[Address, list[asyncio.Future[Route]]] = {}
-        """What waits for the activations of agents."""
+        """Waits for the activations of agents."""
         self._agents: dict[str, set[Address]] = {}
         """The agents for which the channel of a host is used, by host."""
         self._uses: Counter[Address] = Counter()

@@ -64,7 +64,7 @@ class Project:
     settings: Mapping[str, str] = field(default_factory=dict)
     """``PODIUM_…`` variables, without that of the home."""
     quotas: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """What tenants may have, by tenant: some of the keys of `coordinator.registry.tenants.QUOTAS`."""
+    """Quotas by tenant: some of the keys of `coordinator.registry.tenants.QUOTAS`."""
     models: ModelsConfig = field(default_factory=ModelsConfig)
     home: Path = DEFAULT_HOME
     """Absolute; ``--home`` and ``PODIUM_HOME`` take precedence."""

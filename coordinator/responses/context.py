@@ -1,4 +1,4 @@
-"""What a model is sent: a session's bundles, then a branch up to its head, then the input.
+"""Context that a model is sent: a session's bundles, then a branch up to its head, then the input.
 
 Everything before the input is the same for a branch each time, and grows at its end only: what a provider has cached of
 it serves the next response. What was read is kept in memory, so that a long session is read once.
@@ -94,13 +94,13 @@ class BranchReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class BranchContext:
-    """What a model is sent of a session."""
+    """Context of a session for a model."""
 
     head: BranchHead
     prefix: Sequence[LLMMessage] = field(repr=False)
     """The bundles."""
     transcript: Sequence[LLMMessage] = field(repr=False)
-    """What was said; without the head, if the input stands for it."""
+    """Transcript; without the head, if the input stands for it."""
 
 
 class ContextBuilder:
@@ -215,7 +215,7 @@ def _size(event: BranchEvent) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What was read of a branch."""
+    """Events that were read of a branch."""
 
     transcript: Transcript
     version: int

@@ -43,7 +43,7 @@ IMAGE_URL: Final = re.compile(
 )
 """The URL of an image."""
 NO_RESULT: Final = "(no result was recorded)"
-"""What a model is told of a call whose result is not on the transcript; providers refuse calls without one."""
+"""Text for a model about a call whose result is not on the transcript; providers refuse calls without one."""
 NEXT_CALL: Final = ""
 """The call id of a result that names none: it is that of the first call that has no result yet."""
 

@@ -1,4 +1,4 @@
-"""What became of the quality of service that a response was asked for, as its client saw it. Pure."""
+"""Outcome of the quality of service that a response was asked for, as its client saw it. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EXPIRED: Final = "deadline_exceeded"
 
 @dataclass(slots=True)
 class CallProgress:
-    """What is known of the call of a response."""
+    """Known facts of the call of a response."""
 
     begun: bool = False
     """Whether the model gateway was asked."""

@@ -38,7 +38,7 @@ KIND: Final = "response"
 
 @dataclass(frozen=True, slots=True)
 class ResponseRecord:
-    """What is kept of a response."""
+    """Record of a response."""
 
     response: ResponseObject
     """Without its input."""

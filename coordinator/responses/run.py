@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["EncodedEvent", "ResponseRun", "RunReader", "encode_events", "without_text_of"]
 
 _END: Final = b"data: [DONE]\n\n"
-"""What ends a stream of Open Responses, after its last event."""
+"""End of a stream of Open Responses, after its last event."""
 
 
 class EncodedEvent:
@@ -66,7 +66,7 @@ class ResponseRun:
         self.kept = kept
         self._events: list[EncodedEvent] = []
         self._last_without_text: EncodedEvent | None = None
-        """What a failure ends with for readers that do not get its text."""
+        """Error for readers that do not get the text of a failure."""
         self._changed = asyncio.Event()
         self._readers = 0
         self._on_abandoned: Callable[[], object] | None = None

@@ -85,7 +85,7 @@ class Transcript:
         """The response that stands for an event, by the index of the event, in order."""
         self._taken: frozenset[str] = frozenset()
         self._own: dict[int, list[LLMMessage]] = {}
-        """What events with payloads say, by index."""
+        """Texts of events with payloads, by index."""
 
     def extended(self, more: Sequence[BranchEvent], responses: Mapping[str, GivenResponse]) -> Transcript:
         """Return the transcript with further events.

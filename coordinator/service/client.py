@@ -405,7 +405,7 @@ def _answer_of(line: bytes) -> tuple[int | None, dict[str, Any]]:
 
 
 class _Answers:
-    """What the service answered to one request: a result or an error, and frames before it."""
+    """Answers of the service to one request: a result or an error, and frames before it."""
 
     def __init__(self) -> None:
         self.frames = Subscription()

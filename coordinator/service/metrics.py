@@ -25,7 +25,7 @@ _BACKLOG_S: Final = 2.0
 
 
 class ServiceMetrics:
-    """What the service measures, and what it collects.
+    """Metrics of the service, measured and collected.
 
     Args:
         router: the way to the coordinator, which has the measurements of hosts.

@@ -1,4 +1,4 @@
-"""What the service traces: the sending of clients' messages."""
+"""Spans of the service: the sending of clients' messages."""
 
 from __future__ import annotations
 

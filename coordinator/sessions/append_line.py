@@ -23,7 +23,7 @@ LONGEST_S: Final = 0.5
 
 
 class AppendLine:
-    """Who appends to a branch next, among the requests of one process."""
+    """FIFO order of racing appends to one branch, in this process."""
 
     def __init__(self) -> None:
         self.appending: Final = asyncio.Lock()

@@ -1,4 +1,4 @@
-"""What a context is built from: the bundles that a session pins, and the events of a branch up to its head."""
+"""Sources of a context: the bundles that a session pins, and the events of a branch up to its head."""
 
 from __future__ import annotations
 

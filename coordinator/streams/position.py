@@ -54,7 +54,7 @@ class InvalidPosition(InvalidInput):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """What a reader of a message's stream has."""
+    """Progress of a reader of a message's stream."""
 
     message_id: str
     attempt: int = 0

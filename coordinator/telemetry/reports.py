@@ -36,7 +36,7 @@ _MAX_SERIES: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a host measured since its last report."""
+    """Measurements of a host since its last report."""
 
     source: str
     """The host."""

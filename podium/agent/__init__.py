@@ -1,4 +1,4 @@
-"""What an agent's author imports: base class, context of hooks, state, retention of history, steps and their errors.
+"""API for authors of agents: base class, context of hooks, state, retention of history, steps and their errors.
 
 Each name is imported at its first use: the command line uses modules of this package and none of these classes, whose
 libraries take a third of a second to import.

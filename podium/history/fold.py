@@ -65,7 +65,7 @@ class Folded:
     first_turn: int
     """The oldest kept turn."""
     later: Dropped
-    """What can be dropped once the newest mark has expired."""
+    """Fold that is possible once the newest mark has expired."""
     later_mark: HistoryMark | None
     """That mark; ``None`` if there is nothing to drop before it."""
 

@@ -81,7 +81,7 @@ class HistoryMark:
 
 @dataclass(frozen=True, slots=True)
 class RetentionPlan:
-    """What an agent's retention requires."""
+    """Work that an agent's retention requires."""
 
     fold_to: HistoryMark | None
     """The mark before which all events are dropped; ``None`` to drop none."""

@@ -74,7 +74,7 @@ class StepRecord:
     args_hash: str
     result: Json
     effects: list[Json]
-    """What its function said and sent; see `podium.turn.steps.effects`."""
+    """Effects of its function; see `podium.turn.steps.effects`."""
     patch: Patch
     """The change of the state since the end of the recorded step before, or since the beginning of the turn."""
     before: int | None
@@ -98,7 +98,7 @@ class StepRecord:
     attempts: int = 1
     """Calls of its function."""
     model_call: ModelCallSummary | None = None
-    """What it was, if it was a call of a model."""
+    """Summary of the call, if it was a call of a model."""
 
 
 class StepView(TypedDict):

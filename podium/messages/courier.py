@@ -122,7 +122,7 @@ class Courier:
 
 @dataclass(slots=True)
 class _Delivery:
-    """What a look into the outbox did."""
+    """Result of a look into the outbox."""
 
     receivers: dict[Address, None] = field(default_factory=dict)
     """The receivers of new messages, each once."""

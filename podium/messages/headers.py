@@ -71,7 +71,7 @@ class Headers:
     trace: str | None = None
     """The ``traceparent`` of W3C Trace Context under which it was sent."""
     others: JsonObject = field(default_factory=dict)
-    """What this version does not know."""
+    """Headers that this version does not know."""
 
     @classmethod
     def from_json(cls, stored: JsonObject | None) -> Headers:

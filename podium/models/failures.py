@@ -1,4 +1,4 @@
-"""What a provider's failure means: from statuses, codes and texts of errors to the kinds of `ModelError`. Pure.
+"""Meaning of a provider's failure: from statuses, codes and texts of errors to the kinds of `ModelError`. Pure.
 
 The vendors' codes are documented; servers that speak the same formats send others, or a bare status, or a page of a
 proxy. So the code decides where it is known, then the status; the overflow of a context is found by its text, too.
@@ -70,7 +70,7 @@ _TITLE: Final = re.compile(r"<title[^>]*>(.*?)</title>", re.IGNORECASE | re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """What a provider said about a failure."""
+    """Report of a provider about a failure."""
 
     message: str
     codes: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What the libraries of vendors do for a provider: the request, the events of its answer, and the meaning of errors.
+"""Use of the vendors' libraries by a provider: the request, the events of its answer, and the meaning of errors.
 
 The libraries of OpenAI and Anthropic are made by one generator, so they have the same shape, and this module is written
 for both; it imports neither. Of a library are used: the client with its connections, authentication and limits of time,
@@ -36,7 +36,7 @@ _CLOCK: Final = SystemClock()
 """For waits that a provider names as a date."""
 _MAX_OF_A_PAGE: Final = 20_000
 _MALFORMED: Final = (InvalidInput, ValueError, TypeError, KeyError, AttributeError, IndexError)
-"""What reading raises if an event has not the shape that the protocol gives it."""
+"""Exceptions of reading an event that has not the shape that the protocol gives it."""
 
 
 class Reader(Protocol):
@@ -54,7 +54,7 @@ class Reader(Protocol):
 
     @property
     def failure(self) -> dict[str, Any] | None:
-        """What the provider said when the answer failed."""
+        """Report of the provider when the answer failed."""
         ...
 
     def feed(self, event: dict[str, Any]) -> Iterator[LLMStreamChunk]:

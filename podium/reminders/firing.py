@@ -1,4 +1,4 @@
-"""What sends reminders: a task that looks for those that are due, and has their agents woken.
+"""Firing of reminders: a task that looks for those that are due, and has their agents woken.
 
 A reminder fires in one transaction of the journal, which admits its message and moves the reminder to its next time.
 So it fires once for each time, whichever process sends it and whatever dies meanwhile, and the message is handled as

@@ -1,4 +1,4 @@
-"""What the journal keeps of a reminder besides its name and time: the agent, the rule, and the message."""
+"""Plan of a reminder, as the journal keeps it besides name and time: the agent, the rule, and the message."""
 
 from __future__ import annotations
 

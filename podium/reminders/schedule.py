@@ -33,7 +33,7 @@ _FIELDS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Next:
-    """What follows a time at which a reminder was due."""
+    """Next state of a reminder after a time at which it was due."""
 
     due_ms: int | None
     """When it is due again, after now; ``None`` for never."""

@@ -153,7 +153,7 @@ class AgentHarness:
         self._config = _checked(config or {})
         self._known_types = known_types
         self.models = ProvidedModels(models or {})
-        """What answers ``ctx.llm``; its ``calls`` are those that were made."""
+        """Provider behind ``ctx.llm``; its ``calls`` are those that were made."""
         self._holder = self._ids.other("harness_", 0)
         self._directory: AbstractContextManager[str] = (
             nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory(prefix="podium-harness-")

@@ -59,7 +59,7 @@ _log = structlog.stdlib.get_logger("podium.turn.activation")
 
 
 class Step(Enum):
-    """What `Activation.handle_next` did."""
+    """Result of `Activation.handle_next`."""
 
     NOTHING = "nothing"
     """No message waits."""

@@ -18,7 +18,7 @@ __all__ = ["BusyPolicy", "may_preempt"]
 
 
 class BusyPolicy(StrEnum):
-    """What happens to a message and to the running turn when the agent is busy; all mean ``ENQUEUE`` when it is not."""
+    """Policies for a message and the running turn when the agent is busy; all mean ``ENQUEUE`` when it is not."""
 
     ENQUEUE = "enqueue"
     """Wait for the messages before it."""

@@ -1,4 +1,4 @@
-"""What a turn measures and traces: the ports `Meter` and `Tracer`, the instruments, and ports that do nothing.
+"""Telemetry of turns: the ports `Meter` and `Tracer`, the instruments, and ports that do nothing.
 
 The ports are called on the path of each turn, so an implementation neither waits nor raises. This module knows no
 library of metrics or traces: `coordinator.telemetry` has the implementations.
@@ -139,7 +139,7 @@ TURN_INSTRUMENTS: Final = (
     TOKENS,
     MESSAGES_TOLD,
 )
-"""What activations measure."""
+"""Instruments of activations."""
 
 
 class TurnOutcome(StrEnum):
@@ -183,7 +183,7 @@ class SpanKind(StrEnum):
 
 
 Attributes: TypeAlias = "Mapping[str, str | int | float | bool]"
-"""What is known of a span, by the names of OpenTelemetry's semantic conventions where there are such names."""
+"""Attributes of a span, by the names of OpenTelemetry's semantic conventions where there are such names."""
 
 
 class Span(Protocol):
@@ -191,7 +191,7 @@ class Span(Protocol):
 
     @property
     def traceparent(self) -> str | None:
-        """What makes other spans children of this one, as a W3C ``traceparent``; ``None`` if nothing is traced."""
+        """W3C ``traceparent`` that makes other spans children of this one; ``None`` if nothing is traced."""
         ...
 
     def rename(self, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What is measured, traced and logged of an agent's turns, for the code that runs them."""
+"""Measurements, spans and log lines of an agent's turns, for the code that runs them."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ _INDEX_BYTES: Final = 60
 
 @dataclass(slots=True)
 class GcReport:
-    """What a collection found and did; with ``dry_run``, what it would do."""
+    """Result of a collection; with ``dry_run``, of the one that would be made."""
 
     packs: int = 0
     """Packs in the store before the collection."""

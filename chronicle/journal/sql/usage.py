@@ -1,4 +1,4 @@
-"""What the records of a namespace take, in SQL: sums of the sizes in the rows, none of which is read."""
+"""Sizes of the records of a namespace, in SQL: sums of columns, without reading a payload."""
 
 from __future__ import annotations
 

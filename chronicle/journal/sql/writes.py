@@ -1,4 +1,4 @@
-"""What waits for the writer lock as rows, and may be written along with others of its kind: commits and steps."""
+"""Queued writes, as rows: commits and steps that one holder of the writer lock may batch."""
 
 from __future__ import annotations
 

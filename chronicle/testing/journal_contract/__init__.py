@@ -44,4 +44,4 @@ class JournalStoreContract(
     SnapshotContract,
     ObjectContract,
 ):
-    """What every journal store promises."""
+    """Promises of every journal store."""

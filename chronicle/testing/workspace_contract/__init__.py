@@ -1,4 +1,4 @@
-"""What every `chronicle.workspace.port.Workspace` promises, as tests. Subclass it for a presentation::
+"""Promises of every `chronicle.workspace.port.Workspace`, as tests. Subclass it for a presentation::
 
     class TestMine(WorkspaceContract):
         @pytest.fixture
@@ -24,11 +24,11 @@ __all__ = ["Model", "VersionPerCloseContract", "WorkspaceContract", "WorkspaceNo
 
 
 class WorkspaceContract(TreeContract, TurnContract, MoveContract, HistoryContract, OpeningContract):
-    """What every presentation promises.
+    """Promises of every presentation.
 
     For those that make a version each time a file is closed there is more, in `VersionPerCloseContract`.
     """
 
 
 class VersionPerCloseContract(WorkspaceContract, CloseContract, OpenFileMoveContract):
-    """What those promise, too, that see each operation."""
+    """Further promises of presentations that see each operation."""

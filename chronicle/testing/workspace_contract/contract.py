@@ -1,4 +1,4 @@
-"""What the parts of the contract share: machines, and workspaces opened on them."""
+"""Base of the parts of the contract: machines, and workspaces opened on them."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WorkspaceNode(Protocol):
 
 
 class Contract(ABC):
-    """What each part of the contract has."""
+    """Base of each part of the contract."""
 
     @pytest.fixture
     @abstractmethod

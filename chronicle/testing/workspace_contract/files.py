@@ -1,4 +1,4 @@
-"""What directories and trees hold, and something to put into them."""
+"""Contents of directories and trees, and files to put into them."""
 
 from __future__ import annotations
 

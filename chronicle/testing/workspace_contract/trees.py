@@ -1,4 +1,4 @@
-"""What a seal makes of the files."""
+"""Trees that seals make of files."""
 
 from __future__ import annotations
 

@@ -91,13 +91,13 @@ class CommitCycle:
         base = header.base
         self._base_commit = read_root(state.reader, base.oplog_id) if base is not None else first_root(0)
         self.unreported = header.recovered
-        """What older layers held beyond the base; ``None`` once a turn has begun, as the opener knows of it then."""
+        """Content of older layers beyond the base; ``None`` once a turn has begun, as the opener knows of it then."""
         state.names.next_ino = max(state.names.next_ino, header.next_ino)
         self._history.next_seq = max(self._history.next_seq, header.next_seq)
         self._sealed_at = log.end
         """Where in the log the records after the last seal begin."""
         self._issued = IssuedNumbers()
-        """What was given out between the base and the last seal."""
+        """Numbers that were given out between the base and the last seal."""
         self._seq_after_seal = self._history.next_seq
         """The sequence number from which on the records after the last seal are numbered."""
 

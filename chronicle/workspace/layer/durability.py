@@ -1,4 +1,4 @@
-"""What survives a loss of power: syncing data files, their names, and the log, in this order.
+"""Durability against a loss of power: syncing data files, their names, and the log, in this order.
 
 What was logged survives the death of the process at once. A `SYNCED` record is written only after the bytes and the
 name that it speaks of are on disk; the log comes last, and data files that it no longer names are removed after it.

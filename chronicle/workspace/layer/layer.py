@@ -260,7 +260,7 @@ class Layer:
 
     @property
     def unreported(self) -> TreeRef | None:
-        """What older layers held beyond the base; ``None`` once a turn has begun, as the opener knows of it then."""
+        """Content of older layers beyond the base; ``None`` once a turn has begun, as the opener knows of it then."""
         return self.commits.unreported
 
     @property

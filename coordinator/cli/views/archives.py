@@ -1,4 +1,4 @@
-"""What the commands show of agents that were dropped in part, exported or imported: the same for any home."""
+"""Views of agents that were dropped in part, exported or imported: the same for any home."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all results are, and how they are read."""
+"""Base of all results, and how they are read."""
 
 from __future__ import annotations
 

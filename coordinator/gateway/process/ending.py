@@ -27,7 +27,7 @@ _POLL_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What was running, and has ended."""
+    """Processes that were running, and have ended."""
 
     gateway: bool
     service: bool

@@ -32,7 +32,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """What a gateway accepts. Times are seconds, 0 means no limit."""
+    """Limits of a gateway. Times are seconds, 0 means no limit."""
 
     allowed_hosts: frozenset[str] = frozenset()
     """Names in the ``Host`` header besides those of loopback, lower case, without ports; ``*`` for all."""

@@ -1,4 +1,4 @@
-"""Who may begin: calls of a profile under its limits, by class of service and priority.
+"""Admission of calls of a profile under its limits, by class of service and priority.
 
 The better class goes first, and in a class the higher priority, then the earlier call. A class that waits long moves
 up, so that none starves. Background calls and batches never have all places: an interactive call that comes while

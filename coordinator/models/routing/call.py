@@ -91,7 +91,7 @@ class RoutedCall:
 
     @property
     def qos_outcome(self) -> JsonObject:
-        """What became of the quality of service, as far as it is known.
+        """Outcome of the quality of service, as far as it is known.
 
         ``profile`` is the profile that answered, ``degraded`` whether it is another than the call's, and
         ``degraded_because`` why: ``saturated`` (by the profile's limits, or by its provider's), ``slow`` or ``failed``.

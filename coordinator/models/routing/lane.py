@@ -39,7 +39,7 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What all candidates of a call share."""
+    """Terms that all candidates of a call share."""
 
     qos: QualityOfService
     clock: Clock
@@ -80,7 +80,7 @@ class Lane:
     waits_for_place: bool = True
     queued_ms: int = 0
     left_because: str = "cancelled: the caller left"
-    """What the record of an attempt says that is left before its end."""
+    """Text in the record of an attempt that is left before its end."""
     _held: AsyncExitStack = field(default_factory=AsyncExitStack)
     _stream: AsyncGenerator[LLMStreamChunk, None] | None = None
     _started_ms: int = 0

@@ -1,4 +1,4 @@
-"""What follows a failed attempt, and when a call no longer waits for its own model. Pure."""
+"""Policies after a failed attempt, and for the wait for a call's own model. Pure."""
 
 from __future__ import annotations
 

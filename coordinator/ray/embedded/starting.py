@@ -36,14 +36,14 @@ __all__ = ["Started", "few_processes"]
 _KNOWN: Final = "2.60."
 """Prefix of the Ray versions whose start-up code this module changes."""
 _NO_PORT: Final = -1
-"""What an agent that does not listen records as its port."""
+"""Port that an agent records which does not listen."""
 _WAITING: Final = "cat"
-"""What an agent's place is taken by: it ends when the raylet does, to which its standard input is connected."""
+"""Command in an agent's place: it ends when the raylet does, to which its standard input is connected."""
 
 
 @dataclass
 class Started:
-    """What was started."""
+    """Started processes."""
 
     raylet_pid: int | None = None
     """The raylet's process, if it starts forked workers."""

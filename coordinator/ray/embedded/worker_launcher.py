@@ -1,4 +1,4 @@
-"""What Ray's raylet executes for each worker: it has the worker forked from the template, and ends.
+"""Launcher that Ray's raylet executes for each worker: it has the worker forked from the template, and ends.
 
 The template gets this process's arguments, environment, directory and standard streams. If there is none, because it
 was killed, or it refuses, this process becomes the worker; if the service has ended and removed its directory, no

@@ -59,7 +59,7 @@ _LATER: Final = (
     "starlette.concurrency",
     "starlette.datastructures",
 )
-"""What workers import when they have connected: 9 MB. `tests/e2e/test_weight.py` finds what is missing."""
+"""Modules that workers import when they have connected: 9 MB. `tests/e2e/test_weight.py` finds what is missing."""
 _OOM_SCORE_ADJUSTMENT: Final = "1000"
 """As the raylet gives to what it executes, which is the launcher: the kernel ends agents before it ends Ray."""
 _BACKLOG: Final = 64
@@ -76,7 +76,7 @@ _BOOTSTRAP: Final = (
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """What a launcher was executed with."""
+    """Arguments and environment of a launcher."""
 
     streams: Sequence[int]
     directory: str

@@ -61,7 +61,7 @@ class MessagesReader:
         self.ended = False
         """True if no event follows."""
         self.failure: dict[str, Any] | None = None
-        """What the provider said when the answer failed."""
+        """Report of the provider when the answer failed."""
 
     @property
     def complete(self) -> bool:

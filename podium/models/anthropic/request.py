@@ -35,7 +35,7 @@ PromptCache: TypeAlias = Literal["auto", "breakpoints", "off"]
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every request of a provider object has."""
+    """Options of every request of a provider object."""
 
     name: str
     model: str

@@ -131,7 +131,7 @@ class ChatReader:
         return call.id or f"call_{self._response_id or 'of'}_{call.index}"
 
     def _fields_to_send_back(self) -> dict[str, Any]:
-        """What a server wants to see again on the message: reasoning that led to calls, and its own fields of calls."""
+        """Fields that a server wants back on the message: reasoning that led to calls, and its own fields of calls."""
         fields: dict[str, Any] = {}
         if self._details:
             fields["reasoning_details"] = self._details

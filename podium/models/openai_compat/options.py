@@ -24,7 +24,7 @@ _FIRST_WITH_BREAKPOINTS: Final = (5, 6)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What every request of a provider object has."""
+    """Options of every request of a provider object."""
 
     name: str
     model: str

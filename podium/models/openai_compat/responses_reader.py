@@ -55,7 +55,7 @@ class ResponsesReader:
         self._refused = False
         self._response: dict[str, Any] = {}
         self.failure: dict[str, Any] | None = None
-        """What the provider said when the answer failed."""
+        """Report of the provider when the answer failed."""
 
     @property
     def complete(self) -> bool:

@@ -50,7 +50,7 @@ class MessageModel:
     steps: dict[str, StepModel] = field(default_factory=dict)
     """By key, the steps that ended."""
     answer: Any = None
-    """What its turn answered; ``None`` for nothing."""
+    """Answer of its turn; ``None`` for nothing."""
     put_back: bool = False
     """Whether it was parked and retried: later messages may have been handled before it."""
 

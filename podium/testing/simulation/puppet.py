@@ -43,7 +43,7 @@ _PATIENCE_S: Final = 2.0
 
 
 class Stage(Protocol):
-    """What a simulation provides to the hooks of a puppet."""
+    """Interface of a simulation for the hooks of a puppet."""
 
     def files(self, root: Path) -> MutableMapping[str, str]:
         """Return the files of a workspace; raises in a dead process."""

@@ -44,7 +44,7 @@ async def _nobody(_: Address) -> None:
 
 
 class World:
-    """What all parts of a run share.
+    """State that all parts of a run share.
 
     Args:
         seed: determines everything.

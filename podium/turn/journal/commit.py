@@ -51,7 +51,7 @@ class NextCommit:
 
     session: Session
     head: Head
-    """What it follows."""
+    """The head that it follows."""
     epoch: int
     """Of the lease that it is written under."""
     ids: IdSource

@@ -108,7 +108,7 @@ class RunningHook:
 
     turn: OpenTurn
     message: InboxMessage | None
-    """What it handles; ``None`` in hooks other than ``on_message`` and ``on_steer``."""
+    """The message that it handles; ``None`` in hooks other than ``on_message`` and ``on_steer``."""
     send: Callable[[Frame], None]
     """Sends a frame to the client."""
     step_prefix: str = ""

@@ -1,4 +1,4 @@
-"""What a hook says to the client: replies, frames, agent-defined events, and the result of its message."""
+"""Output of a hook to the client: replies, frames, agent-defined events, and the result of its message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the function of a step says and sends, so that a replay of the step says and sends it again.
+"""Effects of a step's function: what it says and sends, so that a replay of the step says and sends it again.
 
 Replies, results and messages to other agents are collected by the turn's scope and committed with the turn. A further
 attempt does not run the function, so its part of them is in the step's record: pieces of replies with the ordinal of
@@ -107,12 +107,12 @@ class StepSink(Protocol):
 
     @property
     def replies(self) -> ReplayedReplies:
-        """What it says."""
+        """Its replies."""
         ...
 
     @property
     def outbox(self) -> ReplayedOutbox:
-        """What it sends to other agents."""
+        """Its messages to other agents."""
         ...
 
 

@@ -96,7 +96,7 @@ class TurnSteps:
         """Held while a step ends or is replayed."""
         self._running: list[RunningStep] = []
         self._sources: set[AsyncGenerator[Json, None]] = set()
-        """What the steps that stream read."""
+        """Sources of the steps that stream."""
         self._failed: list[FailedStep] = []
         self._steered: list[str] = []
         self._steered_again: dict[str, bool] = {}
@@ -115,7 +115,7 @@ class TurnSteps:
 
     @property
     def summary(self) -> JsonObject | None:
-        """What ``turn.committed`` has of the steps; ``None`` if there were none."""
+        """Summary of the steps for ``turn.committed``; ``None`` if there were none."""
         if not self._bodies and not self._failed:
             return None
         return cast("JsonObject", summary_of(self._bodies, self._failed))

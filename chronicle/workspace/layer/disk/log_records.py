@@ -107,7 +107,7 @@ class Header:
     owner: tuple[int, int]
     """User and group of entries that store none."""
     recovered: TreeRef | None = None
-    """What older layers held beyond the base when this one was begun. Reported until a turn is begun."""
+    """Content that older layers held beyond the base when this one was begun. Reported until a turn is begun."""
 
     def encode(self) -> bytes:
         """Return the record."""

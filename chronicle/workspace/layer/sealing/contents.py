@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["StoredContents", "put_contents", "store_local"]
 
 StoredContents: TypeAlias = "dict[LocalContent, Content]"
-"""What the blob store will have of each version that was on disk only."""
+"""References to the contents of versions that were on disk only, once they are put."""
 
 
 def put_contents(buffer: NodeBuffer, files: LayerFiles, records: Iterable[list[Record]]) -> StoredContents:

@@ -35,7 +35,7 @@ __all__ = ["SealBase", "Sealed", "put_seal"]
 
 @dataclass(frozen=True, slots=True)
 class SealBase:
-    """What a seal follows."""
+    """The commit that a seal follows."""
 
     ref: TreeRef | None
     """The last tree that was adopted; ``None`` for a new layer."""

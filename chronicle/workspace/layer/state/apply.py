@@ -1,4 +1,4 @@
-"""What each operation does to a layer's state, without checks and without logging.
+"""Application of operations to a layer's state, without checks and without logging.
 
 Live operations call these methods after they checked and logged; replay calls them with the logged arguments
 (`chronicle.workspace.layer.replay`). They take the time as an argument and depend on the state alone, so replay yields

@@ -22,7 +22,7 @@ __all__ = ["LayerState"]
 
 
 class LayerState:
-    """What a layer knows beyond the blob store.
+    """State of a layer that the blob store does not have.
 
     Args:
         reader: reads trees, attributes and histories.

@@ -46,7 +46,7 @@ class _Place:
     entry: Entry
     attr: Attr
     node: Node | None = None
-    """What is there in memory, or is to be."""
+    """Node that is there in memory, or is to be."""
 
 
 class _Stored(NamedTuple):

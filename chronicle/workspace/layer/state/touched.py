@@ -1,4 +1,4 @@
-"""What a command changed below a mount in use, for the invalidation of the kernel's caches."""
+"""Changes that a command made below a mount in use, for the invalidation of the kernel's caches."""
 
 from __future__ import annotations
 
