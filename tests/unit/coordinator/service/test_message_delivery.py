@@ -93,7 +93,7 @@ async def hosts(tmp_path: Path) -> AsyncIterator[tuple[Router, dict[str, Host]]]
 
 
 async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agent_again(
-    hosts: tuple[Router, dict[str, Host]],
+    hosts: tuple[Router, dict[str, Host]], caplog: pytest.LogCaptureFixture
 ) -> None:
     router, _ = hosts
     router.routes.put(ALICE, OLD)
@@ -108,6 +108,7 @@ async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agen
             _ = router.routes.channel(ALICE, NEW)
             assert await anext(frames) == [RETRY]
         assert (await anext(frames))[0]["type"] == "turn_start"
+    assert "host host_old of greeter/alice is lost" in caplog.text
 
 
 async def test_an_attempt_that_ended_with_the_activation_is_reported_before_the_next_one(
