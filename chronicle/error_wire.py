@@ -20,6 +20,8 @@ __all__ = ["error_from_wire", "error_to_wire"]
 
 _NOTES: Final = "__notes__"
 _PLAIN: Final = (str, int, float, bool, type(None))
+_MAX_CAUSES: Final = 16
+"""Causes of causes that are sent: an error that was raised from itself has no end of them."""
 
 
 def error_to_wire(error: BaseException, otherwise: type[Portable]) -> dict[str, Any]:
@@ -33,7 +35,7 @@ def error_to_wire(error: BaseException, otherwise: type[Portable]) -> dict[str, 
     """
     if not (isinstance(error, Portable) and loads_anywhere(type(error))):
         error = otherwise(f"{type(error).__name__}: {error}")
-    return _to_wire(error)
+    return _to_wire(error, _MAX_CAUSES)
 
 
 def error_from_wire(value: Mapping[str, Any], otherwise: type[Portable]) -> Portable:
@@ -53,15 +55,15 @@ def error_from_wire(value: Mapping[str, Any], otherwise: type[Portable]) -> Port
     return error
 
 
-def _to_wire(error: BaseException) -> dict[str, Any]:
+def _to_wire(error: BaseException, causes: int) -> dict[str, Any]:
     fields, cause = vars(error), error.__cause__
-    goes_along = cause is not None and loads_anywhere(type(cause)) and _is_plain(cause.args)
+    goes_along = causes and cause is not None and loads_anywhere(type(cause)) and _is_plain(cause.args)
     return {
         "type": f"{type(error).__module__}:{type(error).__qualname__}",
         "args": list(error.args) if _is_plain(error.args) else [str(error)],
         "fields": {name: field for name, field in fields.items() if name != _NOTES and _is_plain(field)},
         "notes": fields.get(_NOTES, []),
-        "cause": _to_wire(cause) if cause is not None and goes_along else None,
+        "cause": _to_wire(cause, causes - 1) if cause is not None and goes_along else None,
     }
 
 

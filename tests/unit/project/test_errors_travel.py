@@ -57,6 +57,14 @@ def test_causes_of_ours_travel_as_a_chain() -> None:
         assert isinstance(there.__cause__.__cause__, StorageRefused)
 
 
+def test_an_error_that_was_raised_from_itself_travels() -> None:
+    error = NotFound("no such file")
+    error.__cause__ = InboxFull(3)
+    error.__cause__.__cause__ = error
+    there = over_the_wire(error)
+    assert (str(there), type(there.__cause__)) == ("no such file", InboxFull)
+
+
 def test_an_error_without_a_cause_has_none_there() -> None:
     there = pickle.loads(pickle.dumps(Unavailable("away")))
     assert there.__cause__ is None
