@@ -37,7 +37,7 @@ WHOLE_BYTES: Final = 64 * 1024
 _OFFSET_BYTES: Final = 8
 _LENGTH_BYTES: Final = 4
 _MAX_COMPARED: Final = 64 * 1024
-"""New chunks, 4 GiB, from which on a content counts as new as a whole: they take 10 MiB of memory."""
+"""New chunks, 4 GiB, from which on a content counts as new as a whole, and as many old ones: each 10 MiB of memory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,8 @@ def bytes_added(reader: BlobReader, before: Content | None, content: Content) ->
     added: set[bytes] = set()
     try:
         for _, old, new in nodes.diff(reader, before.id, content.id):
-            removed.add(old)
+            if len(removed) < _MAX_COMPARED:  # what was moved from behind them counts as new
+                removed.add(old)
             if new is not None:
                 added.add(new)
                 if len(added) > _MAX_COMPARED:
