@@ -15,7 +15,7 @@
 | short of memory | the host itself |
 | retired | a message, for an agent whose code or configuration has changed |
 | process ended | the node manager, the watch of the host, or the call that activates an agent on it |
-| end | `HostPool.end`, which alone leads to ENDING and out of the table |
+| end | `HostPool.begin_end`, which alone leads to ENDING and out of the table |
 
 A shared host stays WARM with agents on it. Only a WARM host gets agents. A host in ENDING is on its way out, whatever
 else is reported: its process may be alive, and nobody else may take its agents until it is gone.
