@@ -3,7 +3,7 @@
 Rows:
 
 * waking a stored agent with the state of 1,000 turns in a shared host that runs, from the message to its first token,
-  against a cold raw Ray actor's start, creation to first answer;
+  against a cold raw Ray actor's start, creation to first answer, and against a plain committed INSERT;
 * `STORM` agents that sleep are sent a message each at once, until all have answered, against the start of as many raw
   Ray actors at once, creation to first answer, scaled from `ACTORS`: they take turns for the cores;
 * `TALKERS` agents have `TURNS` turns each at once, each turn from the client's message, its admission included, to its
@@ -31,7 +31,7 @@ from coordinator.home import Home
 from coordinator.service.connecting import connect, wait_ended
 from tests.benchmarks.coordinator.bench_wake import AGENT, DEADLINE_S, Bare, Talk, cold_actor_s, p99, row
 from tests.benchmarks.podium.bench_langgraph import compiled
-from tests.benchmarks.podium.turn_load import TEXT
+from tests.benchmarks.podium.turn_load import TEXT, floor, inserts_s
 
 if TYPE_CHECKING:
     from tests.benchmarks.__main__ import Row
@@ -47,21 +47,24 @@ TURNS: Final = 20
 THREADS: Final = 8
 
 
-async def _wakes(talk: Talk) -> list[Row]:
+async def _wakes(talk: Talk, base: Path) -> list[Row]:
     """Wake one agent again and again."""
     for _ in range(STORED_TURNS):
         await talk.say("SharedSleeper", "one", {"text": "count"})
-    cold, wakes = [], []
-    for number in range(WAKES):
-        await talk.asleep("sharedsleeper/one", "SharedSleeper")
-        if number < COLD:
-            cold.append(await cold_actor_s())
-        wakes.append((await talk.say("SharedSleeper", "one", {"text": "count"}))[0])
-    actor, wake = statistics.median(cold), statistics.median(wakes)
+    cold, wakes, inserts = [], [], []
+    with floor(base) as database:
+        for number in range(WAKES):
+            await talk.asleep("sharedsleeper/one", "SharedSleeper")
+            if number < COLD:
+                cold.append(await cold_actor_s())
+            inserts.append(inserts_s(database, 1))
+            wakes.append((await talk.say("SharedSleeper", "one", {"text": "count"}))[0])
+    actor, wake, insert = statistics.median(cold), statistics.median(wakes), statistics.median(inserts)
     against = f"cold raw Ray actor, {actor * 1e3:.0f} ms (p99 {p99(cold) * 1e3:.0f} ms)"
     return [
         row(f"wake from zero, shared, no file: p99 {p99(wakes) * 1e3:.1f} ms", wake * 1e3, "ms"),
         row("wake from zero, shared, to first token / cold raw Ray actor", wake / actor, "x", against, "<= 0.0167"),
+        row("the same / INSERT", wake / insert, "x", f"a committed INSERT, {insert * 1e3:.2f} ms"),
     ]
 
 
@@ -148,7 +151,7 @@ async def _measure(base: Path) -> list[Row]:
         stack.callback(ray.shutdown)
         talk = Talk(client)
         if "wakes" in wanted:
-            rows += await _wakes(talk)
+            rows += await _wakes(talk, base)
         if "storms" in wanted:
             rows += await _storms(talk)
     await wait_ended(home, DEADLINE_S)

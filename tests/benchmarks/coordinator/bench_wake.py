@@ -3,7 +3,8 @@
 Rows:
 
 * waking a stored agent with its mount and the state of 1,000 turns (a warm host is ready, as always when agents
-  sleep), from the message to its first token, against a cold raw Ray actor's start, creation to first answer;
+  sleep), from the message to its first token, against a cold raw Ray actor's start, creation to first answer, and
+  against its floor: a fork of a warm process, a mount, an INSERT (`wake_floor`);
 * a turn on an active agent, from the message to its committed end, against a raw Ray call and one plain committed
   INSERT;
 * tokens a second of one agent to one client, and its first token, against a raw Ray actor that streams as many items;
@@ -37,6 +38,7 @@ from coordinator.service.connecting import connect, wait_ended
 from coordinator.service.link import ServiceLink
 from podium.turn.journal.commit import NextCommit, created_commit
 from tests.benchmarks.coordinator.bench_service import processes_of_home
+from tests.benchmarks.coordinator.wake_floor import wake_floor
 from tests.benchmarks.podium.turn_load import LEASE_MS, floor, inserts_s
 
 if TYPE_CHECKING:
@@ -110,20 +112,23 @@ async def cold_actor_s() -> float:
     return took_s
 
 
-async def _wakes(talk: Talk) -> list[Row]:
+async def _wakes(talk: Talk, base: Path) -> list[Row]:
     """Wake one agent again and again."""
     for _ in range(STORED_TURNS):
         await talk.say("Sleeper", "one", {"text": "count"})
-    cold, wakes = [], []
-    for _ in range(WAKES):
-        await talk.asleep("sleeper/one", "Sleeper")
-        cold.append(await cold_actor_s())
-        wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
-    actor, wake = statistics.median(cold), statistics.median(wakes)
+    cold, wakes, floors = [], [], []
+    with wake_floor(base / "floor") as least:
+        for _ in range(WAKES):
+            await talk.asleep("sleeper/one", "Sleeper")
+            cold.append(await cold_actor_s())
+            floors.append(least.process_s())
+            wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
+    actor, wake, forked = statistics.median(cold), statistics.median(wakes), statistics.median(floors)
     against = f"cold raw Ray actor, {actor * 1e3:.0f} ms (p99 {p99(cold) * 1e3:.0f} ms)"
     return [
         row(f"wake from zero, process, state of {STORED_TURNS} turns: p99 {_ms(p99(wakes))}", wake * 1e3, "ms"),
         row("wake from zero, process, to first token / cold raw Ray actor", wake / actor, "x", against, "<= 0.0667"),
+        row("the same / fork of a warm process, mount, INSERT", wake / forked, "x", f"floor, {_ms(forked)}"),
     ]
 
 
@@ -242,7 +247,7 @@ async def _measure(base: Path) -> list[Row]:
         talk = Talk(client)
         rows += await _turns(talk, base)
         rows += await _tokens(talk)
-        rows += await _wakes(talk)
+        rows += await _wakes(talk, base)
     await wait_ended(home, DEADLINE_S)
     return rows + await _dormant(base)
 
