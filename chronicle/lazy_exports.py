@@ -1,4 +1,4 @@
-"""Public names of a package, each imported at its first use (PEP 562): importing the package alone stays cheap."""
+"""Names and modules that are imported at their first use: importing what has them stays cheap."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-__all__ = ["lazy_exports"]
+__all__ = ["lazy_exports", "lazy_module"]
 
 
 def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` for a package.
+    """Return ``__getattr__`` and ``__dir__`` for a package (PEP 562).
 
     Args:
         package: its ``__name__``.
@@ -31,3 +31,16 @@ def lazy_exports(package: str, modules: Mapping[str, str]) -> tuple[Callable[[st
         return sorted({*vars(sys.modules[package]), *modules})
 
     return get, names
+
+
+def lazy_module(name: str) -> Any:
+    """Return what has the attributes of a module, which is imported when the first of them is read."""
+    return _LazyModule(name)
+
+
+class _LazyModule:
+    def __init__(self, name: str) -> None:
+        self.__name__ = name
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self.__name__), name)

@@ -34,7 +34,6 @@ from coordinator.client.results import (
     Why,
     read_result,
 )
-from coordinator.client.run import AsyncRun
 from coordinator.client.texts import address_of
 from podium.turn.busy import BusyPolicy
 
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from coordinator.client.backends.port import Frames, Wire
+    from coordinator.client.run import AsyncRun
 
 __all__ = ["AsyncPodium"]
 
@@ -144,6 +144,8 @@ class AsyncPodium:
         Raises:
             ClientError: as `send`.
         """
+        from coordinator.client.run import AsyncRun  # noqa: PLC0415  readings need none
+
         key, policy = idempotency_key or uuid4().hex, BusyPolicy(when_busy).value
         address = address_of(agent)
         frames = self._backend.submit(address, _body(message), key, policy)
@@ -163,6 +165,8 @@ class AsyncPodium:
         Args:
             after: the `AsyncRun.position` after which its frames begin; by default they begin with the first one.
         """
+        from coordinator.client.run import AsyncRun  # noqa: PLC0415
+
         return AsyncRun(self._backend, address_of(agent), message_id, after=after)
 
     async def ask(

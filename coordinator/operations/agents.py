@@ -10,14 +10,8 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from coordinator.operations import branches, dropping, history, listing, messages, reminders
-from coordinator.operations.answers import AnswerBuilder
+from chronicle.lazy_exports import lazy_module
 from coordinator.operations.contents import HomeContents
-from coordinator.operations.explaining import why_object
-from coordinator.operations.model_calls import ModelCallPage, call_page
-from coordinator.service.client import ServiceError, ServiceRefused
-from coordinator.telemetry.instruments import SERVICE_UP
-from coordinator.telemetry.snapshots import of_backlog
 from podium.address import DEFAULT_TENANT, Address
 from podium.errors import AgentAwake
 from podium.turn.busy import BusyPolicy
@@ -26,9 +20,35 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
     from coordinator.fleet.facts import AgentFacts
-    from coordinator.operations import objects
+    from coordinator.operations import (
+        answers,
+        branches,
+        dropping,
+        explaining,
+        history,
+        listing,
+        messages,
+        model_calls,
+        objects,
+        reminders,
+    )
+    from coordinator.service import client as service
+    from coordinator.telemetry import instruments, snapshots
     from coordinator.telemetry.recorder import Series, Value
     from podium.events import Part
+else:  # One call needs few of them, and a command makes few calls.
+    answers = lazy_module("coordinator.operations.answers")
+    branches = lazy_module("coordinator.operations.branches")
+    dropping = lazy_module("coordinator.operations.dropping")
+    explaining = lazy_module("coordinator.operations.explaining")
+    history = lazy_module("coordinator.operations.history")
+    listing = lazy_module("coordinator.operations.listing")
+    messages = lazy_module("coordinator.operations.messages")
+    model_calls = lazy_module("coordinator.operations.model_calls")
+    reminders = lazy_module("coordinator.operations.reminders")
+    instruments = lazy_module("coordinator.telemetry.instruments")
+    snapshots = lazy_module("coordinator.telemetry.snapshots")
+    service = lazy_module("coordinator.service.client")
 
 __all__ = ["HomeAgents"]
 
@@ -71,12 +91,12 @@ class HomeAgents(HomeContents):
         Raises:
             HomeError: no agent has run in the home yet.
         """
-        with suppress(ServiceError, ServiceRefused, TimeoutError):
+        with suppress(service.ServiceError, service.ServiceRefused, TimeoutError):
             async with asyncio.timeout(_METRICS_S):
                 return await (await self._link.client()).metrics()
         now_ms = self._clock.now_ms()
         backlog = await self._stores.read(lambda store, _: store.backlog())
-        return {(SERVICE_UP.name, ()): 0, **of_backlog(backlog, 0, now_ms)}
+        return {(instruments.SERVICE_UP.name, ()): 0, **snapshots.of_backlog(backlog, 0, now_ms)}
 
     # -- agents ---------------------------------------------------------------------------------------------------
 
@@ -111,7 +131,7 @@ class HomeAgents(HomeContents):
         """Add what the service knows of the agents that are awake, if it runs and answers."""
         awake = [str(Address.parse(agent["agent"], tenant)) for agent in agents if agent["status"] == "awake"]
         if awake:
-            with suppress(ServiceError, ServiceRefused, TimeoutError):
+            with suppress(service.ServiceError, service.ServiceRefused, TimeoutError):
                 async with asyncio.timeout(_AWAKE_S):
                     facts = await (await self._link.client()).awake(awake)
                 listing.add_awake(agents, facts, lambda name: str(Address.parse(name, tenant)))
@@ -159,12 +179,12 @@ class HomeAgents(HomeContents):
         Raises:
             UnknownAgent: there is no such agent, and no message to it.
         """
-        await self._stores.read(lambda store, blobs: why_object(store, blobs, address, None, 0))
+        await self._stores.read(lambda store, blobs: explaining.why_object(store, blobs, address, None, 0))
         facts: AgentFacts | None = None
-        with suppress(ServiceError):
+        with suppress(service.ServiceError):
             facts = await (await self._link.client()).facts(str(address))
         now_ms = self._clock.now_ms()
-        return await self._stores.read(lambda store, blobs: why_object(store, blobs, address, facts, now_ms))
+        return await self._stores.read(lambda store, blobs: explaining.why_object(store, blobs, address, facts, now_ms))
 
     async def nodes(self) -> objects.NodeList:
         """Return the nodes of the home's service."""
@@ -229,9 +249,9 @@ class HomeAgents(HomeContents):
         """
         while True:
             fleet = await self._link.client()
-            builder = AnswerBuilder(address.name, message_id)
+            builder = answers.AnswerBuilder(address.name, message_id)
             with suppress(
-                ServiceError
+                service.ServiceError
             ):  # the connection broke: the service follows the message again from its beginning
                 async for frame in fleet.follow(str(address), message_id):
                     if (answer := builder.add(frame)) is not None:
@@ -312,9 +332,11 @@ class HomeAgents(HomeContents):
 
     async def model_calls(
         self, tenant: str, owner: str | None, profile: str | None, limit: int = _ITEMS, cursor: str | None = None
-    ) -> ModelCallPage:
+    ) -> model_calls.ModelCallPage:
         """Return a page of a tenant's calls of models, the latest first."""
-        return await asyncio.to_thread(call_page, self._stores.home.path, tenant, owner, profile, limit, cursor)
+        return await asyncio.to_thread(
+            model_calls.call_page, self._stores.home.path, tenant, owner, profile, limit, cursor
+        )
 
     # -- history --------------------------------------------------------------------------------------------------
 

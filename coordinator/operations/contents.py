@@ -6,14 +6,11 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
-from coordinator.operations import archives, artifacts, files, listing
+from chronicle.lazy_exports import lazy_module
 from coordinator.operations.quota_checks import QuotaChecks
 from coordinator.operations.stores import HomeStores
-from coordinator.operations.uploads import received
 from podium.address import DEFAULT_TENANT, Address
-from podium.artifacts.artifacts import open_artifact
 from podium.errors import AgentAwake
-from podium.turn.upload import change_file, shown_path, store_content, upload_path
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable
@@ -23,11 +20,17 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from chronicle.workspace.content.content import Content
     from coordinator.home import Home
-    from coordinator.operations import objects
-    from coordinator.operations.files import FileContent
+    from coordinator.operations import archives, artifacts, files, listing, objects, uploads
     from coordinator.operations.fleet import FleetLink
     from podium.artifacts.artifacts import Artifact
-    from podium.turn.upload import FileChanged
+    from podium.turn import upload
+else:  # One call needs few of them, and a command makes few calls.
+    archives = lazy_module("coordinator.operations.archives")
+    artifacts = lazy_module("coordinator.operations.artifacts")
+    files = lazy_module("coordinator.operations.files")
+    listing = lazy_module("coordinator.operations.listing")
+    uploads = lazy_module("coordinator.operations.uploads")
+    upload = lazy_module("podium.turn.upload")
 
 __all__ = ["HomeContents"]
 
@@ -76,7 +79,7 @@ class HomeContents:
 
     async def file(
         self, address: Address, path: str, turn: int | None = None, iteration: int | None = None
-    ) -> FileContent | objects.DirectoryObject | objects.SymlinkObject:
+    ) -> files.FileContent | objects.DirectoryObject | objects.SymlinkObject:
         """Return what is at a path, at the end of a turn; see `files.find_file`."""
         return await self._stores.read(
             lambda store, blobs: files.find_file(store, blobs, address, path, turn, iteration)
@@ -106,12 +109,12 @@ class HomeContents:
             UploadTooLarge: the content is longer than ``most_bytes``.
             QuotaExceeded: the tenant would have more bytes than it may have.
         """
-        path = upload_path(path)
+        path = upload.upload_path(path)
         await self._listed(address)
         await self._quotas.check(lambda quotas: quotas.check_upload(address, 0))
-        async with received(content, most_bytes) as (file, size_bytes):
+        async with uploads.received(content, most_bytes) as (file, size_bytes):
             await self._quotas.check(lambda quotas: quotas.check_upload(address, size_bytes))
-            stored = await self._stores.write(lambda _, blobs: store_content(blobs, file))
+            stored = await self._stores.write(lambda _, blobs: upload.store_content(blobs, file))
         changed = await self._changed(address, path, stored)
         return _changed_object(address, path, changed, stored)
 
@@ -121,7 +124,7 @@ class HomeContents:
         Raises:
             UnknownFile: nothing is there.
         """
-        path = upload_path(path)
+        path = upload.upload_path(path)
         return _changed_object(address, path, await self._changed(address, path, None), None)
 
     async def artifacts(
@@ -140,6 +143,8 @@ class HomeContents:
 
     def open_artifact(self, artifact: Artifact) -> BinaryIO:
         """Open the content of an artifact for reading, seekable; reads fetch blobs, and may block."""
+        from podium.artifacts.artifacts import open_artifact  # noqa: PLC0415
+
         return open_artifact(self._stores.blobs, artifact)
 
     async def find_artifact(self, artifact_id: str, *, tenant: str = DEFAULT_TENANT) -> objects.FoundArtifact:
@@ -171,7 +176,7 @@ class HomeContents:
             QuotaExceeded: the tenant has as many agents, or bytes, as it may have.
         """
         await self._quotas.check(lambda quotas: quotas.check_fork(address))
-        async with received(content, most_bytes) as (file, size_bytes):
+        async with uploads.received(content, most_bytes) as (file, size_bytes):
             await self._quotas.check(lambda quotas: quotas.check_upload(address, size_bytes))
             now_ms = self._clock.now_ms()
             return await self._stores.write(
@@ -189,11 +194,11 @@ class HomeContents:
         now_ms = self._clock.now_ms()
         return await self._stores.read(lambda store, _: listing.agent_object(store, address, now_ms))
 
-    async def _changed(self, address: Address, path: str, content: Content | None) -> FileChanged:
+    async def _changed(self, address: Address, path: str, content: Content | None) -> upload.FileChanged:
         now_ms = self._clock.now_ms()
         try:
             changed = await self._stores.write(
-                lambda store, blobs: change_file(store, blobs, address, path, content, self._ids, now_ms)
+                lambda store, blobs: upload.change_file(store, blobs, address, path, content, self._ids, now_ms)
             )
         except AgentAwake:
             return await (await self._link.client()).change_file(str(address), path, content)
@@ -206,12 +211,14 @@ class HomeContents:
             await (await self._link.client()).poke(str(address))
 
 
-def _changed_object(address: Address, path: str, changed: FileChanged, content: Content | None) -> objects.FileChanged:
+def _changed_object(
+    address: Address, path: str, changed: upload.FileChanged, content: Content | None
+) -> objects.FileChanged:
     return {
         "agent": address.name,
         "turn": changed.turn,
         "version": changed.version,
-        "path": shown_path(path),
+        "path": upload.shown_path(path),
         "size": content.size if content is not None else 0,
         "hash": content.id if content is not None else None,
         "iteration": changed.iteration,

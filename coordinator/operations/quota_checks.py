@@ -5,13 +5,12 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
-from coordinator.access.quotas import Quotas
-from coordinator.access.stored_quotas import StoredQuotas
-
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.clock import Clock
+    from coordinator.access.quotas import Quotas
+    from coordinator.access.stored_quotas import StoredQuotas
     from coordinator.operations.stores import HomeStores
 
 __all__ = ["QuotaChecks"]
@@ -54,6 +53,9 @@ class QuotaChecks:
     def _opened(self) -> Quotas:
         with self._guard:
             if self._quotas is None:
+                from coordinator.access.quotas import Quotas  # noqa: PLC0415  slow to import, and few calls check any
+                from coordinator.access.stored_quotas import StoredQuotas  # noqa: PLC0415
+
                 home = self._stores.home
                 self._limits = StoredQuotas(home.path, home.id)
                 self._quotas = Quotas(self._limits, self._stores.journal, self._stores.blobs, self._clock)

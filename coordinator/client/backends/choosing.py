@@ -19,21 +19,27 @@ __all__ = ["choose_backend"]
 
 def choose_backend(url: str | None, key: str | None, home: Path | str | None, reconnect_s: float | None) -> Backend:
     """Return the backend for a client's arguments, completed from the environment."""
+    if home is not None:
+        if url:
+            raise InvalidRequest("give url or home, not both", code="invalid_url", param="home")
+        return _local(home, reconnect_s)
     from coordinator.settings import read_settings  # noqa: PLC0415  slow to import, as are the backends
 
-    if url and home is not None:
-        raise InvalidRequest("give url or home, not both", code="invalid_url", param="home")
     settings = read_settings()
     reconnect_s = settings.reconnect_s if reconnect_s is None else reconnect_s
-    url = url or (settings.url if home is None else "")
+    url = url or settings.url
     if not url:
-        from coordinator.client.backends.local_backend import LocalBackend  # noqa: PLC0415
-
-        return LocalBackend(Path(home) if home is not None else settings.home, reconnect_s)
+        return _local(settings.home, reconnect_s)
     from coordinator.client.backends.http_backend import HttpBackend  # noqa: PLC0415
 
     find_key = partial(_default_key, url, settings) if key is None else lambda: key
     return HttpBackend(url, find_key, reconnect_s)
+
+
+def _local(home: Path | str, reconnect_s: float | None) -> Backend:
+    from coordinator.client.backends.local_backend import LocalBackend  # noqa: PLC0415
+
+    return LocalBackend(Path(home), reconnect_s)
 
 
 def _default_key(url: str, settings: Settings) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.canonical import encode_input
@@ -15,10 +14,6 @@ from chronicle.errors import ChronicleError
 from coordinator.client.errors import ClientError, Unreachable, error_of_wire, not_a
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
-from coordinator.operations.files import FileContent
-from coordinator.operations.problems import TYPES, Problem, more_of, problem_of
-from coordinator.service.link import ServiceLink
-from coordinator.streams.message_streams import MessageStreams
 from coordinator.streams.position import Position
 from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
@@ -30,7 +25,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from coordinator.client.backends.port import Chunks, Frames, Wire
-    from coordinator.operations.fleet import FleetLink
+    from coordinator.operations.fleet import Fleet, FleetLink
+    from coordinator.service.link import ServiceLink
+    from coordinator.streams.message_streams import MessageStreams
     from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
     from podium.events import Part
@@ -42,27 +39,25 @@ _LOOK_S: Final = 0.2
 """Interval at which a tail looks for new events."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Opened:
-    agents: HomeAgents
-    streams: MessageStreams
-
-
 class LocalBackend:
     """A `coordinator.client.backends.port.Backend` over the stores and the service of a home.
 
+    What a call needs is imported and opened for the first one that needs it: a list of agents takes no service.
+
     Args:
         home: its directory.
-        reconnect_s: time after the loss of the service at which retries end.
+        reconnect_s: time after the loss of the service at which retries end; by default that of the settings.
         link: the connection to the service, which its owner closes; a new one by default.
     """
 
-    def __init__(self, home: Path, reconnect_s: float, link: FleetLink | None = None) -> None:
+    def __init__(self, home: Path, reconnect_s: float | None = None, link: FleetLink | None = None) -> None:
         self._home = Home(home)
         self._reconnect_s = reconnect_s
         self._link = link
+        self._own_link: ServiceLink | None = None
+        self._opened: HomeAgents | None = None
         self._ending = asyncio.Event()
-        self._opened: asyncio.Future[_Opened] | None = None
+        self._streams: asyncio.Future[MessageStreams] | None = None
         self._keeper: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
@@ -70,6 +65,18 @@ class LocalBackend:
         self._ending.set()
         if self._keeper is not None:
             await self._keeper
+        if self._own_link is not None:
+            await self._own_link.__aexit__(None, None, None)
+        if self._opened is not None:
+            self._opened.close()
+
+    async def client(self) -> Fleet:
+        """Return a live client of the home's service; see `FleetLink`, which the operations take this for."""
+        if self._link is None:
+            from coordinator.service.link import ServiceLink  # noqa: PLC0415
+
+            self._link = self._own_link = ServiceLink(self._home, start=False)
+        return await self._link.client()
 
     async def agents(
         self, agent_type: str | None, tenant: str | None, limit: int, cursor: str | None, *, awake: bool
@@ -246,7 +253,7 @@ class LocalBackend:
         """Yield the content of a file."""
         with _translated():
             found = await (await self._agents()).file(agent, path, turn, iteration)
-            if not isinstance(found, FileContent):
+            if isinstance(found, dict):
                 raise not_a(path, "file")
             async for piece in _pieces(await asyncio.to_thread(found.open)):
                 yield piece
@@ -255,7 +262,7 @@ class LocalBackend:
         """Return a directory of the workspace."""
         with _translated():
             found = await (await self._agents()).file(agent, path, turn)
-        if isinstance(found, FileContent) or found["type"] != "directory":
+        if not isinstance(found, dict) or found["type"] != "directory":
             raise not_a(path, "directory")
         return _wire(found)
 
@@ -296,44 +303,47 @@ class LocalBackend:
     # -- inside ---------------------------------------------------------------------------------------------------
 
     async def _agents(self) -> HomeAgents:
-        return (await self._open()).agents
-
-    async def _open(self) -> _Opened:
-        """Open the home at its first use, in a task that closes it where it opened it."""
         if self._opened is None:
-            self._opened = asyncio.get_running_loop().create_future()
-            self._keeper = asyncio.get_running_loop().create_task(self._keep(self._opened), name="local home")
-        return await asyncio.shield(self._opened)
+            self._opened = HomeAgents(self._home.open(), self)
+        return self._opened
 
-    async def _keep(self, opened: asyncio.Future[_Opened]) -> None:
-        try:
-            home = self._home.open()
-        except PodiumError as error:
-            opened.set_exception(error)
-            return
-        async with ServiceLink(home, start=False) as own_link:
-            link = self._link or own_link
-            agents = HomeAgents(home, link)
-            try:
-                async with MessageStreams(link.client, lost_s=self._reconnect_s) as streams:
-                    opened.set_result(_Opened(agents, streams))
-                    await self._ending.wait()
-            finally:
-                agents.close()
+    async def _streams_of_messages(self) -> MessageStreams:
+        """Open the streams at their first use, in a task that closes them where it opened them."""
+        if self._streams is None:
+            lost_s = self._lost_s()
+            self._streams = asyncio.get_running_loop().create_future()
+            self._keeper = asyncio.get_running_loop().create_task(
+                self._keep(self._streams, lost_s), name="local streams"
+            )
+        return await asyncio.shield(self._streams)
+
+    async def _keep(self, opened: asyncio.Future[MessageStreams], lost_s: float) -> None:
+        from coordinator.streams.message_streams import MessageStreams  # noqa: PLC0415
+
+        async with MessageStreams(self.client, lost_s=lost_s) as streams:
+            opened.set_result(streams)
+            await self._ending.wait()
+
+    def _lost_s(self) -> float:
+        if self._reconnect_s is None:
+            from coordinator.settings import read_settings  # noqa: PLC0415
+
+            self._reconnect_s = read_settings().reconnect_s
+        return self._reconnect_s
 
     async def _frames(
         self, agent: Address, message_id: str, position: Position | None, accepted: Wire
     ) -> AsyncGenerator[tuple[str, Wire]]:
         if position is not None and position.is_end:
             return
-        streams = (await self._open()).streams
+        streams = await self._streams_of_messages()
         with streams.open(agent, message_id, position, accepted) as reader:
             while batch := await reader.next():
                 for streamed in batch:
                     yield streamed.position or "", streamed.frame
             if not reader.is_complete:
                 raise Unreachable(
-                    f"the service of {self._home.path} was lost; retries ended after {self._reconnect_s:g} s",
+                    f"the service of {self._home.path} was lost; retries ended after {self._lost_s():g} s",
                     message_id=message_id,
                 )
 
@@ -346,6 +356,8 @@ def _translated() -> Iterator[None]:
     except ClientError:
         raise
     except (PodiumError, ChronicleError) as error:
+        from coordinator.operations.problems import TYPES, Problem, more_of, problem_of  # noqa: PLC0415
+
         problem = problem_of(error) or Problem(500, "internal_error")
         told = {
             "message": str(error),
