@@ -12,14 +12,14 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 UNNEEDED = [
-    "chronicle.workspace",
+    "chronicle.workspace.layer",
     "coordinator.client.run",
     "coordinator.operations.files",
     "coordinator.service",
     "coordinator.settings",
     "coordinator.streams.message_streams",
     "httpx",
-    "podium.state",
+    "podium.state.tracked",
     "structlog",
 ]
 READS = f"""
