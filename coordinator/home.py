@@ -90,6 +90,7 @@ class Home:
             HomeNotWritable: no permission, a file in the way, a read-only or full disk.
             HomeError: the directory contains something else, or the home stores its blobs at another URL; or the URL
                 is claimed by another home.
+            InvalidInput: no object store can be used at the URL; see `chronicle.blobs.media.medium_check`.
             Unavailable: the URL cannot be reached.
             HomeTooNew: a newer version wrote it.
         """
@@ -166,9 +167,12 @@ class Home:
                 "directory"
             )
         from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415  for URLs only
+        from chronicle.blobs.media.medium_check import check_medium  # noqa: PLC0415
         from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415
+        from chronicle.clock import SystemClock  # noqa: PLC0415
 
         objects = open_remote(blobs_url)
+        check_medium(objects, SystemClock())
         mine = f"{socket.gethostname()}:{self.path}\n".encode()
         try:
             objects.create("home", mine)

@@ -28,7 +28,8 @@ class Settings(BaseSettings):
     """The home directory, which holds all persistent data; ``--home`` takes precedence."""
     blobs_url: str = ""
     """Where a new home stores its blobs, such as ``s3://bucket/prefix``; empty: in the home. The home records the URL,
-    and two homes cannot share one."""
+    and two homes cannot share one. The store must honour conditional creation (``If-None-Match: *``), return what it
+    has acknowledged, and have about this machine's clock; one that does not is refused."""
     workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name
     """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is part of each
     workspace path, which must not change: use one short directory for all nodes and services of a home."""

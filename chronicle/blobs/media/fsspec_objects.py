@@ -15,6 +15,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import fsspec
@@ -49,6 +50,8 @@ _TOGETHER: Final = 8
 _S3: Final = ("s3", "s3a")
 _session: Any = None
 """botocore's cached service model of S3, if it was preloaded; it is read from 2 MB of JSON."""
+_MODIFIED: Final = ("LastModified", "mtime", "last_modified", "created")
+"""Names of an object's time in what the file systems of S3, Google's, Azure's and memory say of it."""
 _S3_PUT_BYTES: Final = 5 * 1024**3
 """The most that S3 takes in one PUT. s3fs would use a multipart upload from 100 MiB on, and the parts of a killed
 process's upload stay, invisible and billed; one PUT leaves nothing."""
@@ -231,7 +234,8 @@ class RemoteObjects:
         self._put_options = {"chunksize": _S3_PUT_BYTES} if "s3" in protocols else {}
         self._filesystem = filesystem
         self._root = root
-        self._shown = shown
+        self.shown = shown
+        """The store's URL without secrets."""
         self._patience = patience
         self._sleep = sleep
         self._now_s = now_s
@@ -252,7 +256,7 @@ class RemoteObjects:
         except FileExistsError as error:
             # It may have been stored by an earlier attempt whose answer was lost.
             if self.read(name) != data:
-                raise Conflict(f"{self._shown}/{name} is there already") from error
+                raise Conflict(f"{self.shown}/{name} is there already") from error
 
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
         """Return bytes of an object."""
@@ -263,7 +267,7 @@ class RemoteObjects:
         try:
             return bytes(self._request(name, size or 0, "cat_file", self._path(name), start=start, end=end))
         except FileNotFoundError as error:
-            raise NotFound(f"no object {self._shown}/{name}") from error
+            raise NotFound(f"no object {self.shown}/{name}") from error
 
     def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes | NotFound]:
         """Return ranges of objects, several at a time; for a missing object, the error."""
@@ -284,7 +288,13 @@ class RemoteObjects:
         try:
             return int(self._request(name, 0, "size", self._path(name)))
         except FileNotFoundError as error:
-            raise NotFound(f"no object {self._shown}/{name}") from error
+            raise NotFound(f"no object {self.shown}/{name}") from error
+
+    def modified_ms(self, name: str) -> int | None:
+        """Return when an object was stored, by the medium's clock; ``None`` if the medium does not say."""
+        described = self._request(name, 0, "info", self._path(name))
+        times = (described.get(key) for key in _MODIFIED)
+        return next((round(time.timestamp() * 1000) for time in times if isinstance(time, datetime)), None)
 
     def names(self, folder: str) -> list[str]:
         """Return the names of all objects below a folder."""
@@ -320,7 +330,7 @@ class RemoteObjects:
         try:
             self._request(name, len(data), "pipe_file", self._path(name), data, mode=mode, **self._put_options)
         except FileNotFoundError as error:
-            raise Unavailable(f"{self._shown} cannot be written: {_reason(error)}; make its bucket first") from error
+            raise Unavailable(f"{self.shown} cannot be written: {_reason(error)}; make its bucket first") from error
 
     def _request(self, name: str, size: int, method: str, *arguments: Any, **options: Any) -> Any:
         """Make a request, with retries, and return its result.
@@ -338,7 +348,7 @@ class RemoteObjects:
         """
         patience = self._patience
         began_s = self._now_s()
-        wait = Wait(self._shown, patience.max_s(size), time.monotonic())
+        wait = Wait(self.shown, patience.max_s(size), time.monotonic())
         elapsed_s = 0.0
         with track(wait):
             while True:
@@ -351,13 +361,13 @@ class RemoteObjects:
                         return b""
                     reason = _reason(error)
                     if _is_refusal(error):
-                        refused = f"{self._shown}/{name} was refused: {reason}"
+                        refused = f"{self.shown}/{name} was refused: {reason}"
                         raise Unavailable(f"{refused}; check the endpoint, the credentials and their rights") from error
                     pause_s = patience.pause_s(wait.attempt)
                     elapsed_s = self._now_s() - began_s
                     if patience.is_over(wait.attempt, elapsed_s + pause_s):
                         raise Unavailable(
-                            f"{self._shown} does not answer ({wait.attempt} attempts in {elapsed_s:.0f} s, the last "
+                            f"{self.shown} does not answer ({wait.attempt} attempts in {elapsed_s:.0f} s, the last "
                             f"for {name}: {reason}); check the network and the endpoint, then try again"
                         ) from error
                 wait.reason = reason
