@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.blobs.port import BlobStore
-    from chronicle.journal.sqlite import SqliteJournalStore
+    from chronicle.journal.opening import StoredJournal
     from podium.address import Address
 
 __all__ = ["Home"]
@@ -237,7 +237,7 @@ class Home:
 
     # -- contents ------------------------------------------------------------------------------------------------
 
-    def journal(self, *, create: bool = True, read_only: bool = False) -> SqliteJournalStore:
+    def journal(self, *, create: bool = True, read_only: bool = False) -> StoredJournal:
         """Open the journal. One of an older format is migrated, but not under a running service of an older version.
 
         Args:
@@ -249,11 +249,11 @@ class Home:
             Corrupt: it is missing or damaged.
             OlderVersionRuns: it has an older format, and a service runs: one of this version migrates it at its start.
         """
-        from chronicle.journal.sqlite import SqliteJournalStore  # noqa: PLC0415  not every command opens it
+        from chronicle.journal.opening import open_journal  # noqa: PLC0415  not every command opens it
 
         try:
-            return SqliteJournalStore(
-                self.path / "journal.db",
+            return open_journal(
+                self.journal_url,
                 create=create,
                 read_only=read_only,
                 watched=True,
@@ -264,6 +264,11 @@ class Home:
                 f"no agent has run in the home {self.path} yet: podium run starts one; if one has, its journal.db is "
                 "missing: restore it"
             ) from None
+
+    @property
+    def journal_url(self) -> str:
+        """The journal, as `chronicle.journal.opening.open_journal` takes it."""
+        return str(self.path / "journal.db")
 
     @property
     def blobs_url(self) -> str:

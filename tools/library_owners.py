@@ -1,8 +1,8 @@
 """A contract of import-linter: a library is imported in the modules that own it, and in no other.
 
 ``owners`` has a line for each library: ``"sqlite3: chronicle.journal.sqlite"``, with the owners after the colon; what
-is below one may import the library, too. A library without owners is imported by nobody: its user loads it by name. An
-owner that does not import its library is a fault as well.
+is below one may import the library, too. A package of this project may be a library. One without owners is imported
+by nobody: its user loads it by name. An owner that does not import its library is a fault as well.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ class LibraryOwners(Contract):
 
 def _faults(graph: ImportGraph, library: str, *owners: str) -> Iterator[str]:
     library = library.removesuffix(":")
-    importers = graph.find_modules_that_directly_import(library) if library in graph.modules else set()
+    parts = {library} & graph.modules
+    if parts and not graph.is_module_squashed(library):
+        parts |= graph.find_descendants(library)
+    importers = {importer for part in parts for importer in graph.find_modules_that_directly_import(part)} - parts
     for importer in sorted(importers):
         if not any(_is_below(importer, owner) for owner in owners):
             yield f"{importer} imports {library}; its owners: {', '.join(owners) or 'nobody'}"

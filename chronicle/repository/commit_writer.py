@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from chronicle.canonical import Json
-    from chronicle.journal.sqlite import SqliteJournalStore
+    from chronicle.journal.port import JournalStore
     from chronicle.repository.store_directory import StoreDirectory
     from chronicle.workspace.port import TreeRef
 
@@ -32,7 +32,7 @@ EPOCH: Final = 1
 _KEPT_DIGITS: Final = 12
 
 
-def ensure_session(store: StoreDirectory, journal: SqliteJournalStore, workspace: str) -> Session:
+def ensure_session(store: StoreDirectory, journal: JournalStore, workspace: str) -> Session:
     """Return a workspace's session; it is created if missing."""
     now_ms, ids = store.clock.now_ms(), IdSource()
     with suppress(NotFound):
@@ -46,7 +46,7 @@ def ensure_session(store: StoreDirectory, journal: SqliteJournalStore, workspace
 
 
 def fork_session(
-    store: StoreDirectory, journal: SqliteJournalStore, source: Session, found: Committed | None, target: str
+    store: StoreDirectory, journal: JournalStore, source: Session, found: Committed | None, target: str
 ) -> Session:
     """Create the session of a workspace that continues from a commit of another one; ``None`` for an empty start.
 
@@ -83,15 +83,13 @@ def fork_session(
     )
 
 
-def spec_of(store: StoreDirectory, journal: SqliteJournalStore, session: Session) -> LayerSpec:
+def spec_of(store: StoreDirectory, journal: JournalStore, session: Session) -> LayerSpec:
     """Return the spec for opening a workspace."""
     head = journal.head(session.main_branch_id)
     return LayerSpec(session.name, store.layers, last_commit(journal, head), EPOCH, head.turn + 1)
 
 
-def put_commit(
-    store: StoreDirectory, journal: SqliteJournalStore, session: Session, ref: TreeRef, message: str
-) -> Committed:
+def put_commit(store: StoreDirectory, journal: JournalStore, session: Session, ref: TreeRef, message: str) -> Committed:
     """Append a commit of a stored tree to a workspace: at the store's URL first, if it has one.
 
     Raises:
@@ -163,9 +161,7 @@ def _keep(store: StoreDirectory, workspace: str, recovered: TreeRef) -> None:
     log.warning("what was written to %s and not committed is kept in the workspace %s", workspace, kept)
 
 
-def _stood_on(
-    store: StoreDirectory, journal: SqliteJournalStore, workspace: str, recovered: TreeRef
-) -> Committed | None:
+def _stood_on(store: StoreDirectory, journal: JournalStore, workspace: str, recovered: TreeRef) -> Committed | None:
     """Return the commit that was the base of a recovered tree; ``None`` if there was none yet."""
     with store.blobs() as blobs:
         previous = read_root(blobs, recovered.oplog_id).previous

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.fuse.server.client import FuseWorkspace
     from chronicle.ids import BlobId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
-    from chronicle.journal.sqlite import SqliteJournalStore
     from chronicle.repository.checkout import Progress
     from chronicle.workspace.api.workspace import ApiWorkspace
     from chronicle.workspace.dir.restore import LeftOut
@@ -301,7 +301,7 @@ class Repository(StoreDirectory):
         return opened and not os.access(layer / "lock", os.W_OK)
 
     @contextmanager
-    def _sealing(self, journal: SqliteJournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
+    def _sealing(self, journal: JournalStore, workspace: str) -> Iterator[FuseWorkspace | Layer]:
         """Open a workspace to seal it: its base is its last commit, and no other command seals it meanwhile.
 
         Otherwise the other's seal could come between this one's and its adoption, which requires the last seal.
@@ -322,7 +322,7 @@ class Repository(StoreDirectory):
 
     @contextmanager
     def _opened(
-        self, journal: SqliteJournalStore, workspace: str, *, queued: bool = False
+        self, journal: JournalStore, workspace: str, *, queued: bool = False
     ) -> Iterator[FuseWorkspace | Layer]:
         """Open a workspace, through its mount if it has one.
 
@@ -353,7 +353,7 @@ class Repository(StoreDirectory):
                 stack.callback(attached.detach)
             yield attached if attached is not None else layer
 
-    def _attached_and_kept(self, journal: SqliteJournalStore, session: Session) -> FuseWorkspace | None:
+    def _attached_and_kept(self, journal: JournalStore, session: Session) -> FuseWorkspace | None:
         """Return a workspace if it is mounted, after keeping what was recovered."""
         attached = mounts.attached(self, session.name)
         if attached is not None:
@@ -373,6 +373,6 @@ def _committed_moment(moment: str) -> int | str:
     return named
 
 
-def _ref_at(journal: SqliteJournalStore, workspace: str, moment: str) -> TreeRef | None:
+def _ref_at(journal: JournalStore, workspace: str, moment: str) -> TreeRef | None:
     found = commit_at(journal, workspace, _committed_moment(moment))
     return found.ref if found is not None else None

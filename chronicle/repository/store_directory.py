@@ -42,7 +42,7 @@ from chronicle.errors import (
     UnsupportedFormat,
 )
 from chronicle.fuse.mountpoints import mountinfo
-from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.journal.opening import open_journal
 from chronicle.settings import read_settings
 from chronicle.system.atomic_files import create_once, is_partial
 from chronicle.system.locks import try_lock, unlock
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.clock import Clock
+    from chronicle.journal.port import JournalStore
     from chronicle.repository.remote_commits import RemoteCommits
 
 __all__ = ["SCHEME", "StoreDirectory"]
@@ -171,7 +172,7 @@ class StoreDirectory:
         """
         if self._journal_path.exists():
             # A journal that another command is creating concurrently, with the store, is still empty.
-            with suppress(NotFound), closing(SqliteJournalStore(self._journal_path, read_only=True)) as journal:
+            with suppress(NotFound), closing(open_journal(str(self._journal_path), read_only=True)) as journal:
                 remote.check_complete(journal)
         if next(layer_refs(self.layers), None) is not None:
             with suppress(NotFound):
@@ -343,7 +344,7 @@ class StoreDirectory:
         return RemoteCommits(open_remote(self._url), self.name, self.directory)
 
     @contextmanager
-    def journal(self, workspace: str | None = None, *, new: bool = False) -> Iterator[SqliteJournalStore]:
+    def journal(self, workspace: str | None = None, *, new: bool = False) -> Iterator[JournalStore]:
         """Open the journal, up to date with the commits of other nodes.
 
         Args:
@@ -357,7 +358,7 @@ class StoreDirectory:
         """
         self.reach()
         self._check_not_lost()
-        with closing(SqliteJournalStore(self._journal_path)) as journal:
+        with closing(open_journal(str(self._journal_path))) as journal:
             remote = self.remote
             if remote is not None:
                 remote.pull(journal, workspace)
@@ -367,7 +368,7 @@ class StoreDirectory:
                 yield journal
 
     @contextmanager
-    def read_journal(self, workspace: str | None = None) -> Iterator[SqliteJournalStore]:
+    def read_journal(self, workspace: str | None = None) -> Iterator[JournalStore]:
         """Open the journal for reading: creates nothing and needs no write permission, except for a store at a URL."""
         self.reach()
         if self._url is not None:
@@ -376,7 +377,7 @@ class StoreDirectory:
             return
         self._check_not_lost()
         try:
-            journal = SqliteJournalStore(self._journal_path, read_only=True)
+            journal = open_journal(str(self._journal_path), read_only=True)
         except NotFound:
             raise StoreNotFound(f"no workspace was ever mounted from {self.directory}") from None
         with closing(journal), self.naming_damaged(workspace):
@@ -433,7 +434,7 @@ class StoreDirectory:
             blobs.close()
 
 
-def _has(journal: SqliteJournalStore, workspace: str) -> bool:
+def _has(journal: JournalStore, workspace: str) -> bool:
     try:
         journal.session(workspace)
     except NotFound:

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chronicle.blobs.port import BlobStore
+    from chronicle.journal.opening import StoredJournal
     from chronicle.journal.port import JournalStore
     from chronicle.journal.ports.sessions import SessionRecords
-    from chronicle.journal.sqlite import SqliteJournalStore
 
 __all__ = [
     "empty_journal_problem",
@@ -38,7 +38,7 @@ def opened_journal(home: Path) -> Iterator[JournalStore]:
 
 
 @contextmanager
-def read_journal(home: Path) -> Iterator[SqliteJournalStore]:
+def read_journal(home: Path) -> Iterator[StoredJournal]:
     """Open a home's journal for reading: nothing is written, so a read-only home will do.
 
     Raises:
@@ -60,7 +60,7 @@ def read_journal(home: Path) -> Iterator[SqliteJournalStore]:
 
 
 @contextmanager
-def opened_to_verify(home: Path) -> Iterator[SqliteJournalStore]:
+def opened_to_verify(home: Path) -> Iterator[StoredJournal]:
     """Open a home's journal as `read_journal` does, without its check for damage, for a caller that checks."""
     from coordinator.home import Home  # noqa: PLC0415
 

@@ -26,7 +26,7 @@ from chronicle.canonical import decode
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
-from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.journal.opening import open_journal
 from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
@@ -104,7 +104,7 @@ class AgentHost:
         self._telemetry = HostTelemetry(config, report)
         self._clock = SystemClock()
         self._ids = IdSource()
-        self._store = SqliteJournalStore(Path(config.journal), watched=True)
+        self._store = open_journal(config.journal, watched=True)
         self._blobs = PackBlobStore(config.blobs_url)
         asking = in_threads(ThreadPoolExecutor(_ASKING_THREADS, "asking"))
         quotas = Quotas(StoredQuotas(Path(config.home), config.home_id), self._store, self._blobs, self._clock)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
-    from chronicle.journal.sqlite import SqliteJournalStore
+    from chronicle.journal.port import JournalStore
     from chronicle.workspace.port import TreeRef, Workspace
     from coordinator.host.host_config import HostConfig
     from coordinator.host.host_telemetry import HostTelemetry
@@ -67,7 +67,7 @@ class HostParts:
     """Parts of a host for all of its activations."""
 
     config: HostConfig
-    store: SqliteJournalStore
+    store: JournalStore
     blobs: BlobStore
     clock: Clock
     ids: IdSource

@@ -18,8 +18,8 @@ from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from chronicle.journal.committer import DirectCommitter
+from chronicle.journal.opening import open_journal
 from chronicle.journal.records import NewMessage
-from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
 from podium.address import Address
@@ -69,7 +69,7 @@ async def warm_up() -> None:
 async def _warm_up_in(directory: Path) -> None:
     clock, ids = SystemClock(), IdSource()
     with (
-        closing(SqliteJournalStore(directory / "journal.db")) as store,
+        closing(open_journal(str(directory / "journal.db"))) as store,
         closing(PackBlobStore(f"file://{directory / 'blobs'}")) as blobs,
     ):
 

@@ -14,7 +14,7 @@ import structlog
 
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
-from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.journal.opening import open_journal
 from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
 from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
@@ -61,7 +61,7 @@ class CoordinatorActor:
         log_to(config.logs / "coordinator.log")
         self._tasks = BackgroundTasks()
         self._state = FleetState(
-            SqliteJournalStore(config.journal, watched=True),
+            open_journal(config.journal, watched=True),
             SystemClock(),
             IdSource(),
             Quarantine(config.quarantine),

@@ -20,7 +20,8 @@ class CoordinatorConfig:
     home: Path
     """The directory of the home."""
     home_id: str
-    journal: Path
+    journal: str
+    """The URL of the journal."""
     logs: Path
     nodes: tuple[NodeId, ...]
     """Those with a node manager."""

@@ -100,13 +100,12 @@ class Router:
         await asyncio.to_thread(connect, self._home.run_dir, self._home.logs / "hosts.log")
         on_stage("starting the coordinator")
         settings, home = self._settings, self._home
-        journal = home.path / "journal.db"
         self._node = NodeManagerActor.options(  # type: ignore[attr-defined]
             name=node_manager_name(LOCAL_NODE), namespace=NAMESPACE, lifetime="detached", num_cpus=0
         ).remote(
             NodeConfig(
                 home=str(home.path),
-                journal=str(journal),
+                journal=home.journal_url,
                 blobs_url=home.blobs_url,
                 directory=str(home.node(LOCAL_NODE)),
                 home_id=home.id,
@@ -133,7 +132,7 @@ class Router:
             CoordinatorConfig(
                 home=home.path,
                 home_id=home.id,
-                journal=journal,
+                journal=home.journal_url,
                 logs=home.logs,
                 nodes=(LOCAL_NODE,),
                 known_agents=self._known_path,

@@ -19,7 +19,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["find_binaries", "running_server"]
+__all__ = ["find_binaries", "give_away", "running_server"]
 
 _START_S = 60.0
 
@@ -38,7 +38,7 @@ def running_server(binaries: Path) -> Iterator[str]:
     """Run a server and yield how to connect to it as a superuser."""
     # Not below pytest's directory, which the server's own user may not enter.
     with new_directory("journal-pg-") as home:
-        user = _give_away(home)
+        user = give_away(home)
         data = home / "data"
         # initdb alone may skip its syncs; the server, which is under test, syncs.
         command = [
@@ -75,7 +75,7 @@ def running_server(binaries: Path) -> Iterator[str]:
             server.wait(timeout=60)
 
 
-def _give_away(home: Path) -> dict[str, Any]:
+def give_away(home: Path) -> dict[str, Any]:
     """PostgreSQL does not run as root: return whom to run it as, and give that user the directory."""
     if os.geteuid() != 0:
         return {}

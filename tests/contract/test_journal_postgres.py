@@ -7,12 +7,24 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 import psycopg
 import pytest
+from psycopg.conninfo import conninfo_to_dict
 
-from chronicle.errors import Corrupt, InvalidInput, Unavailable, UnsupportedFormat, UnusableFormat
+from chronicle.errors import (
+    Corrupt,
+    InvalidInput,
+    NotFound,
+    OlderVersionRuns,
+    Unavailable,
+    UnsupportedFormat,
+    UnusableFormat,
+)
+from chronicle.journal.opening import open_journal
 from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.postgres import schema as tables
 from chronicle.journal.records import (
@@ -28,6 +40,7 @@ from chronicle.journal.sql import commits
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import JournalStoreContract, Writer
 from chronicle.testing.journal_contract.writer import IDS
+from tests.contract.pgbouncer import find_pgbouncer, running_pooler
 from tests.contract.postgres_server import find_binaries, running_server
 
 if TYPE_CHECKING:
@@ -317,3 +330,90 @@ def test_no_more_connections_than_allowed(server: str, schema: str) -> None:
         writer.turns(2)
         with store.audit(writer.session.session_id) as audit:
             assert len(list(audit.rows(writer.head.branch_id))) == len(list(store.events(writer.head.branch_id))) == 4
+
+
+def url_of(server: str, schema: str) -> str:
+    """The URL of a journal."""
+    parts = conninfo_to_dict(server)
+    return f"postgresql://{parts['user']}@/{parts['dbname']}?host={quote(str(parts['host']))}&schema={quote(schema)}"
+
+
+def test_a_journal_is_opened_by_its_url(server: str, schema: str) -> None:
+    with closing(open_journal(url_of(server, schema))) as store:
+        session = Writer.on(store).session
+    with closing(PostgresJournalStore(server, schema=schema)) as same:
+        assert [found.session_id for found in same.sessions()] == [session.session_id]
+
+
+def test_reading_writes_and_creates_nothing(server: str, schema: str) -> None:
+    url = url_of(server, schema)
+    for more in ({"read_only": True}, {"create": False}):
+        with pytest.raises(NotFound, match=f"^there is no journal in schema {schema}$"):
+            open_journal(url, **more)
+    with closing(open_journal(url)) as store:
+        session = Writer.on(store).session
+    with closing(open_journal(url, read_only=True)) as reader:
+        assert [found.session_id for found in reader.sessions()] == [session.session_id]
+        with pytest.raises(InvalidInput, match="was opened for reading only$"):
+            reader.delete_session(session.session_id, 1)
+    with closing(open_journal(url, create=False)) as store:
+        store.delete_session(session.session_id, 1)
+
+
+def test_reading_upgrades_nothing(
+    store: PostgresJournalStore, server: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.close()
+    use_next_format(monkeypatch, "CREATE TABLE colour (name TEXT)")
+    with pytest.raises(UnsupportedFormat, match="open it for writing, which upgrades it$"):
+        open_journal(url_of(server, schema), read_only=True)
+    with pytest.raises(OlderVersionRuns, match="which an older version uses: end it first$"):
+        open_journal(url_of(server, schema), may_migrate=lambda: False)
+    open_journal(url_of(server, schema)).close()
+    open_journal(url_of(server, schema), read_only=True).close()
+
+
+def test_orphans_are_damage(store: PostgresJournalStore, server: str, schema: str) -> None:
+    Writer.on(store).turns(1)
+    assert store.damage() is None
+    store.check(thorough=True)
+    assert store.is_small
+    tamper(server, schema, "DELETE FROM session")
+    assert store.damage() == "a row of its table branch belongs to a session 1 that is not there"
+    store.check()
+    with pytest.raises(Corrupt, match="is damaged: a row of its table branch belongs"):
+        store.check(thorough=True)
+
+
+def test_a_copy_is_the_servers_task(store: PostgresJournalStore, tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="copy the database with pg_dump"):
+        store.copy_to(tmp_path / "copy.db")
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_old_server_is_refused(server: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chronicle.journal.postgres.database._OLDEST_SERVER", 99)
+    with pytest.raises(InvalidInput, match=r"is PostgreSQL \d+; 99 or a newer one is needed$"):
+        PostgresJournalStore(server, schema=schema)
+
+
+@pytest.mark.parametrize("pool_mode", ["transaction", "statement"])
+def test_a_pooler_without_sessions_is_refused(server: str, schema: str, pool_mode: str) -> None:
+    program = find_pgbouncer()
+    assert program is not None, "PgBouncer is not installed: make setup-tests"
+    with running_pooler(program, server, pool_mode) as conninfo:
+        for _ in range(3):
+            with pytest.raises(InvalidInput, match="let it pool sessions"):
+                PostgresJournalStore(conninfo, schema=schema)
+    with psycopg.connect(server) as db:
+        found = db.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", (schema,)).fetchone()
+    assert found == (0,)
+
+
+def test_a_pooler_of_sessions_will_do(server: str, schema: str) -> None:
+    program = find_pgbouncer()
+    assert program is not None, "PgBouncer is not installed: make setup-tests"
+    with running_pooler(program, server, "session") as conninfo:
+        for _ in range(3):
+            with closing(PostgresJournalStore(conninfo, schema=schema)) as store:
+                Writer.on(store, f"hello/{IDS.message(1)}").turns(2)

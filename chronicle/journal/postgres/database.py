@@ -22,7 +22,7 @@ from chronicle.errors import ChronicleError, Corrupt, InvalidInput, Unavailable
 from chronicle.journal.postgres import schema as tables
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from chronicle.journal.sql.port import Connection, Cursor
 
@@ -30,6 +30,8 @@ __all__ = ["PostgresConnection", "PostgresDatabase"]
 
 _WAIT_S: Final = 30.0
 """Timeout of the wait for a free connection, and of a connect."""
+_OLDEST_SERVER: Final = 14
+"""The oldest major version that its makers still mend."""
 _open_databases: Final[weakref.WeakSet[PostgresDatabase]] = weakref.WeakSet()
 _inherited: Final[list[PostgresConnection]] = []
 """In a forked child: references to the parent's connections, so that garbage collection does not close them."""
@@ -121,28 +123,34 @@ class PostgresConnection:
 
 
 class PostgresDatabase:
-    """A journal's schema in a PostgreSQL database.
+    """A journal's schema in a PostgreSQL database; see `chronicle.journal.postgres.store` for the arguments."""
 
-    Raises:
-        Unavailable: the server cannot be reached, or refuses the connection.
-        UnsupportedFormat: the schema holds a journal of another format.
-    """
-
-    def __init__(self, conninfo: str, schema: str, connections: int) -> None:
+    def __init__(
+        self,
+        conninfo: str,
+        schema: str,
+        connections: int,
+        *,
+        create: bool = True,
+        read_only: bool = False,
+        may_migrate: Callable[[], bool] = lambda: True,
+    ) -> None:
         try:
             parts = libpq.conninfo_to_dict(conninfo)
         except psycopg.Error as error:
             raise InvalidInput(f"not a PostgreSQL connection string: {error}") from error
         self._conninfo = conninfo
         self._schema = schema
-        self._name = f"{parts.get('host', 'local')}/{parts.get('dbname', '')} schema {schema}"  # without the password
+        self._read_only = read_only
+        self.name = f"{parts.get('host', 'local')}/{parts.get('dbname', '')} schema {schema}"  # without the password
         self._pid = os.getpid()
         self._closed = False
         self._free = threading.BoundedSemaphore(connections)
         self._idle: deque[PostgresConnection] = deque()
         try:
             with self._lent() as db:
-                tables.prepare(db.raw, schema)
+                self._check_server(db.raw)
+                tables.prepare(db.raw, schema, create=create, may_change=not read_only, may_migrate=may_migrate)
         except BaseException:
             self.close()
             raise
@@ -219,7 +227,7 @@ class PostgresDatabase:
     def _lent(self) -> Iterator[PostgresConnection]:
         self._check_open()
         if not self._free.acquire(timeout=_WAIT_S):
-            raise Unavailable(f"no connection to {self._name} became free in {_WAIT_S:.0f} s")
+            raise Unavailable(f"no connection to {self.name} became free in {_WAIT_S:.0f} s")
         try:
             with self._translated():
                 db = self._connection()
@@ -239,7 +247,33 @@ class PostgresDatabase:
         raw = psycopg.connect(self._conninfo, autocommit=True, connect_timeout=int(_WAIT_S))
         raw.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
         raw.execute("SET synchronous_commit TO on")
+        if self._read_only:
+            raw.execute("SET default_transaction_read_only TO on")
         return PostgresConnection(raw)
+
+    def _check_server(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
+        """Refuse a server that is too old, or a pooler that gives a connection's transactions to several sessions.
+
+        Settings and prepared statements would be lost, or be those of another client. A pooler is known by the process
+        id that it answers with, which is not the server's, and its way of pooling by a setting that another connection
+        sees.
+        """
+        if raw.info.server_version < _OLDEST_SERVER * 10_000:
+            raise InvalidInput(
+                f"the server of {self.name} is PostgreSQL {raw.info.server_version // 10_000}; {_OLDEST_SERVER} or a "
+                "newer one is needed"
+            )
+        row = raw.execute("SELECT pg_backend_pid()").fetchone()
+        if row is None or row[0] == raw.info.backend_pid:
+            return
+        raw.execute("SELECT set_config('chronicle.pooled', 'yes', false)")
+        with psycopg.connect(self._conninfo, autocommit=True, connect_timeout=int(_WAIT_S)) as other:
+            row = other.execute("SELECT current_setting('chronicle.pooled', true)").fetchone()
+        if row is not None and row[0] == "yes":
+            raise InvalidInput(
+                f"{self.name} is reached through a pooler that gives sessions away after each transaction, which lose "
+                "their settings: let it pool sessions (pool_mode = session), or connect to the server itself"
+            )
 
     def _give_back(self, db: PostgresConnection) -> None:
         if self._closed or not db.is_reusable():
@@ -249,9 +283,9 @@ class PostgresDatabase:
 
     def _check_open(self) -> None:
         if os.getpid() != self._pid:
-            raise Unavailable(f"the journal in {self._name} was opened before a fork; open it again in the child")
+            raise Unavailable(f"the journal in {self.name} was opened before a fork; open it again in the child")
         if self._closed:
-            raise Unavailable(f"the journal in {self._name} was closed")
+            raise Unavailable(f"the journal in {self.name} was closed")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -263,14 +297,16 @@ class PostgresDatabase:
     def _translate(self, error: psycopg.Error) -> ChronicleError:
         said = str(error).strip().partition("\n")[0]
         match error:
+            case errors.ReadOnlySqlTransaction():
+                return InvalidInput(f"the journal in {self.name} was opened for reading only")
             case errors.UniqueViolation():
                 return InvalidInput(f"an id was used before: {said}")
             case errors.UndefinedTable() | errors.UndefinedColumn() | errors.DataCorrupted() | errors.IndexCorrupted():
-                return Corrupt(f"the journal in {self._name} is damaged: {said}")
+                return Corrupt(f"the journal in {self.name} is damaged: {said}")
             case psycopg.DataError():
                 return InvalidInput(f"a value cannot be stored: {said}")
             case _:
-                return Unavailable(f"the journal in {self._name}: {said}")
+                return Unavailable(f"the journal in {self.name}: {said}")
 
     def _leave_to_parent(self) -> None:
         _inherited.extend(self._idle)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import sql
 
-from chronicle.errors import UnsupportedFormat, UnusableFormat
+from chronicle.errors import NotFound, OlderVersionRuns, UnsupportedFormat, UnusableFormat
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     import psycopg
 
@@ -165,36 +165,67 @@ MIGRATIONS: Final[Mapping[int, str]] = {}
 """By older version: the statements that migrate to the next one. Version 1 is the first."""
 
 
-def prepare(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> None:
+def prepare(
+    connection: psycopg.Connection[tuple[Any, ...]],
+    schema: str,
+    *,
+    create: bool = True,
+    may_change: bool = True,
+    may_migrate: Callable[[], bool] = lambda: True,
+) -> None:
     """Create the schema and its tables if they do not exist, or migrate older ones; one process at a time.
 
     Everything is in one transaction. A backup beforehand is the operator's task.
 
+    Args:
+        create: false to refuse a database without these tables.
+        may_change: false to check the version only.
+        may_migrate: called if they are older.
+
     Raises:
-        UnsupportedFormat: the journal is newer than this code.
+        NotFound: there are no tables, and none are to be created.
+        UnsupportedFormat: the journal is newer than this code, or older and must not be changed.
         UnusableFormat: no migration leads from its version.
+        OlderVersionRuns: it is older, and must not be migrated now.
     """
     name = sql.Identifier(schema)
     with connection.transaction():
-        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        if may_change:
+            connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(name))
         found = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".format',)).fetchone()
         if found is not None and found[0] is not None:
-            row = connection.execute("SELECT version FROM format").fetchone()
-            version = row[0] if row is not None else 0
-            if version > VERSION:
+            version = _readable_version(connection, schema)
+            if version == VERSION:
+                return
+            if not may_change:
                 raise UnsupportedFormat(
-                    f"schema {schema} holds a journal of format {version}, and this code reads up to {VERSION}"
+                    f"schema {schema} holds a journal of format {version}; open it for writing, which upgrades it"
+                )
+            if not may_migrate():
+                raise OlderVersionRuns(
+                    f"schema {schema} holds a journal of format {version}, which an older version uses: end it first"
                 )
             for step in range(version, VERSION):
-                if step not in MIGRATIONS:
-                    raise UnusableFormat(
-                        f"schema {schema} holds a journal of format {version}; no upgrade leads from {step}"
-                    )
                 connection.execute(MIGRATIONS[step])
-            if version < VERSION:
-                connection.execute("UPDATE format SET version = %s", (VERSION,))
+            connection.execute("UPDATE format SET version = %s", (VERSION,))
             return
+        if not (create and may_change):
+            raise NotFound(f"there is no journal in schema {schema}")
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
         connection.execute(_TABLES)
         connection.execute("INSERT INTO format VALUES (%s)", (VERSION,))
+
+
+def _readable_version(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> int:
+    """Return the version of existing tables, from which migrations lead to this one."""
+    row = connection.execute("SELECT version FROM format").fetchone()
+    version: int = row[0] if row is not None else 0
+    if version > VERSION:
+        raise UnsupportedFormat(
+            f"schema {schema} holds a journal of format {version}, and this code reads up to {VERSION}"
+        )
+    missing = [step for step in range(version, VERSION) if step not in MIGRATIONS]
+    if missing:
+        raise UnusableFormat(f"schema {schema} holds a journal of format {version}; no upgrade leads from {missing[0]}")
+    return version

@@ -2,10 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import Corrupt, InvalidInput
 from chronicle.journal.postgres.database import PostgresDatabase
+from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sql.store import SqlJournalStore
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
 __all__ = ["PostgresJournalStore"]
+
+_CHECKSUM_FAILURES: Final = "SELECT checksum_failures FROM pg_stat_database WHERE datname = current_database()"
+_SIZE: Final = """
+SELECT coalesce(sum(pg_relation_size(pg_class.oid)), 0)::BIGINT FROM pg_class
+JOIN pg_namespace ON relnamespace = pg_namespace.oid WHERE nspname = current_schema()
+"""
+_SMALL_BYTES: Final = 10 * 2**20
 
 
 class PostgresJournalStore(SqlJournalStore):
@@ -19,11 +34,61 @@ class PostgresJournalStore(SqlJournalStore):
         conninfo: a connection string: ``postgresql://user:password@host/database`` or ``key=value`` pairs.
         schema: the schema of the tables; created, with the tables, if it does not exist.
         connections: the limit of the pool; a thread waits if none is free.
+        create: false to refuse a database without a journal.
+        read_only: nothing is created or written. Write methods raise `InvalidInput`.
+        may_migrate: whether a journal of an older format may be migrated now; called for such a journal only.
 
     Raises:
+        InvalidInput: the string cannot be read; or the server is too old, or reached through a pooler without sessions.
+        NotFound: there is no journal, and none is to be created.
         Unavailable: the server cannot be reached, or refuses the connection.
         UnsupportedFormat: the schema holds a journal of another format.
+        OlderVersionRuns: it is of an older one, and must not be migrated now.
     """
 
-    def __init__(self, conninfo: str, *, schema: str = "chronicle", connections: int = 16) -> None:
-        super().__init__(PostgresDatabase(conninfo, schema, connections))
+    def __init__(
+        self,
+        conninfo: str,
+        *,
+        schema: str = "chronicle",
+        connections: int = 16,
+        create: bool = True,
+        read_only: bool = False,
+        may_migrate: Callable[[], bool] = lambda: True,
+    ) -> None:
+        self._server = PostgresDatabase(
+            conninfo, schema, connections, create=create, read_only=read_only, may_migrate=may_migrate
+        )
+        super().__init__(self._server)
+
+    def damage(self) -> str | None:
+        """Return damage that the chains do not cover: checksum failures that the server counted, and orphaned rows."""
+        with self._server.reading_one_moment() as db:
+            failures = db.execute(_CHECKSUM_FAILURES).fetchone()
+            if failures is not None and failures[0]:
+                return f"the server has found {failures[0]} pages of its database with a wrong checksum"
+            return orphan(db)
+
+    def check(self, *, thorough: bool = False) -> None:
+        """Raise if it is damaged. Only a thorough check costs anything: the server checks the pages that it reads.
+
+        Raises:
+            Corrupt: it is.
+        """
+        problem = self.damage() if thorough else None
+        if problem is not None:
+            raise Corrupt(f"the journal in {self._server.name} is damaged: {problem}")
+
+    @property
+    def is_small(self) -> bool:
+        """Whether its tables have at most 10 MiB, which a check reads in less than a second."""
+        with self._server.reading() as db:
+            size: int = db.execute(_SIZE).fetchone()[0]
+        return size <= _SMALL_BYTES
+
+    def copy_to(self, target: Path) -> None:
+        """Raise `InvalidInput`: a database is copied with the server's means."""
+        raise InvalidInput(
+            f"{target} cannot become a copy of the journal in {self._server.name}: copy the database with pg_dump, or "
+            "archive it with pg_basebackup and its log"
+        )

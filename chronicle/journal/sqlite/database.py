@@ -32,6 +32,7 @@ from chronicle.errors import (
     Unavailable,
     UnusableFormat,
 )
+from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sqlite import checksums, health, raw_reads, schema
 from chronicle.journal.sqlite.group_commit.waiting_room import WaitingRoom
 from chronicle.journal.sqlite.group_commit.writer_lock import WriterLock
@@ -298,7 +299,7 @@ class SqliteDatabase:
     def damage(self) -> str | None:
         """Read the whole file and return its damage; ``None`` if there is none."""
         with self.reading_one_moment() as db:
-            return health.damage(db, self._path)
+            return health.damage(db, self._path) or orphan(db)
 
     def _keep_sums(self) -> None:
         """Write checksums and heads, if no other process has the file open. Without them later checks detect less."""

@@ -1,7 +1,7 @@
 """Integrity checks of a journal's file, for everything that the chains do not cover.
 
 The checks, cheapest first: the checksums and heads of the last close (`chronicle.journal.sqlite.checksums`), SQLite's
-own check of its pages and indexes, the tables' declarations, the types of their values, and orphaned rows.
+own check of its pages and indexes, the tables' declarations, and the types of their values.
 """
 
 from __future__ import annotations
@@ -17,17 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["damage"]
 
-_OWNED: Final = {
-    "branch": ("session", "session"),
-    "inbox": ("session", "session"),
-    "catalogue": ("id >> 32", "session"),
-    "event": ("id >> 32", "branch"),
-    "snapshot": ("id >> 32", "branch"),
-    "snapshot_pack": ("id >> 32", "branch"),
-    "step": ("message >> 32", "session"),
-    "reminder": ("session", "session"),
-}
-"""By table: the expression for a row's owner, and the owner's table."""
 _KINDS: Final = {"INTEGER": "integer", "TEXT": "text", "BLOB": "blob"}
 
 
@@ -42,12 +31,7 @@ def damage(db: sqlite3.Connection, path: Path) -> str | None:
         sqlite3.Error: the damage keeps SQLite from reading the file.
     """
     return (
-        checksums.damaged_page(path)
-        or _structure(db)
-        or _declarations(db)
-        or checksums.missing(db, path)
-        or _kinds(db)
-        or _owners(db)
+        checksums.damaged_page(path) or _structure(db) or _declarations(db) or checksums.missing(db, path) or _kinds(db)
     )
 
 
@@ -91,16 +75,3 @@ def _kinds(db: sqlite3.Connection) -> str | None:
 
 def _tables(db: sqlite3.Connection) -> list[str]:
     return [name for (name,) in db.execute("SELECT name FROM main.sqlite_master WHERE type = 'table'")]
-
-
-def _owners(db: sqlite3.Connection) -> str | None:
-    for table in _tables(db):
-        if table not in _OWNED:
-            continue
-        owner, among = _OWNED[table]
-        row = db.execute(
-            f"SELECT {owner} FROM main.{table} WHERE {owner} NOT IN (SELECT key FROM main.{among}) LIMIT 1"
-        ).fetchone()
-        if row is not None:
-            return f"a row of its table {table} belongs to a {among} {row[0]} that is not there"
-    return None

@@ -25,6 +25,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat, UnusableFormat
+from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sqlite import checksums, health, raw_reads, schema
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
 
@@ -142,7 +143,7 @@ class ReadOnlyDatabase:
     def damage(self) -> str | None:
         """Read the whole file and return its damage; ``None`` if there is none."""
         with self.reading_one_moment() as db:
-            return health.damage(db, self._path)
+            return health.damage(db, self._path) or orphan(db)
 
     def _refuse(self) -> NoReturn:
         raise InvalidInput(f"the journal {self._path} was opened for reading only")

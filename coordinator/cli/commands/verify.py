@@ -20,8 +20,8 @@ from podium.address import label
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
-    from chronicle.journal.sqlite import SqliteJournalStore
     from coordinator.verification import SessionCheck, Verifier
 
 __all__ = ["verify"]
@@ -101,7 +101,7 @@ def verify(
         raise typer.Exit(ExitCode.DAMAGED)
 
 
-def _sessions(store: SqliteJournalStore, agent: str | None, damage: str | None) -> Sequence[Session]:
+def _sessions(store: JournalStore, agent: str | None, damage: str | None) -> Sequence[Session]:
     try:
         return [find_agent(store, agent)] if agent is not None else store.sessions()
     except Exception:

@@ -1,0 +1,82 @@
+"""Opening a journal by its URL: the one place that knows which databases there are.
+
+A journal on another database is a room beside :mod:`chronicle.journal.sqlite` and :mod:`chronicle.journal.postgres`,
+and a line in `open_journal`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Protocol
+from urllib.parse import parse_qsl, unquote, urlencode
+
+from chronicle.errors import InvalidInput
+from chronicle.journal.port import JournalStore
+from chronicle.journal.ports.upkeep import StoreUpkeep
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["StoredJournal", "open_journal"]
+
+_SQLITE: Final = "sqlite:///"
+_POSTGRES: Final = ("postgresql", "postgres")
+_SCHEMA: Final = "schema"
+"""The parameter of a PostgreSQL URL that names the journal's schema; the others are libpq's."""
+
+
+class StoredJournal(JournalStore, StoreUpkeep, Protocol):
+    """A journal on a disk or a server, with its upkeep."""
+
+
+def open_journal(
+    url: str,
+    *,
+    create: bool = True,
+    read_only: bool = False,
+    watched: bool = False,
+    may_migrate: Callable[[], bool] = lambda: True,
+) -> StoredJournal:
+    """Open the journal at a URL.
+
+    Args:
+        url: a path, or ``sqlite:///PATH``, of an SQLite file; or ``postgresql://USER@HOST/DATABASE`` with libpq's
+            parameters, and ``schema`` for the schema of the tables (``chronicle`` by default).
+        create: create a journal that does not exist.
+        read_only: write nothing; the journal must exist. Write methods raise `InvalidInput`.
+        watched: detect changes and a loss between two uses, and reserve space for a full disk. A server does both.
+        may_migrate: whether a journal of an older format may be migrated now; called for such a journal only.
+
+    Raises:
+        InvalidInput: the URL has an unknown scheme, or nothing there can hold a journal.
+        NotFound: there is no journal, and none is to be created.
+        Corrupt: the journal is damaged, or was watched and is missing.
+        UnsupportedFormat: it has a newer format.
+        OlderVersionRuns: it has an older format, and must not be migrated now.
+        StorageRefused: its file cannot be used, or the disk is full.
+        Unavailable: it cannot be reached.
+    """
+    scheme, separator, _ = url.partition("://")
+    if not separator or url.startswith(_SQLITE):
+        from chronicle.journal.sqlite import SqliteJournalStore  # noqa: PLC0415  one database of several
+
+        path = unquote(url.removeprefix(_SQLITE)) if separator else url
+        return SqliteJournalStore(path, create=create, read_only=read_only, watched=watched, may_migrate=may_migrate)
+    if scheme not in _POSTGRES:
+        raise InvalidInput(
+            f"{scheme}:// is no journal that is known: give a path, {_SQLITE}PATH or postgresql://USER@HOST/DATABASE"
+        )
+    try:
+        from chronicle.journal.postgres import PostgresJournalStore  # noqa: PLC0415  psycopg is optional
+    except ImportError as error:
+        raise InvalidInput("a journal in PostgreSQL needs psycopg: pip install 'podium[postgres]'") from error
+    conninfo, schema = _without_schema(url)
+    return PostgresJournalStore(conninfo, schema=schema, create=create, read_only=read_only, may_migrate=may_migrate)
+
+
+def _without_schema(url: str) -> tuple[str, str]:
+    """Return a PostgreSQL URL as libpq reads it, and the schema that it names."""
+    place, _, query = url.partition("?")
+    parameters = parse_qsl(query, keep_blank_values=True)
+    schema = dict(parameters).get(_SCHEMA, "chronicle")
+    others = urlencode([(name, value) for name, value in parameters if name != _SCHEMA])
+    return f"{place}?{others}" if others else place, schema

@@ -1,0 +1,38 @@
+"""A journal is opened by its URL."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from chronicle.errors import InvalidInput, NotFound
+from chronicle.journal.opening import open_journal
+from chronicle.testing.journal_contract import Writer
+
+
+def test_a_path_and_a_url_name_the_same_file(tmp_path: Path) -> None:
+    path = tmp_path / "a journal%20.db"
+    with closing(open_journal(str(path))) as store:
+        session = Writer.on(store).session
+    with closing(open_journal(f"sqlite:///{quote(str(path))}", read_only=True)) as store:
+        assert [found.session_id for found in store.sessions()] == [session.session_id]
+    assert path.is_file()
+
+
+def test_none_is_created_unless_it_may_be(tmp_path: Path) -> None:
+    for more in ({"create": False}, {"read_only": True}):
+        with pytest.raises(NotFound):
+            open_journal(str(tmp_path / "journal.db"), **more)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("url", ["mysql://somewhere/db", "sqlite://relative.db", "s3://bucket/journal"])
+def test_an_unknown_database(url: str) -> None:
+    scheme = url.partition(":")[0]
+    with pytest.raises(
+        InvalidInput, match=f"^{scheme}:// is no journal that is known: give a path, sqlite:///PATH or"
+    ):
+        open_journal(url)
