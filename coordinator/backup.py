@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Final
 from chronicle.blobs.gc.store_copy import without_collections
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt, InvalidInput, StorageRefused, Unavailable
-from chronicle.journal.sqlite.copying import copy_file
 from chronicle.system.atomic_files import sync_directory
 from chronicle.system.permissions import make_private
-from coordinator.access.key_store import FILE as KEYS_FILE
 from coordinator.home import Home
-from coordinator.models.record_store import FILE as RECORDS_FILE
+from coordinator.homes.opening import open_records
 from coordinator.verification import Verifier
 
 if TYPE_CHECKING:
@@ -68,9 +66,7 @@ def back_up(home: Home, target: Path, on_progress: Callable[[str], None]) -> Bac
     with without_collections(home.blobs_url) as blobs:
         on_progress("copying the journal")
         _copy_journal(home, target / "journal.db")
-        for name in (KEYS_FILE, RECORDS_FILE):  # after the journal: the calls of all its turns have records
-            if (home.path / name).exists():
-                copy_file(home.path / name, target / name)
+        open_records(home).copy_to(target)  # after the journal: the calls of all its turns have records
         size_bytes = blobs.write(target / "blobs", lambda done, of: on_progress(f"copying blobs: {done} of {of} packs"))
     copy = Home(target)
     _release_leases(copy)

@@ -292,11 +292,6 @@ class Home:
         """Directory of the logs of the service and its hosts."""
         return self.path / "logs"
 
-    @property
-    def quarantine(self) -> Path:
-        """The file of agents that get processes of their own although their class is shared."""
-        return self.path / "quarantine.json"
-
     def agent_log(self, address: Address) -> Path:
         """Return the path of the file with an agent's output, log and tracebacks."""
         return self.logs / f"{address.workspace_id}.log"

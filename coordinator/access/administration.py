@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from coordinator.access.audit import Audit
     from coordinator.access.caller import Caller
-    from coordinator.access.key_store import KeyStore
+    from coordinator.access.records import KeyRecords
     from coordinator.access.views import CreatedKey, KeyList, KeyObject, TokenObject
 
 __all__ = ["KeyAdministration"]
@@ -36,7 +36,7 @@ class KeyAdministration:
         clock: the time.
     """
 
-    def __init__(self, keys: KeyStore, audit: Audit, clock: Clock) -> None:
+    def __init__(self, keys: KeyRecords, audit: Audit, clock: Clock) -> None:
         self._keys = keys
         self._audit = audit
         self._clock = clock

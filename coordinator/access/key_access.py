@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 
     from chronicle.clock import Clock
     from coordinator.access.caller import NotAuthenticated
-    from coordinator.access.key_store import KeyStore
     from coordinator.access.keys import Key
     from coordinator.access.rates import Rates
+    from coordinator.access.records import KeyRecords
 
 __all__ = ["KeyAccess"]
 
@@ -61,7 +61,7 @@ class KeyAccess:
         rates: the limit of requests of a key that is not an operator's; ``None`` for none.
     """
 
-    def __init__(self, keys: KeyStore, clock: Clock, rates: Rates | None = None) -> None:
+    def __init__(self, keys: KeyRecords, clock: Clock, rates: Rates | None = None) -> None:
         self._keys = keys
         self._clock = clock
         self._rates = rates

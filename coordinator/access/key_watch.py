@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.clock import Clock
     from coordinator.access.caller import Caller, NotAuthenticated
-    from coordinator.access.key_store import KeyStore
+    from coordinator.access.records import KeyRecords
 
 __all__ = ["KeyWatch"]
 
@@ -39,7 +39,7 @@ class KeyWatch:
         clock: for expiry.
     """
 
-    def __init__(self, keys: KeyStore, clock: Clock) -> None:
+    def __init__(self, keys: KeyRecords, clock: Clock) -> None:
         self._keys = keys
         self._clock = clock
         self._watched: dict[bytes, dict[asyncio.Future[NotAuthenticated], Caller]] = {}

@@ -12,7 +12,7 @@ from podium.address import DEFAULT_TENANT
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coordinator.access.key_store import KeyStore
+    from coordinator.access.records import KeyRecords
 
 __all__ = ["FILE", "ensure_local_key", "read_local_key"]
 
@@ -28,7 +28,7 @@ def read_local_key(home: Path) -> str | None:
         return None
 
 
-def ensure_local_key(home: Path, keys: KeyStore, now_ms: int) -> str | None:
+def ensure_local_key(home: Path, keys: KeyRecords, now_ms: int) -> str | None:
     """Create the local key unless there is one that works.
 
     It has all scopes, in the default tenant, and does not expire.

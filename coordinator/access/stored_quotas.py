@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from chronicle.errors import ChronicleError
-from chronicle.ids import IdSource
-from coordinator.access.key_store import FILE, KeyStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from coordinator.access.quotas import Quota
+    from coordinator.access.records import QuotaRecords
 
-__all__ = ["LatestQuotas", "StoredQuotas", "store_quotas"]
+__all__ = ["LatestQuotas", "StoredQuotas"]
 
 _log: Final = structlog.stdlib.get_logger("coordinator.access.quotas")
 
@@ -27,37 +24,34 @@ class StoredQuotas:
     """The quotas of a home as they are now. Safe to share between threads.
 
     Args:
-        home: the home's directory. It is not changed: without a file of keys there are no quotas.
-        home_id: its id.
+        open_quotas: opens the records of quotas; ``None`` while there are none.
     """
 
-    def __init__(self, home: Path, home_id: str) -> None:
-        self._home = home
-        self._home_id = home_id
-        self._file = os.fspath(home / FILE)
+    def __init__(self, open_quotas: Callable[[], QuotaRecords | None]) -> None:
+        self._open = open_quotas
         self._guard = threading.Lock()
-        self._keys: KeyStore | None = None
+        self._records: QuotaRecords | None = None
         self._changes = -1
         self._quotas: Mapping[str, Quota] = {}
 
     def __call__(self) -> Mapping[str, Quota]:
         """Return the quotas by tenant."""
         with self._guard:
-            if self._keys is None:
-                if not os.path.exists(self._file):  # noqa: PTH110  a call for each message, and pathlib's takes long
+            if self._records is None:
+                self._records = self._open()
+                if self._records is None:
                     return {}
-                self._keys = KeyStore(self._home, self._home_id, IdSource())
-            changes = self._keys.changes()
+            changes = self._records.changes()
             if changes != self._changes:
-                self._quotas, self._changes = self._keys.quotas(), changes
+                self._quotas, self._changes = self._records.quotas(), changes
             return self._quotas
 
     def close(self) -> None:
-        """Close the file."""
+        """Close the records."""
         with self._guard:
-            if self._keys is not None:
-                self._keys.close()
-                self._keys = None
+            if self._records is not None:
+                self._records.close()
+                self._records = None
 
 
 class LatestQuotas:
@@ -81,14 +75,3 @@ class LatestQuotas:
                 _log.warning("quotas_not_read", error=str(error))
             self._problem = str(error)
         return self._quotas
-
-
-def store_quotas(home: Path, home_id: str, quotas: Mapping[str, Quota]) -> None:
-    """Replace the quotas of a home; they are in force at once."""
-    if not quotas and not (home / FILE).exists():
-        return
-    keys = KeyStore(home, home_id, IdSource())
-    try:
-        keys.set_quotas(quotas)
-    finally:
-        keys.close()

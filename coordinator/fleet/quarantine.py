@@ -1,30 +1,29 @@
 """The quarantine: agents of shared classes that get processes of their own, because their code blocked a shared host.
 
-It is durable: a file in the home, which the coordinator replaces. An entry holds while the code is the one that
+It is durable: a document of the home, which the coordinator replaces. An entry holds while the code is the one that
 blocked, with the same content of its files; an edit ends it. An entry that is lost costs one more blocked host.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from chronicle.system.atomic_files import replacing, sync_directory, sync_file
+from chronicle.errors import ChronicleError
 from coordinator.fleet.model import Code, Loaded
 from podium.address import Address
 from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from coordinator.documents import Documents
     from coordinator.fleet.code_stamp import CodeStamps
 
-__all__ = ["Quarantine"]
+__all__ = ["DOCUMENT", "Quarantine"]
 
+DOCUMENT: Final = "quarantine.json"
 _FORMAT: Final = 1
 
 _log = structlog.stdlib.get_logger("coordinator.fleet.quarantine")
@@ -41,15 +40,15 @@ class Quarantine:
     """The quarantined agents.
 
     Args:
-        path: the file; ``None`` to keep them in memory only.
+        documents: those of the home; ``None`` to keep the agents in memory only.
     """
 
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
-        self._entries: dict[Address, _Entry] = _read(path) if path is not None else {}
+    def __init__(self, documents: Documents | None = None) -> None:
+        self._documents = documents
+        self._entries = _read(documents) if documents is not None else {}
 
     def add(self, address: Address, loaded: Loaded, why: str) -> None:
-        """Quarantine an agent while its code is the given one; durable on return, unless the file cannot be written.
+        """Quarantine an agent while its code is the given one; durable on return unless it cannot be written.
 
         Args:
             why: what it did, for `reason`.
@@ -74,7 +73,7 @@ class Quarantine:
         return entry.why if entry is not None else None
 
     def _write(self) -> None:
-        if self._path is None:
+        if self._documents is None:
             return
         agents = {
             str(address): {
@@ -87,26 +86,22 @@ class Quarantine:
             for address, entry in self._entries.items()
         }
         try:
-            with replacing(self._path) as new:
-                descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    json.dump({"format": _FORMAT, "agents": agents}, file)
-                sync_file(new)
-            sync_directory(self._path.parent)
-        except OSError as error:  # such as a full disk: it holds until this coordinator ends
-            _log.warning("quarantine_not_written", path=str(self._path), error=str(error))
+            self._documents.write(DOCUMENT, json.dumps({"format": _FORMAT, "agents": agents}).encode())
+        except ChronicleError as error:  # such as a full disk: it holds until this coordinator ends
+            _log.warning("quarantine_not_written", error=str(error))
 
 
-def _read(path: Path) -> dict[Address, _Entry]:
+def _read(documents: Documents) -> dict[Address, _Entry]:
     try:
-        kept = json.loads(path.read_bytes())
+        data = documents.read(DOCUMENT)
+        if data is None:
+            return {}
+        kept = json.loads(data)
         if kept["format"] != _FORMAT:
             raise ValueError(f"format {kept['format']}")
         return dict(_entry(text, fields) for text, fields in kept["agents"].items())
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError, KeyError, TypeError, InvalidAddress) as error:
-        _log.warning("quarantine_not_read", path=str(path), error=str(error))
+    except (ChronicleError, ValueError, KeyError, TypeError, InvalidAddress) as error:
+        _log.warning("quarantine_not_read", path=documents.place(DOCUMENT), error=str(error))
         return {}
 
 

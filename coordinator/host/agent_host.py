@@ -31,6 +31,8 @@ from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.model import Ended, Loaded, ProjectView
+from coordinator.home import Home
+from coordinator.homes.opening import open_records
 from coordinator.host.delivery import DeliveryServer, Notice
 from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry
@@ -107,7 +109,8 @@ class AgentHost:
         self._store = open_journal(config.journal, watched=True)
         self._blobs = PackBlobStore(config.blobs_url)
         asking = in_threads(ThreadPoolExecutor(_ASKING_THREADS, "asking"))
-        quotas = Quotas(StoredQuotas(Path(config.home), config.home_id), self._store, self._blobs, self._clock)
+        limits = StoredQuotas(open_records(Home(Path(config.home))).quotas)
+        quotas = Quotas(limits, self._store, self._blobs, self._clock)
         self._asker = StoreAsker(
             self._store, self._blobs, self._ids, asking, wake, config.inbox_limit, quotas.check_ask
         )

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from coordinator.models.calls import Attempt, CallStatus, ModelRequest
     from coordinator.models.profiles import ModelsConfig, Profile
     from coordinator.models.providers import Providers
-    from coordinator.models.record_store import RecordStore
+    from coordinator.models.records import CallRecords
     from coordinator.telemetry.recorder import Series, Value
     from podium.models.port import LLMMessage, LLMStreamChunk
     from podium.turn.telemetry import Span, Tracer
@@ -79,7 +79,7 @@ class ModelGateway:
         self,
         config: Callable[[], ModelsConfig],
         providers: Providers,
-        records: RecordStore,
+        records: CallRecords,
         tracer: Tracer,
         random: Random,
         clock: Clock | None = None,

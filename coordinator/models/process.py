@@ -19,16 +19,19 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import Corrupt
 from coordinator.environment import variables
+from coordinator.home import Home
+from coordinator.homes.opening import open_records
 from coordinator.logs import log_to
 from coordinator.models.config_file import ConfigFile
 from coordinator.models.gateway import ModelGateway
 from coordinator.models.providers import Providers, import_libraries
-from coordinator.models.record_store import RecordStore
 from coordinator.models.server import ModelServer
 from coordinator.telemetry.tracing import Tracing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from coordinator.models.records import CallRecords
 
 __all__ = ["main"]
 
@@ -40,21 +43,24 @@ def main() -> int:
     parser.add_argument("--listener", type=int, required=True, help="file descriptor of the listening socket")
     arguments = parser.parse_args()
     log_to(arguments.home / "logs" / "models.log")
-    with closing(RecordStore(arguments.home)) as records:
-        asyncio.run(_serve(arguments.home, socket.socket(fileno=arguments.listener), records, variables()))
+    records = open_records(Home(arguments.home))
+    with closing(records.calls()) as calls:
+        config = ConfigFile(records.documents())
+        asyncio.run(_serve(config, socket.socket(fileno=arguments.listener), calls, variables()))
     return 0
 
 
-async def _serve(home: Path, listener: socket.socket, records: RecordStore, environment: Mapping[str, str]) -> None:
+async def _serve(
+    config: ConfigFile, listener: socket.socket, calls: CallRecords, environment: Mapping[str, str]
+) -> None:
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     tracing = Tracing("models")
     providers = Providers(environment)
-    config = ConfigFile(home)
-    gateway = ModelGateway(config, providers, records, tracing.tracer, random.Random())
-    records.give_up_running()
+    gateway = ModelGateway(config, providers, calls, tracing.tracer, random.Random())
+    calls.give_up_running()
     with suppress(Corrupt):  # told to those who call
         await import_libraries(config().profiles.values())
     service = asyncio.StreamReader()

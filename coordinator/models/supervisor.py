@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    from coordinator.documents import Documents
     from coordinator.home import Home
     from coordinator.telemetry.recorder import Series, Value
 
@@ -58,8 +59,9 @@ class ModelProcess:
         variables: the environment of the process; it has the keys.
     """
 
-    def __init__(self, home: Home, variables: Mapping[str, str]) -> None:
+    def __init__(self, home: Home, documents: Documents, variables: Mapping[str, str]) -> None:
         self._home = home
+        self._documents = documents
         self._variables = dict(variables)
         self._path = home.models_socket
         self._socket: socket.socket | None = None
@@ -76,7 +78,7 @@ class ModelProcess:
         self._path.chmod(0o600)  # nobody can connect before it listens
         listener.listen(_BACKLOG)
         listener.setblocking(False)
-        if read_config(self._home.path).profiles:
+        if read_config(self._documents).profiles:
             self._begin()
         else:
             self._await_connection()

@@ -334,9 +334,10 @@ class HomeAgents(HomeContents):
         self, tenant: str, owner: str | None, profile: str | None, limit: int = _ITEMS, cursor: str | None = None
     ) -> model_calls.ModelCallPage:
         """Return a page of a tenant's calls of models, the latest first."""
-        return await asyncio.to_thread(
-            model_calls.call_page, self._stores.home.path, tenant, owner, profile, limit, cursor
-        )
+        from coordinator.homes.opening import open_records  # noqa: PLC0415
+
+        log = open_records(self._stores.home).call_log()
+        return await asyncio.to_thread(model_calls.call_page, log, tenant, owner, profile, limit, cursor)
 
     # -- history --------------------------------------------------------------------------------------------------
 

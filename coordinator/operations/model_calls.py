@@ -6,14 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from coordinator.models.record_store import count_records, read_records
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.objects.documented import documented
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from coordinator.models.calls import CallRecord
+    from coordinator.models.records import CallLog
     from coordinator.operations.cursors import Rest
 
 __all__ = ["ModelCallObject", "ModelCallPage", "call_page", "record_page"]
@@ -62,20 +60,20 @@ class ModelCallPage(TypedDict):
 
 
 def call_page(
-    home: Path, tenant: str, owner: str | None, profile: str | None, limit: int, cursor: str | None
+    log: CallLog, tenant: str, owner: str | None, profile: str | None, limit: int, cursor: str | None
 ) -> ModelCallPage:
     """Return a page of a tenant's calls; see `record_page`."""
-    found, rest = record_page(home, tenant, owner, profile, limit, cursor)
+    found, rest = record_page(log, tenant, owner, profile, limit, cursor)
     return {"items": [_object(record) for record in found], **rest}
 
 
 def record_page(
-    home: Path, tenant: str | None, owner: str | None, profile: str | None, limit: int, cursor: str | None
+    log: CallLog, tenant: str | None, owner: str | None, profile: str | None, limit: int, cursor: str | None
 ) -> tuple[list[CallRecord], Rest]:
     """Return the records of a page of calls, the latest first, and what follows the page.
 
     Args:
-        home: the home's directory.
+        log: the records.
         tenant: only those of this one; of all, if ``None``.
         owner: only those of this one.
         profile: only those of this one.
@@ -88,14 +86,14 @@ def record_page(
     of = [tenant, owner, profile]
     started, _, call_id = place_after(cursor, "model calls", of, "").partition(" ")
     before = (int(started), call_id) if started.isdecimal() else None
-    found = read_records(home, tenant, limit + 1, owner=owner, profile=profile, before=before)
+    found = log.latest(tenant, limit + 1, owner=owner, profile=profile, before=before)
     if len(found) <= limit:
         return found, {"next_cursor": None, "remaining": 0}
     page = found[:limit]
     last = (page[-1].started_ms, page[-1].call_id)
     return page, {
         "next_cursor": cursor_after("model calls", of, f"{last[0]} {last[1]}"),
-        "remaining": count_records(home, tenant, owner=owner, profile=profile, before=last),
+        "remaining": log.count(tenant, owner=owner, profile=profile, before=last),
     }
 
 

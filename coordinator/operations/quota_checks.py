@@ -55,8 +55,8 @@ class QuotaChecks:
             if self._quotas is None:
                 from coordinator.access.quotas import Quotas  # noqa: PLC0415  slow to import, and few calls check any
                 from coordinator.access.stored_quotas import StoredQuotas  # noqa: PLC0415
+                from coordinator.homes.opening import open_records  # noqa: PLC0415
 
-                home = self._stores.home
-                self._limits = StoredQuotas(home.path, home.id)
+                self._limits = StoredQuotas(open_records(self._stores.home).quotas)
                 self._quotas = Quotas(self._limits, self._stores.journal, self._stores.blobs, self._clock)
             return self._quotas

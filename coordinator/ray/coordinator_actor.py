@@ -24,6 +24,8 @@ from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.model import Code
 from coordinator.fleet.quarantine import Quarantine
 from coordinator.fleet.state import FleetState
+from coordinator.home import Home
+from coordinator.homes.opening import open_records
 from coordinator.logs import log_to
 from coordinator.ray.host_pool import HostPool
 from coordinator.ray.reconciler import TICK_S, Reconciler
@@ -60,12 +62,13 @@ class CoordinatorActor:
         self._config = config
         log_to(config.logs / "coordinator.log")
         self._tasks = BackgroundTasks()
+        records = open_records(Home(config.home))
         self._state = FleetState(
             open_journal(config.journal, watched=True),
             SystemClock(),
             IdSource(),
-            Quarantine(config.quarantine),
-            LatestQuotas(StoredQuotas(config.home, config.home_id)),
+            Quarantine(records.documents()),
+            LatestQuotas(StoredQuotas(records.quotas)),
             config.nodes,
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)

@@ -27,8 +27,6 @@ class CoordinatorConfig:
     """Those with a node manager."""
     known_agents: Path
     """The file of `coordinator.registry.known_agents`, read at the start."""
-    quarantine: Path
-    """The file of `coordinator.fleet.quarantine`."""
     inbox_limit: int
     """Messages that may be pending for one agent."""
     shared_agents: int

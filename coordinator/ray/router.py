@@ -136,7 +136,6 @@ class Router:
                 logs=home.logs,
                 nodes=(LOCAL_NODE,),
                 known_agents=self._known_path,
-                quarantine=home.quarantine,
                 inbox_limit=settings.inbox_limit,
                 shared_agents=settings.shared_agents,
                 warm_hosts=settings.warm_hosts,

@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
+from coordinator.home import Home
+from coordinator.homes.opening import open_records
 from coordinator.models.config_file import read_config, store_config
 from coordinator.registry.project import load_project
 from coordinator.registry.resolve import resolve
@@ -69,8 +71,9 @@ async def reload_project(service: Registrar, file: Path, home: Path | None = Non
     moving = await service.register(registry, reload=True)
     restart_for = _not_in(service.surroundings, project)
     if home is not None:
-        known = read_config(home).key_variables
-        store_config(home, project.models)
+        documents = open_records(Home(home)).documents()
+        known = read_config(documents).key_variables
+        store_config(documents, project.models)
         restart_for += sorted(project.models.key_variables - known - set(restart_for))
     return Reloaded(registry, moving, restart_for)
 

@@ -78,6 +78,7 @@ def main() -> int:
 async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -> int:
     """Serve until the end; return the exit code."""
     from coordinator.environment import withhold  # noqa: PLC0415
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
     from coordinator.host.node.process_marks import environment_without_mark  # noqa: PLC0415
     from coordinator.models.config_file import read_config  # noqa: PLC0415
     from coordinator.models.supervisor import ModelProcess  # noqa: PLC0415
@@ -91,8 +92,9 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
     gc.freeze()
     gc.enable()
     surroundings = ProcessEnvironment.of_this_process()  # before Ray adds its own variables
-    models = ModelProcess(home, environment_without_mark())
-    withhold(read_config(home.path).key_variables)  # from Ray, and so from all processes of agents
+    documents = open_records(home).documents()
+    models = ModelProcess(home, documents, environment_without_mark())
+    withhold(read_config(documents).key_variables)  # from Ray, and so from all processes of agents
     stopping = asyncio.Event()
     _on_signals(stopping.set)
     router = Router(home, settings)

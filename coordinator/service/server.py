@@ -18,6 +18,7 @@ from chronicle.ids import IdSource, MessageId
 from coordinator.access.quotas import MessageQuotaExceeded, Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.client_messages import Admission, Arrival, position_of
+from coordinator.homes.opening import open_records
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.registry.registry import Registry
 from coordinator.service.agent_types import AgentTypes
@@ -98,7 +99,7 @@ class ServiceServer:
         self._blobs = home.blobs()
         self._clock = SystemClock()
         self._ids = IdSource()
-        self._quotas = StoredQuotas(home.path, home.id)
+        self._quotas = StoredQuotas(open_records(home).quotas)
         quotas = Quotas(self._quotas, self._store, self._blobs, self._clock)
         self._admission = Admission(
             self._store,

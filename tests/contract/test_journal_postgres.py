@@ -347,9 +347,9 @@ def test_a_journal_is_opened_by_its_url(server: str, schema: str) -> None:
 
 def test_reading_writes_and_creates_nothing(server: str, schema: str) -> None:
     url = url_of(server, schema)
-    for more in ({"read_only": True}, {"create": False}):
+    for create, read_only in ((False, False), (True, True)):
         with pytest.raises(NotFound, match=f"^there is no journal in schema {schema}$"):
-            open_journal(url, **more)
+            open_journal(url, create=create, read_only=read_only)
     with closing(open_journal(url)) as store:
         session = Writer.on(store).session
     with closing(open_journal(url, read_only=True)) as reader:

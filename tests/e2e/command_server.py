@@ -41,7 +41,7 @@ _IMPORTED: Final = (
     "coordinator.gateway.process.detached",
     "coordinator.gateway.process.ending",
     "coordinator.home",
-    "coordinator.models.record_store",
+    "coordinator.homes.sqlite.calls",
     "coordinator.operations.archives",
     "coordinator.operations.artifacts",
     "coordinator.operations.branches",

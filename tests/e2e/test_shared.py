@@ -145,7 +145,7 @@ async def test_an_agent_that_blocks_the_others_gets_a_process_of_its_own(
     assert frames[-1]["type"] == "turn_end", frames
     assert [frame for frame in frames if frame["type"] == "turn_retry"] == []
     assert failures(served, "gathering/interrupted") == [], "another agent's fault counts no attempt"
-    quarantine = Home(served.home).quarantine
+    quarantine = served.home / "quarantine.json"
     assert list(json.loads(quarantine.read_bytes())["agents"]) == ["gathering/blocker"]
     await until(lambda: len(failures(served, "gathering/blocker")) == 1)
     again, _ = await said(client, "innocent", "hi")
@@ -211,7 +211,7 @@ async def test_agents_that_work_and_await_often_take_turns_with_each_other_and_w
         rounds, most_of_another = frames[-1]["data"]["answer"]
         assert rounds > len(others)
         assert most_of_another <= 2, "another agent went on while this one waited"
-    quarantine = Home(served.home).quarantine
+    quarantine = served.home / "quarantine.json"
     assert "busy" not in (quarantine.read_text() if quarantine.exists() else "")
 
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from podium.address import Address
 from podium.agent_record import find_session
 from tests.npm.chatter import Chatter, Served, go_on, served
@@ -284,7 +283,7 @@ async def test_a_repeated_request_runs_nothing_twice(tmp_path: Path) -> None:
 
 
 async def test_a_key_is_asked_for(tmp_path: Path) -> None:
-    keys = KeyStore(tmp_path, "home1", IdSource())
+    keys = SqliteKeyRecords(tmp_path, "home1")
     _, key = keys.create("page", "default", [Scope.WRITE], 1)
     Chatter.failures = 0
     async with served_home(tmp_path / "home", Chatter, keys=keys) as home, on_a_socket(home.app) as url:

@@ -9,10 +9,9 @@ from typing import Any
 import httpx
 import pytest
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
 from coordinator.gateway import event_stream
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from coordinator.streams.sse import OPENING
 from tests.npm.cutting_proxy import Cut, cutting_proxy
 from tests.npm.node import INSTALLED, run_client
@@ -81,7 +80,7 @@ async def test_a_stream_that_is_cut_again_and_again_is_read_once(
 
 
 async def test_a_key_is_sent_with_each_connection(tmp_path: Path) -> None:
-    keys = KeyStore(tmp_path, "home1", IdSource())
+    keys = SqliteKeyRecords(tmp_path, "home1")
     _, key = keys.create("program", "default", [Scope.WRITE], 1)
     async with served_home(tmp_path / "home", Talker, keys=keys) as home, on_a_socket(home.app) as url:
         async with httpx.AsyncClient(base_url=url, headers={"Authorization": f"Bearer {key}"}) as http:

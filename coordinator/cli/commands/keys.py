@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coordinator.access.audit import Audit
-    from coordinator.access.key_store import KeyStore
     from coordinator.access.keys import Key
+    from coordinator.access.records import KeyRecords
 
 __all__ = ["app"]
 
@@ -138,18 +138,17 @@ def rotate(
 
 
 @contextmanager
-def _opened(home: Path) -> Iterator[tuple[KeyStore, Audit]]:
+def _opened(home: Path) -> Iterator[tuple[KeyRecords, Audit]]:
     """Open the keys of a home, which is created if it does not exist, and its audit record."""
     from contextlib import closing  # noqa: PLC0415
 
     from chronicle.clock import SystemClock  # noqa: PLC0415
-    from chronicle.ids import IdSource  # noqa: PLC0415
     from coordinator.access.audit import Audit  # noqa: PLC0415
-    from coordinator.access.key_store import KeyStore  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
 
     opened = Home(home).create()
-    with closing(KeyStore(opened.path, opened.id, IdSource())) as keys:
+    with closing(open_records(opened).keys()) as keys:
         yield keys, Audit(opened.logs, SystemClock())
 
 

@@ -33,9 +33,10 @@ def models(
     if context.invoked_subcommand is not None:
         return
     from coordinator.home import Home  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
     from coordinator.models.config_file import read_config  # noqa: PLC0415
 
-    config = read_config(Home(home).open().path)
+    config = read_config(open_records(Home(home).open()).documents())
     if json:
         write_json({"models": [_profile(each) for each in config.profiles.values()], "budgets": dict(config.budgets)})
         return
@@ -84,10 +85,12 @@ def calls(
     Calls are recorded whether or not their turns are committed.
     """
     from coordinator.home import Home  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
     from coordinator.operations.model_calls import record_page  # noqa: PLC0415
 
     wanted = bounds(limit, cursor, everything=everything)
-    found, rest = record_page(Home(home).open().path, tenant, owner, profile, wanted.limit, wanted.cursor)
+    log = open_records(Home(home).open()).call_log()
+    found, rest = record_page(log, tenant, owner, profile, wanted.limit, wanted.cursor)
     if json:
         write_json({"calls": [record.to_json() for record in found], **rest})
         return

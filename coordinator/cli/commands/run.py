@@ -59,6 +59,7 @@ def run(
     from coordinator.cli.inspection_cache import inspect_once  # noqa: PLC0415
     from coordinator.environment import add_variables  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
     from coordinator.models.config_file import store_config  # noqa: PLC0415
     from coordinator.registry.project import find_project, load_project  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
@@ -73,7 +74,7 @@ def run(
     address = Address(info.agent_type, key)
     place.create(blobs_url)
     if project is not None and project.models.profiles:
-        store_config(place.path, project.models)
+        store_config(open_records(place).documents(), project.models)
     config = project.config.get(info.agent_type, {}) if project is not None else {}
     agent = AgentRef(info.file, info.class_name, info.agent_type, config)
     raise typer.Exit(asyncio.run(_talk(place, agent, address, message, when_busy, json=json)))

@@ -168,10 +168,10 @@ def _serve(
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from coordinator.access.quotas import Quota  # noqa: PLC0415
-    from coordinator.access.stored_quotas import store_quotas  # noqa: PLC0415
     from coordinator.gateway.process.home_access import HomeAccess  # noqa: PLC0415
     from coordinator.gateway.process.listener import is_loopback, listen, url_of  # noqa: PLC0415
     from coordinator.gateway_record import gateway_lock  # noqa: PLC0415
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
     from coordinator.models.config_file import store_config  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
@@ -207,8 +207,9 @@ def _serve(
             if json:
                 write_json({"url": url, "pid": os.getpid()})
 
-        store_config(home.path, project.models)
-        store_quotas(home.path, home.id, {name: Quota(**limits) for name, limits in project.quotas.items()})
+        records = open_records(home)
+        store_config(records.documents(), project.models)
+        records.set_quotas({name: Quota(**limits) for name, limits in project.quotas.items()})
         gateway = Gateway(
             home=home,
             listener=listener,

@@ -5,18 +5,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Self
 
 from chronicle.errors import InvalidInput
-from chronicle.ids import IdSource
 from coordinator.access.administration import KeyAdministration
 from coordinator.access.audit import Audit
 from coordinator.access.caller import OpenAccess
 from coordinator.access.key_access import KeyAccess
-from coordinator.access.key_store import KeyStore
 from coordinator.access.local_key import ensure_local_key, read_local_key
 from coordinator.access.rates import Rates
+from coordinator.homes.opening import open_records
 
 if TYPE_CHECKING:
     from chronicle.clock import Clock
     from coordinator.access.caller import Access
+    from coordinator.access.records import KeyRecords
     from coordinator.home import Home
 
 __all__ = ["HomeAccess"]
@@ -45,7 +45,7 @@ class HomeAccess:
         self._home = home
         self._clock = clock
         self.audit = Audit(home.logs, clock)
-        self.keys: KeyStore | None = None
+        self.keys: KeyRecords | None = None
         self.administration: KeyAdministration | None = None
         """``None`` without keys."""
         self.access: Access = OpenAccess()
@@ -53,7 +53,7 @@ class HomeAccess:
             if not loopback:
                 raise InvalidInput("--no-auth is for loopback only: other machines reach the address of --host")
             return
-        self.keys = keys = KeyStore(home.path, home.id, IdSource())
+        self.keys = keys = open_records(home).keys()
         try:
             if not loopback:
                 _refuse_without_keys(home, keys)
@@ -86,7 +86,7 @@ class HomeAccess:
             self.keys.close()
 
 
-def _refuse_without_keys(home: Home, keys: KeyStore) -> None:
+def _refuse_without_keys(home: Home, keys: KeyRecords) -> None:
     """Refuse to serve other machines before somebody has made a key for them: the local one is for this machine."""
     local = read_local_key(home.path)
     mine = keys.find(local) if local is not None else None

@@ -15,10 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronicle.clock import SystemClock
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
 from coordinator.access.key_access import KeyAccess
-from coordinator.access.key_store import KeyStore
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 
 if TYPE_CHECKING:
     from tests.benchmarks.__main__ import Row
@@ -34,7 +33,7 @@ def run() -> list[Row]:
 
 
 async def _measured(home: Path) -> list[Row]:
-    keys = KeyStore(home, "home1", IdSource())
+    keys = SqliteKeyRecords(home, "home1")
     texts = [keys.create("bench", "default", [Scope.READ], 1)[1] for _ in range(STREAMS)]
     access = KeyAccess(keys, SystemClock())
     headers = [f"Bearer {text}" for text in texts]

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.ids import IdSource
 from coordinator.home import Home
+from coordinator.homes.opening import open_records
 from coordinator.models.calls import CallRecord, ModelRequest
 from coordinator.models.client import ModelClient
 from coordinator.models.config_file import store_config
@@ -81,7 +82,7 @@ async def _measured() -> list[Row]:
         home = Home(Path(directory) / "home").create()
         home.make_run_dir()
         store_config(
-            home.path,
+            open_records(home).documents(),
             ModelsConfig(
                 {
                     "openai": Profile("openai", "openai", "m", base_url=server.openai_url),
@@ -91,7 +92,7 @@ async def _measured() -> list[Row]:
         )
         direct = OpenAICompatProvider("m", base_url=server.openai_url)
         try:
-            async with ModelProcess(home, dict(os.environ)):
+            async with ModelProcess(home, open_records(home).documents(), dict(os.environ)):
                 client = ModelClient(home.models_socket)
                 process_id = await client.process_id()
                 for profile in ("openai", "anthropic"):

@@ -12,8 +12,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from coordinator.homes.sqlite.calls import SqliteCallLog
 from coordinator.models.calls import CallRecord
-from coordinator.models.record_store import read_records
 from tests.e2e.conftest import AGENTS, Podium, fresh_home, kill_at_once, processes_of
 from tests.e2e.gateway.readers import DAEMON, HOSTS, Client, serve
 from tests.waiting import DEADLINE_S, until
@@ -54,7 +54,7 @@ def podium(tmp_path: Path) -> Iterator[Podium]:
 
 def calls(podium: Podium, profile: str) -> list[CallRecord]:
     """The recorded calls of a profile, oldest first."""
-    return read_records(podium.home, None, 1000, profile=profile)[::-1]
+    return SqliteCallLog(podium.home).latest(None, 1000, profile=profile)[::-1]
 
 
 async def running(podium: Podium, number: int) -> None:

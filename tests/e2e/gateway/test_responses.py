@@ -21,8 +21,8 @@ import openai
 import pytest
 
 from coordinator.home import Home
+from coordinator.homes.sqlite.calls import SqliteCallLog
 from coordinator.models.client import ModelClient
-from coordinator.models.record_store import read_records
 from tests.e2e.conftest import EXAMPLES, HELLO, TIMEOUT_S, Podium, fresh_home, kill_at_once, processes_of
 from tests.model_server.answers import Answer
 from tests.model_server.replies import Reply, end_at, hold_after, page
@@ -94,7 +94,7 @@ class Gateway:
 
     def calls(self, profile: str) -> list[CallRecord]:
         """Return the records of the calls of a profile."""
-        return read_records(self.podium.home, None, 1000, profile=profile)
+        return SqliteCallLog(self.podium.home).latest(None, 1000, profile=profile)
 
     def ask(self, profile: str, **fields: Any) -> httpx.Response:
         body = {"model": profile, "input": "hi", **self.where, **fields}

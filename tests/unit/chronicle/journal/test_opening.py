@@ -23,16 +23,14 @@ def test_a_path_and_a_url_name_the_same_file(tmp_path: Path) -> None:
 
 
 def test_none_is_created_unless_it_may_be(tmp_path: Path) -> None:
-    for more in ({"create": False}, {"read_only": True}):
+    for create, read_only in ((False, False), (True, True)):
         with pytest.raises(NotFound):
-            open_journal(str(tmp_path / "journal.db"), **more)
+            open_journal(str(tmp_path / "journal.db"), create=create, read_only=read_only)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("url", ["mysql://somewhere/db", "sqlite://relative.db", "s3://bucket/journal"])
 def test_an_unknown_database(url: str) -> None:
     scheme = url.partition(":")[0]
-    with pytest.raises(
-        InvalidInput, match=f"^{scheme}:// is no journal that is known: give a path, sqlite:///PATH or"
-    ):
+    with pytest.raises(InvalidInput, match=f"^{scheme}:// is no journal that is known: give a path, sqlite:///PATH or"):
         open_journal(url)

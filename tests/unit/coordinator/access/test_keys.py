@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.clock import ManualClock
-from chronicle.errors import Corrupt, InvalidInput, NotFound, StorageRefused, UnsupportedFormat
+from chronicle.errors import Corrupt, InvalidInput, StorageRefused, UnsupportedFormat
 from chronicle.ids import IdSource
 from coordinator.access.audit import Audit
 from coordinator.access.caller import (
@@ -30,12 +30,12 @@ from coordinator.access.caller import (
     with_implied,
 )
 from coordinator.access.key_access import KeyAccess
-from coordinator.access.key_store import KeyStore
-from coordinator.access.keys import KEY_PREFIX, home_tag
+from coordinator.access.keys import home_tag
 from coordinator.access.lifetimes import seconds_of
 from coordinator.access.local_key import ensure_local_key, read_local_key
 from coordinator.access.quotas import Quota
 from coordinator.access.rates import Rates
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from podium.address import Address
 from tests.waiting import until
 
@@ -52,8 +52,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Iterator[KeyStore]:
-    store = KeyStore(tmp_path, "home1", IDS)
+def keys(tmp_path: Path) -> Iterator[SqliteKeyRecords]:
+    store = SqliteKeyRecords(tmp_path, "home1", IDS)
     yield store
     store.close()
 
@@ -62,7 +62,7 @@ def header(text: str) -> str:
     return f"Bearer {text}"
 
 
-def test_a_key_is_found_by_its_text_alone(keys: KeyStore, tmp_path: Path) -> None:
+def test_a_key_is_found_by_its_text_alone(keys: SqliteKeyRecords, tmp_path: Path) -> None:
     key, text = keys.create("ci", "acme", [Scope.READ], 5, expires_ms=9)
     assert text.startswith(key.prefix)
     assert len(text) - len(key.prefix) >= 30
@@ -78,61 +78,16 @@ def test_a_key_is_found_by_its_text_alone(keys: KeyStore, tmp_path: Path) -> Non
     assert text.encode() not in (tmp_path / "access.db").read_bytes()
 
 
-def test_keys_are_random(keys: KeyStore) -> None:
-    texts = {keys.create("n", "default", [Scope.READ], 1)[1] for _ in range(50)}
-    assert len({text[len(KEY_PREFIX) + 4 :] for text in texts}) == 50
-    assert {len(text) for text in texts} == {len(KEY_PREFIX) + 4 + 36}
-
-
-def test_the_file_is_readable_for_its_owner_only(keys: KeyStore, tmp_path: Path) -> None:
+def test_the_file_is_readable_for_its_owner_only(keys: SqliteKeyRecords, tmp_path: Path) -> None:
     keys.create("n", "default", [Scope.READ], 1)
     assert {stat.S_IMODE(file.stat().st_mode) for file in tmp_path.iterdir()} == {0o600}
 
 
-def test_revoking_and_rotating(keys: KeyStore) -> None:
-    key, text = keys.create("n", "acme", [Scope.ADMIN], 1)
-    other, other_text = keys.create("m", "zeta", [Scope.READ], 2)
-    _, token = keys.create("t", "acme", [Scope.READ], 3, agent=Address("a", "b", "acme"), made_by=key.key_id)
-    assert keys.listed() == [key, other]
-    assert keys.listed("acme") == [key]
-    rotated, new = keys.rotate(key.key_id)
-    assert (rotated.key_id, rotated.scopes) == (key.key_id, key.scopes)
-    assert keys.find(text) is None
-    assert keys.find(token) is None
-    assert keys.find(new) == rotated
-    for refused in (keys.revoke, keys.rotate):
-        with pytest.raises(NotFound):
-            refused(other.key_id, "acme")
-        with pytest.raises(NotFound):
-            refused("key_none", None)
-    assert keys.revoke(other.key_id, "zeta") == other
-    assert keys.find(other_text) is None
-
-
-def test_a_token_expires_with_its_key(keys: KeyStore) -> None:
-    agent = Address("a", "b")
-    for ends, wanted, given in ((10, 5, 5), (10, 50, 10), (10, None, 10), (None, 50, 50), (None, None, None)):
-        maker, _ = keys.create("n", "default", [Scope.ADMIN], 1, expires_ms=ends)
-        token, text = keys.create("t", "default", [Scope.READ], 1, expires_ms=wanted, agent=agent, made_by=maker.key_id)
-        assert (token.expires_ms, keys.find(text)) == (given, token)
-        key, _ = keys.create("k", "default", [Scope.READ], 1, expires_ms=wanted, made_by=maker.key_id)
-        assert key.expires_ms == wanted
-
-
-def test_a_revoked_key_makes_no_other_one(keys: KeyStore) -> None:
-    maker, _ = keys.create("n", "default", [Scope.ADMIN], 1)
-    keys.revoke(maker.key_id)
-    for agent in (None, Address("a", "b")):
-        with pytest.raises(UnknownKey, match="was revoked"):
-            keys.create("k", "default", [Scope.ADMIN], 2, agent=agent, made_by=maker.key_id)
-    assert keys.listed() == []
-
-
-def test_opening_the_file_again_leaves_the_locks_of_this_process(keys: KeyStore, tmp_path: Path) -> None:
+def test_opening_the_file_again_leaves_the_locks_of_this_process(keys: SqliteKeyRecords, tmp_path: Path) -> None:
     """A close of any descriptor of a file releases all POSIX locks that the process has on it (fcntl(2))."""
     write = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
     with keys._writing():
-        KeyStore(tmp_path, "home1", IDS).close()
+        SqliteKeyRecords(tmp_path, "home1", IDS).close()
         other = subprocess.run(
             [sys.executable, "-c", write, str(tmp_path / "access.db")], capture_output=True, text=True, check=False
         )
@@ -140,27 +95,27 @@ def test_opening_the_file_again_leaves_the_locks_of_this_process(keys: KeyStore,
 
 
 def test_a_file_without_a_write_ahead_log_gets_one(tmp_path: Path) -> None:
-    KeyStore(tmp_path, "home1", IDS).close()
+    SqliteKeyRecords(tmp_path, "home1", IDS).close()
     with closing(sqlite3.connect(tmp_path / "access.db")) as db:
         assert db.execute("PRAGMA journal_mode = DELETE").fetchone() == ("delete",)
     (tmp_path / "access.db-sums").unlink()
-    with closing(KeyStore(tmp_path, "home1", IDS)) as keys:
+    with closing(SqliteKeyRecords(tmp_path, "home1", IDS)) as keys:
         key, text = keys.create("n", "default", [Scope.READ], 1)
         assert keys.find(text) == key
     with closing(sqlite3.connect(tmp_path / "access.db")) as db:
         assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
-def test_a_full_disk_is_named(keys: KeyStore) -> None:
-    (pages,) = keys._writer.execute("PRAGMA page_count").fetchone()
-    keys._writer.execute(f"PRAGMA max_page_count = {pages}")
+def test_a_full_disk_is_named(keys: SqliteKeyRecords) -> None:
+    (pages,) = keys._file._writer.execute("PRAGMA page_count").fetchone()
+    keys._file._writer.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageRefused, match="full"):
         keys.create("n" * 100_000, "default", [Scope.READ], 1)
-    keys._writer.execute("PRAGMA max_page_count = 100000")
+    keys._file._writer.execute("PRAGMA max_page_count = 100000")
     assert keys.create("n", "default", [Scope.READ], 2)[0] in keys.listed()
 
 
-def test_expired_tokens_are_removed(keys: KeyStore) -> None:
+def test_expired_tokens_are_removed(keys: SqliteKeyRecords) -> None:
     _, token = keys.create("t", "default", [Scope.READ], 1, expires_ms=5, agent=Address("a", "b"))
     assert keys.find(token) is not None
     keys.create("n", "default", [Scope.READ], 5)
@@ -170,23 +125,23 @@ def test_expired_tokens_are_removed(keys: KeyStore) -> None:
 def test_files_of_something_else(tmp_path: Path) -> None:
     (tmp_path / "access.db").write_text("not a database, but long enough to look like one" * 40)
     with pytest.raises(Corrupt, match="access.db is damaged"):
-        KeyStore(tmp_path, "home1", IDS)
+        SqliteKeyRecords(tmp_path, "home1", IDS)
     (tmp_path / "access.db").unlink()
     with closing(sqlite3.connect(tmp_path / "access.db")) as db:
         db.execute("CREATE TABLE recipes (name TEXT)")
     with pytest.raises(Corrupt, match="not a database of keys"):
-        KeyStore(tmp_path, "home1", IDS)
+        SqliteKeyRecords(tmp_path, "home1", IDS)
     (tmp_path / "access.db").unlink()
-    KeyStore(tmp_path, "home1", IDS).close()
+    SqliteKeyRecords(tmp_path, "home1", IDS).close()
     with closing(sqlite3.connect(tmp_path / "access.db")) as db:
         (version,) = db.execute("PRAGMA user_version").fetchone()
         db.execute(f"PRAGMA user_version = {version + 1}")
     (tmp_path / "access.db-sums").unlink()
     with pytest.raises(UnsupportedFormat, match=f"format {version + 1}, and this code reads up to {version}$"):
-        KeyStore(tmp_path, "home1", IDS).close()
+        SqliteKeyRecords(tmp_path, "home1", IDS).close()
 
 
-def test_quotas_are_replaced(keys: KeyStore) -> None:
+def test_quotas_are_replaced(keys: SqliteKeyRecords) -> None:
     keys.set_quotas({"acme": Quota(agents=3), "zeta": Quota()})
     keys.set_quotas({"acme": Quota(agents=4, messages_per_minute=60)})
     assert keys.quotas() == {"acme": Quota(agents=4, messages_per_minute=60)}
@@ -195,7 +150,7 @@ def test_quotas_are_replaced(keys: KeyStore) -> None:
 # -- authentication ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_key_gives_a_caller(keys: KeyStore, clock: ManualClock) -> None:
+async def test_a_key_gives_a_caller(keys: SqliteKeyRecords, clock: ManualClock) -> None:
     access = KeyAccess(keys, clock)
     key, text = keys.create("n", "acme", [Scope.WRITE], 1)
     expected = Caller(key.key_id, frozenset({Scope.READ, Scope.WRITE}), None, "acme")
@@ -223,14 +178,14 @@ async def test_a_key_gives_a_caller(keys: KeyStore, clock: ManualClock) -> None:
     ],
 )
 async def test_what_is_no_key(
-    keys: KeyStore, clock: ManualClock, authorization: str | None, error: type[Exception]
+    keys: SqliteKeyRecords, clock: ManualClock, authorization: str | None, error: type[Exception]
 ) -> None:
     with pytest.raises(error) as caught:
         await KeyAccess(keys, clock).authenticate(authorization)
     assert "aaaa" not in str(caught.value)
 
 
-async def test_a_key_expires(keys: KeyStore, clock: ManualClock) -> None:
+async def test_a_key_expires(keys: SqliteKeyRecords, clock: ManualClock) -> None:
     access = KeyAccess(keys, clock)
     _, text = keys.create("n", "default", [Scope.READ], 1, expires_ms=clock.now_ms() + 1000)
     await access.authenticate(header(text))
@@ -241,7 +196,7 @@ async def test_a_key_expires(keys: KeyStore, clock: ManualClock) -> None:
 
 
 async def test_a_revoked_key_is_refused_at_once_by_every_process(
-    keys: KeyStore, clock: ManualClock, tmp_path: Path
+    keys: SqliteKeyRecords, clock: ManualClock, tmp_path: Path
 ) -> None:
     access = KeyAccess(keys, clock)
     key, text = keys.create("n", "default", [Scope.READ], 1)
@@ -249,7 +204,7 @@ async def test_a_revoked_key_is_refused_at_once_by_every_process(
     for each in (text, own_text):
         await access.authenticate(header(each))
     await access.close()
-    with closing(KeyStore(tmp_path, "home1", IDS)) as other:
+    with closing(SqliteKeyRecords(tmp_path, "home1", IDS)) as other:
         other.revoke(key.key_id)
     keys.revoke(own.key_id)
     for each in (text, own_text):
@@ -257,7 +212,7 @@ async def test_a_revoked_key_is_refused_at_once_by_every_process(
             await access.authenticate(header(each))
 
 
-async def test_the_last_use_is_recorded_once_a_minute(keys: KeyStore, clock: ManualClock) -> None:
+async def test_the_last_use_is_recorded_once_a_minute(keys: SqliteKeyRecords, clock: ManualClock) -> None:
     access = KeyAccess(keys, clock)
     _, text = keys.create("n", "default", [Scope.READ], 1)
     first_ms = clock.now_ms()
@@ -272,7 +227,7 @@ async def test_the_last_use_is_recorded_once_a_minute(keys: KeyStore, clock: Man
     assert keys.listed()[0].last_used_ms == clock.now_ms()
 
 
-async def test_no_request_waits_for_a_writer(keys: KeyStore, clock: ManualClock, tmp_path: Path) -> None:
+async def test_no_request_waits_for_a_writer(keys: SqliteKeyRecords, clock: ManualClock, tmp_path: Path) -> None:
     access = KeyAccess(keys, clock)
     used, unused = (keys.create("n", "default", [Scope.READ], 1)[1] for _ in range(2))
     await access.authenticate(header(used))
@@ -292,7 +247,7 @@ async def test_no_request_waits_for_a_writer(keys: KeyStore, clock: ManualClock,
         await authenticate_all()
         # Nor for one of this process, which waits for the other one.
         creating = asyncio.create_task(asyncio.to_thread(keys.create, "m", "default", [Scope.READ], 2))
-        await until(keys._write_guard.locked)
+        await until(keys._file._write_guard.locked)
         await authenticate_all()
         other.execute("ROLLBACK")
     assert keys.listed()[0].last_used_ms != clock.now_ms(), "uses are not recorded meanwhile"
@@ -301,7 +256,7 @@ async def test_no_request_waits_for_a_writer(keys: KeyStore, clock: ManualClock,
     assert keys.listed()[0].last_used_ms == clock.now_ms()
 
 
-async def test_a_key_has_a_limit_of_requests(keys: KeyStore, clock: ManualClock) -> None:
+async def test_a_key_has_a_limit_of_requests(keys: SqliteKeyRecords, clock: ManualClock) -> None:
     access = KeyAccess(keys, clock, Rates(per_s=0.5, burst=3, clock=clock))
     texts = [keys.create("n", "default", [Scope.READ], 1)[1] for _ in range(2)]
     for _ in range(3):
@@ -350,7 +305,7 @@ def test_what_a_caller_may_do() -> None:
 # -- the local key, durations, the audit record ------------------------------------------------------------------------
 
 
-def test_the_local_key_is_made_once(keys: KeyStore, tmp_path: Path) -> None:
+def test_the_local_key_is_made_once(keys: SqliteKeyRecords, tmp_path: Path) -> None:
     assert read_local_key(tmp_path) is None
     text = ensure_local_key(tmp_path, keys, 1)
     assert text is not None

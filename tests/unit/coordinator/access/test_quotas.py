@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from structlog.testing import capture_logs
 
+import coordinator.home
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import IdempotencyConflict
@@ -17,8 +18,9 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
 from coordinator.access.quotas import MessageQuotaExceeded, Quota, QuotaExceeded, Quotas
-from coordinator.access.stored_quotas import StoredQuotas, store_quotas
+from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.client_messages import Admission
+from coordinator.homes.opening import open_records
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
@@ -218,13 +220,14 @@ def test_a_quota_of_nothing_and_none_at_all() -> None:
 
 
 def test_quotas_are_read_from_the_home_as_they_are_now(tmp_path: Path) -> None:
-    with closing(StoredQuotas(tmp_path, "home1")) as stored:
+    records = open_records(coordinator.home.Home(tmp_path).create())
+    with closing(StoredQuotas(records.quotas)) as stored:
         assert stored() == {}
-        store_quotas(tmp_path, "home1", {})
-        assert not list(tmp_path.iterdir())
-        store_quotas(tmp_path, "home1", {"acme": Quota(agents=3)})
+        records.set_quotas({})
+        assert not (tmp_path / "access.db").exists()
+        records.set_quotas({"acme": Quota(agents=3)})
         assert stored() == {"acme": Quota(agents=3)}
-        store_quotas(tmp_path, "home1", {"zeta": Quota(bytes=5)})
+        records.set_quotas({"zeta": Quota(bytes=5)})
         assert stored() == {"zeta": Quota(bytes=5)}
 
 

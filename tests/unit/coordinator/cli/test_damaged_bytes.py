@@ -22,17 +22,16 @@ from chronicle.blobs.ident import from_raw
 from chronicle.blobs.packs.pack_format import index_start, read_index, unpack_blob
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt
-from chronicle.ids import IdSource
 from chronicle.journal.chain import seal
 from chronicle.journal.objects import new_object
 from chronicle.journal.records import Commit, Draft, Snapshot
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
 from coordinator.access.quotas import Quota
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from coordinator.home import Home
-from coordinator.models.record_store import RecordStore
+from coordinator.homes.sqlite.calls import SqliteCallRecords
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.agent_record import read_agent, snapshot_body
@@ -119,7 +118,7 @@ def make_home(path: Path) -> Path:
     add_client(maker)
     asyncio.run(paint(maker))
     maker.close()
-    with closing(KeyStore(path, Home(path).id, maker.ids)) as keys:
+    with closing(SqliteKeyRecords(path, Home(path).id, maker.ids)) as keys:
         _, text = keys.create("local", "default", [Scope.ADMIN], maker.clock.now_ms())
         keys.set_quotas({"acme": Quota(agents=3)})
     (path / "local.key").write_text(text + "\n")
@@ -304,7 +303,7 @@ def test_another_id_than_that_of_the_keys_is_damage(
 def open_it(home: Path, name: str, refused: str | None) -> None:
     """Open and close a database as a process that writes to it does."""
     with pytest.raises(Corrupt, match=re.escape(refused)) if refused is not None else nullcontext():
-        (KeyStore(home, "home1", IdSource()) if name == "access.db" else RecordStore(home)).close()
+        (SqliteKeyRecords(home, "home1") if name == "access.db" else SqliteCallRecords(home)).close()
 
 
 @pytest.mark.parametrize("name", ["access.db", "models.db"])

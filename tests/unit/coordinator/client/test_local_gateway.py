@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.ids import IdSource
-from coordinator.access.key_store import KeyStore
 from coordinator.access.local_key import ensure_local_key
 from coordinator.cli.main import main
 from coordinator.client import AsyncPodium, AuthenticationFailed
 from coordinator.gateway_record import GatewayRecord, gateway_lock, write_record
 from coordinator.home import Home
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from coordinator.testing import ScriptedResponse, ScriptedServer
 
 if TYPE_CHECKING:
@@ -39,7 +38,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Home]:
 
 @pytest.fixture
 def key(home: Home) -> str:
-    with closing(KeyStore(home.path, home.id, IdSource())) as keys:
+    with closing(SqliteKeyRecords(home.path, home.id)) as keys:
         text = ensure_local_key(home.path, keys, 1)
     assert text is not None
     return text

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coordinator.documents import FileDocuments
 from coordinator.fleet.code_stamp import CodeStamps
 from coordinator.fleet.model import Code, Loaded
 from coordinator.fleet.quarantine import Quarantine
@@ -31,8 +32,8 @@ def loaded(code: Code) -> Loaded:
 
 def test_it_outlives_the_coordinator(tmp_path: Path, code: Code) -> None:
     path = tmp_path / "quarantine.json"
-    Quarantine(path).add(ALICE, loaded(code), "it blocked")
-    kept = Quarantine(path)
+    Quarantine(FileDocuments(tmp_path)).add(ALICE, loaded(code), "it blocked")
+    kept = Quarantine(FileDocuments(tmp_path))
     assert kept.holds(ALICE, code, CodeStamps())
     assert kept.reason(ALICE) == "it blocked"
     assert not kept.holds(BOB, code, CodeStamps())
@@ -41,13 +42,13 @@ def test_it_outlives_the_coordinator(tmp_path: Path, code: Code) -> None:
 
 def test_an_edit_of_the_code_ends_it(tmp_path: Path, code: Code) -> None:
     path = tmp_path / "quarantine.json"
-    quarantine = Quarantine(path)
+    quarantine = Quarantine(FileDocuments(tmp_path))
     quarantine.add(ALICE, loaded(code), "it blocked")
     quarantine.add(BOB, loaded(code), "it blocked")
     (tmp_path / "agent.py").write_text("second = 2\n")
     assert not quarantine.holds(ALICE, code, CodeStamps())
     assert list(json.loads(path.read_bytes())["agents"]) == ["hello/bob"]
-    assert not Quarantine(path).holds(ALICE, code, CodeStamps())
+    assert not Quarantine(FileDocuments(tmp_path)).holds(ALICE, code, CodeStamps())
 
 
 def test_another_class_ends_it(tmp_path: Path, code: Code) -> None:
@@ -72,8 +73,8 @@ def test_a_file_that_cannot_be_read_counts_as_none(
 ) -> None:
     path = tmp_path / "quarantine.json"
     path.write_text(text)
-    quarantine = Quarantine(path)
+    quarantine = Quarantine(FileDocuments(tmp_path))
     assert not quarantine.holds(BOB, code, CodeStamps())
     assert "quarantine_not_read" in capsys.readouterr().out
     quarantine.add(BOB, loaded(code), "it blocked")
-    assert Quarantine(path).holds(BOB, code, CodeStamps())
+    assert Quarantine(FileDocuments(tmp_path)).holds(BOB, code, CodeStamps())

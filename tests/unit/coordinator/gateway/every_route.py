@@ -12,9 +12,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.registry.reloading import Reloaded
 from tests.unit.coordinator.gateway.agent_classes import Notes
@@ -113,7 +112,7 @@ class Tenants:
     """A home in which the tenant ``default`` has an agent ``notes/alice``, and ``acme`` has ``notes/own``."""
 
     home: ServedHome
-    keys: KeyStore
+    keys: SqliteKeyRecords
     ids: dict[str, str]
     """Of the things of ``notes/alice``: a message, an artifact, a path, a key, a reminder; and of a session."""
 
@@ -151,7 +150,7 @@ class Tenants:
 async def tenants_of_home(tmp_path: Path) -> AsyncIterator[Tenants]:
     """Make the home, in which all agents sleep."""
     (tmp_path / "keys").mkdir()
-    keys = KeyStore(tmp_path / "keys", "home1", IdSource())
+    keys = SqliteKeyRecords(tmp_path / "keys", "home1")
     async with served_home(tmp_path / "home", Notes, keys=keys, reload=_reload) as home:
         alice = await home.send(f"notes/{FOREIGN}", "one", "two")
         reminder = {"name": "morning-9f2c", "cron": "0 9 * * *"}
@@ -182,7 +181,7 @@ async def _reload() -> Reloaded:
     return Reloaded(Registry([RegisteredAgent("notes", "/notes.py", "Notes")]), [], [])
 
 
-async def things_of_a_session(home: ServedHome, keys: KeyStore, tenant: str) -> dict[str, str]:
+async def things_of_a_session(home: ServedHome, keys: SqliteKeyRecords, tenant: str) -> dict[str, str]:
     """Open a session with an event, an artifact, a bundle and a response; return their ids."""
     headers = {"Authorization": f"Bearer {keys.create('sessions', tenant, [Scope.WRITE], 1)[1]}"}
 

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.content.content import Content
-    from coordinator.access.key_store import KeyStore
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
+    from coordinator.homes.sqlite.keys import SqliteKeyRecords
     from coordinator.telemetry.recorder import Series, Value
     from podium.events import Part
     from podium.turn.stream import Frame
@@ -298,7 +298,7 @@ def leaving_client(app: Any, leaving: asyncio.Event) -> Any:
 async def served_home(
     path: Path,
     *classes: type[BaseAgent],
-    keys: KeyStore | None = None,
+    keys: SqliteKeyRecords | None = None,
     reload: Reload | None = None,
     page: bool = False,
     **limits: Any,

@@ -14,8 +14,8 @@ from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.access.quotas import Quota, QuotaExceeded, Quotas
-from coordinator.access.stored_quotas import store_quotas
 from coordinator.client_messages import Admission
+from coordinator.homes.opening import open_records
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
@@ -111,7 +111,7 @@ async def test_what_a_client_stores_is_counted(
     await client.home.fleet.sleep("notes/a")
     place = await client.session()
     home = client.home.agents.stores.home
-    store_quotas(home.path, home.id, {"default": Quota(bytes=QUOTA)})
+    open_records(home).set_quotas({"default": Quota(bytes=QUOTA)})
     for number in range(10):
         answer = await way(client, place, number)
         if answer.status_code == 403:
@@ -133,7 +133,7 @@ async def test_what_a_client_stores_is_counted_at_once(
     await client.home.fleet.sleep("notes/a")
     place = await client.session()
     home = client.home.agents.stores.home
-    store_quotas(home.path, home.id, {"default": Quota(bytes=QUOTA)})
+    open_records(home).set_quotas({"default": Quota(bytes=QUOTA)})
     statuses = [(await way(client, place, number)).status_code for number in range(4)]
     assert statuses[-1] == 403
 
@@ -141,7 +141,7 @@ async def test_what_a_client_stores_is_counted_at_once(
 async def test_what_is_small_is_counted_with_its_row(client: Client) -> None:
     place = await client.session()
     home = client.home.agents.stores.home
-    store_quotas(home.path, home.id, {"default": Quota(bytes=5000)})
+    open_records(home).set_quotas({"default": Quota(bytes=5000)})
     body = {"fork_from_branch_id": place.branch_id}
     for path, wanted in ((f"/v2/sessions/{place.session_id}/branches", body), ("/v2/sessions", {})):
         statuses = [(await client.http.post(path, json=wanted)).status_code for _ in range(20)]

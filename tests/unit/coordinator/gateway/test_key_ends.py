@@ -16,11 +16,10 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import FILE, KeyStore
 from coordinator.client import AsyncPodium, AuthenticationFailed
 from coordinator.client.backends.local_backend import LocalBackend
+from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords
 from podium.address import Address
 from tests.unit.coordinator.gateway.agent_classes import Slow
 from tests.unit.coordinator.gateway.served_home import ServedHome, served_home
@@ -40,7 +39,7 @@ class Served:
     """A gateway on a socket, and a key of a caller."""
 
     home: ServedHome
-    keys: KeyStore
+    keys: SqliteKeyRecords
     url: str
     http: httpx.AsyncClient
     path: Path
@@ -68,7 +67,7 @@ class Served:
 async def served(tmp_path: Path) -> AsyncIterator[Served]:
     Slow.begun, Slow.go_on = asyncio.Event(), asyncio.Event()
     (tmp_path / "keys").mkdir()
-    keys = KeyStore(tmp_path / "keys", "home1", IdSource())
+    keys = SqliteKeyRecords(tmp_path / "keys", "home1")
     async with served_home(tmp_path / "home", Slow, keys=keys) as home:
         home.models.go_on.clear()
         key, text = keys.create("caller", "default", [Scope.WRITE], 1)
@@ -175,15 +174,15 @@ async def test_a_front_end_that_resumes_ends_with_its_key(served: Served) -> Non
 async def revoke_in_another_process(served: Served) -> None:
     code = (
         "import sys; from pathlib import Path; from chronicle.ids import IdSource\n"
-        "from coordinator.access.key_store import KeyStore\n"
-        "KeyStore(Path(sys.argv[1]), 'home1', IdSource()).revoke(sys.argv[2])"
+        "from coordinator.homes.sqlite.keys import SqliteKeyRecords\n"
+        "SqliteKeyRecords(Path(sys.argv[1]), 'home1').revoke(sys.argv[2])"
     )
     command = [sys.executable, "-c", code, str(served.path / "keys"), served.key_id]
     await asyncio.to_thread(subprocess.run, command, check=True)
 
 
 async def narrow(served: Served) -> None:
-    with sqlite3.connect(served.path / "keys" / FILE) as db:  # no command does it; a later version may
+    with sqlite3.connect(served.path / "keys" / KEYS.name) as db:  # no command does it; a later version may
         db.execute("UPDATE key SET scopes = 'read' WHERE key_id = ?", (served.key_id,))
     db.close()
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 import httpx
 import pytest
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
 from coordinator.client import AsyncPodium
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from coordinator.testing import parse_sse_stream
 from podium.agent import AgentContext, BaseAgent, DeltaState
 from tests.unit.coordinator.gateway.served_home import served_home
@@ -39,7 +38,7 @@ class Counter(BaseAgent):
 @pytest.fixture
 async def gateway(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[str]:
     """The URL of a gateway that asks for keys; the environment has it, and a key."""
-    keys = KeyStore(tmp_path, "home1", IdSource())
+    keys = SqliteKeyRecords(tmp_path, "home1")
     _, key = keys.create("program", "default", [Scope.WRITE], 1)
     async with served_home(tmp_path / "home", Counter, keys=keys) as home, on_a_socket(home.app) as url:
         monkeypatch.setenv("PODIUM_URL", url)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+from coordinator.homes.sqlite.calls import SqliteCallRecords
 from coordinator.models.calls import Attempt, CallRecord
-from coordinator.models.record_store import RecordStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,6 +40,6 @@ def record(call_id: str, **parts: Any) -> CallRecord:
 
 def keep(home: Path, *records: CallRecord) -> None:
     """Write records into a home."""
-    with closing(RecordStore(home)) as store:
+    with closing(SqliteCallRecords(home)) as store:
         for each in records:
             assert store.begin(each)

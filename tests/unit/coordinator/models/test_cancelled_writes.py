@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.ids import IdSource
+from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog, SqliteCallRecords
 from coordinator.models.calls import ModelRequest
 from coordinator.models.gateway import ModelGateway
 from coordinator.models.profiles import ModelsConfig, Price, Profile
 from coordinator.models.providers import Providers
-from coordinator.models.record_store import FILE, RecordStore, read_records
 from podium.models import LLMMessage, ModelError, Usage
 from podium.turn.telemetry import NO_TRACER
 from tests.waiting import until
@@ -40,7 +40,7 @@ async def gateway(tmp_path: Path, configs: list[ModelsConfig]) -> AsyncIterator[
     config = ModelsConfig({"priced": profile}, {"*": "1"})
     configs.append(config)
     providers = Providers({})
-    with closing(RecordStore(tmp_path)) as records:
+    with closing(SqliteCallRecords(tmp_path)) as records:
         yield ModelGateway(lambda: configs[-1], providers, records, NO_TRACER, Random(1))
         await providers.aclose()
 
@@ -48,7 +48,7 @@ async def gateway(tmp_path: Path, configs: list[ModelsConfig]) -> AsyncIterator[
 @contextmanager
 def written_elsewhere(home: Path) -> Iterator[None]:
     """Hold the lock of the records, as another process that writes does: what is to be recorded waits."""
-    with closing(sqlite3.connect(home / FILE, isolation_level=None)) as db:
+    with closing(sqlite3.connect(home / CALLS.name, isolation_level=None)) as db:
         db.execute("BEGIN IMMEDIATE")
         yield
         db.execute("ROLLBACK")
@@ -69,8 +69,8 @@ async def test_a_call_that_is_left_while_it_begins_is_recorded_as_cancelled(
         await asyncio.wait([beginning], timeout=0.1)
     with pytest.raises(asyncio.CancelledError):
         await beginning
-    await until(lambda: bool(read_records(tmp_path, None, 9)), "the call has a row")
-    assert [record.status for record in read_records(tmp_path, None, 9)] == ["cancelled"]
+    await until(lambda: bool(SqliteCallLog(tmp_path).latest(None, 9)), "the call has a row")
+    assert [record.status for record in SqliteCallLog(tmp_path).latest(None, 9)] == ["cancelled"]
 
 
 async def test_a_call_that_is_left_while_its_end_is_written_counts(gateway: ModelGateway, tmp_path: Path) -> None:
@@ -85,8 +85,8 @@ async def test_a_call_that_is_left_while_its_end_is_written_counts(gateway: Mode
             await asyncio.wait([ending], timeout=0.1)
         with pytest.raises(asyncio.CancelledError):
             await ending
-    await until(lambda: read_records(tmp_path, None, 9)[0].status != "running", "the call has its end")
-    assert [record.cost for record in read_records(tmp_path, None, 9)] == ["2"]
+    await until(lambda: SqliteCallLog(tmp_path).latest(None, 9)[0].status != "running", "the call has its end")
+    assert [record.cost for record in SqliteCallLog(tmp_path).latest(None, 9)] == ["2"]
     with pytest.raises(ModelError, match="used up its budget"):
         [chunk async for chunk in gateway.stream(request())]
 
@@ -99,6 +99,6 @@ async def test_a_call_costs_what_its_profile_said_when_it_began(
         configs.append(ModelsConfig({}, {"*": "1"}))  # a reload without the profile
         async for _ in call:
             pass
-    assert [(record.status, record.cost) for record in read_records(tmp_path, None, 9)] == [("completed", "2")]
+    assert [(record.status, record.cost) for record in SqliteCallLog(tmp_path).latest(None, 9)] == [("completed", "2")]
     with pytest.raises(ModelError, match="used up its budget"):
         [chunk async for chunk in gateway.stream(request())]

@@ -18,12 +18,13 @@ import pytest
 
 from chronicle.ids import IdSource
 from coordinator.home import Home
+from coordinator.homes.opening import open_records
+from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog
 from coordinator.models import supervisor
 from coordinator.models.calls import CallRecord, ModelRequest
 from coordinator.models.client import ModelClient
 from coordinator.models.config_file import store_config
 from coordinator.models.profiles import Limits, ModelsConfig, Price, Profile
-from coordinator.models.record_store import FILE, read_records
 from coordinator.models.supervisor import ModelProcess
 from podium.models import Finished, LLMMessage, ModelError, TextDelta, Usage
 from podium.models.quality import QualityOfService
@@ -51,7 +52,7 @@ class Served:
         self.client = ModelClient(home.models_socket)
 
     def profiles(self, *profiles: Profile, **budgets: str) -> None:
-        store_config(self.home.path, ModelsConfig({each.name: each for each in profiles}, budgets))
+        store_config(open_records(self.home).documents(), ModelsConfig({each.name: each for each in profiles}, budgets))
 
     def script(self, *answers: Any) -> str:
         path = self.home.path / "answers.json"
@@ -63,7 +64,7 @@ class Served:
             return [answer async for answer in answers]
 
     def records(self, tenant: str | None = None) -> list[CallRecord]:
-        return read_records(self.home.path, tenant, 100)
+        return SqliteCallLog(self.home.path).latest(tenant, 100)
 
 
 def request(profile: str, **parts: Any) -> ModelRequest:
@@ -81,7 +82,7 @@ def home(tmp_path: Path) -> Iterator[Home]:
 
 @pytest.fixture
 async def served(home: Home) -> AsyncIterator[Served]:
-    async with ModelProcess(home, dict(os.environ)):
+    async with ModelProcess(home, open_records(home).documents(), dict(os.environ)):
         yield Served(home)
 
 
@@ -118,8 +119,11 @@ async def test_the_process_starts_with_the_first_call_and_only_its_user_may_call
 
 
 async def test_the_process_of_a_home_with_profiles_starts_with_the_service(home: Home) -> None:
-    store_config(home.path, ModelsConfig({"m": Profile("m", "openai", "m", base_url="http://127.0.0.1:9/v1")}))
-    async with ModelProcess(home, dict(os.environ)):
+    store_config(
+        open_records(home).documents(),
+        ModelsConfig({"m": Profile("m", "openai", "m", base_url="http://127.0.0.1:9/v1")}),
+    )
+    async with ModelProcess(home, open_records(home).documents(), dict(os.environ)):
         await until((home.logs / "models.log").exists, "nobody has called")
         process_id = await ModelClient(home.models_socket).process_id()
         loaded = Path(f"/proc/{process_id}/maps").read_text()
@@ -167,7 +171,7 @@ async def test_a_caller_that_leaves_ends_its_call(served: Served) -> None:
 
 
 async def test_the_end_of_the_service_ends_running_calls_and_the_process(home: Home) -> None:
-    async with ModelProcess(home, dict(os.environ)):
+    async with ModelProcess(home, open_records(home).documents(), dict(os.environ)):
         served = Served(home)
         served.profiles(Profile("slow", "scripted", script=served.script({"text": "word " * 1000, "delay_ms": 20})))
         process_id = await served.client.process_id()
@@ -188,14 +192,14 @@ async def test_calls_do_not_wait_for_a_process_that_cannot_start(
 ) -> None:
     monkeypatch.setattr(supervisor, "_BACK_OFF_S", tuple(pause_s / 20 for pause_s in supervisor._BACK_OFF_S))
     served.profiles(Profile("echo", "scripted"))
-    damaged = served.home.path / FILE
+    damaged = served.home.path / CALLS.name
     damaged.write_bytes(b"no database of calls" * 100)
     for _ in range(2):
         with pytest.raises(ModelError, match=r"logs/models\.log of the home has the reason") as refused:
             async with asyncio.timeout(60):
                 await served.call("echo")
         assert refused.value.kind == "unavailable"
-    assert f"{FILE} is damaged" in (served.home.logs / "models.log").read_text()
+    assert f"{CALLS.name} is damaged" in (served.home.logs / "models.log").read_text()
     damaged.unlink()
     *_, record = await served.call("echo")
     assert isinstance(record, CallRecord)
@@ -270,7 +274,7 @@ async def test_a_budget_that_is_used_up_refuses_calls(served: Served) -> None:
 
 
 async def test_metrics_and_profiles(home: Home) -> None:
-    async with ModelProcess(home, dict(os.environ)) as process:
+    async with ModelProcess(home, open_records(home).documents(), dict(os.environ)) as process:
         served = Served(home)
         assert await process.metrics() == {}
         served.profiles(Profile("echo", "scripted", "m", fallbacks=("other",)), Profile("other", "scripted"))
@@ -292,7 +296,7 @@ async def test_keys_of_home_and_tenant_reach_their_own_servers(home: Home, tmp_p
     (tmp_path / "acme-key").write_text("key-of-acme\n")
     with ModelServer() as ours, ModelServer() as theirs:
         own = {"api_key_file": str(tmp_path / "acme-key"), "base_url": theirs.openai_url}
-        async with ModelProcess(home, {**os.environ, "OUR_KEY": "key-of-home"}):
+        async with ModelProcess(home, open_records(home).documents(), {**os.environ, "OUR_KEY": "key-of-home"}):
             served = Served(home)
             profile = Profile("fast", "openai", "m", base_url=ours.openai_url, api_key_env="OUR_KEY")
             served.profiles(replace(profile, max_output_tokens=50, tenants={"acme": own}))
@@ -412,7 +416,9 @@ async def test_openrouter_answers_when_the_primary_is_broken(home: Home, tmp_pat
     (tmp_path / "acme-key").write_text("key-of-acme")
     broken = refusal(500, "server_error", "out of order")
     with ModelServer(lambda _: broken) as vendor, ModelServer() as openrouter:
-        async with ModelProcess(home, {**os.environ, "OPENROUTER_KEY": "key-of-openrouter"}):
+        async with ModelProcess(
+            home, open_records(home).documents(), {**os.environ, "OPENROUTER_KEY": "key-of-openrouter"}
+        ):
             served = Served(home)
             main = Profile("main", "openai", "m", base_url=vendor.openai_url, emergency_fallback="openrouter")
             tenants = {"acme": {"api_key_file": str(tmp_path / "acme-key")}}
@@ -442,7 +448,9 @@ async def test_openrouter_answers_when_the_primary_is_broken(home: Home, tmp_pat
 async def test_a_call_is_a_span_of_its_callers_trace(home: Home) -> None:  # S1.30
     trace, parent = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
     with otlp_receiver() as receiver:
-        async with ModelProcess(home, {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}):
+        async with ModelProcess(
+            home, open_records(home).documents(), {**os.environ, "OTEL_EXPORTER_OTLP_ENDPOINT": receiver.url}
+        ):
             served = Served(home)
             served.profiles(Profile("echo", "scripted", "model-1"))
             await served.call("echo", traceparent=f"00-{trace}-{parent}-01")

@@ -10,8 +10,8 @@ import pytest
 
 from coordinator.access.caller import OpenAccess
 from coordinator.access.quotas import Quota
-from coordinator.access.stored_quotas import store_quotas
 from coordinator.gateway.app import create_app
+from coordinator.homes.opening import open_records
 from coordinator.operations.agents import HomeAgents
 from coordinator.streams.home_streams import HomeStreams
 from podium.errors import AgentLoadError, HostDied
@@ -65,7 +65,7 @@ def refused(answer: httpx.Response, status: int) -> dict[str, Any]:
 
 
 async def test_a_quota_of_messages(home: Home) -> None:
-    store_quotas(home.path, home.id, {"default": Quota(messages_per_minute=1)})
+    open_records(home).set_quotas({"default": Quota(messages_per_minute=1)})
     async with gateway(home, Agents()) as http:
         first = await post(http, "a", "once")
         assert first.status_code == 202, first.text
@@ -76,19 +76,19 @@ async def test_a_quota_of_messages(home: Home) -> None:
         assert f"try again in {answer.headers['Retry-After']} s" in error["message"]
         again = await post(http, "a", "once")
         assert (again.status_code, again.json()["message_id"]) == (202, first.json()["message_id"])
-        store_quotas(home.path, home.id, {})
+        open_records(home).set_quotas({})
         assert (await post(http, "a")).status_code == 202
 
 
 async def test_quotas_of_agents_and_bytes(home: Home) -> None:
-    store_quotas(home.path, home.id, {"default": Quota(agents=1)})
+    open_records(home).set_quotas({"default": Quota(agents=1)})
     async with gateway(home, Agents()) as http:
         assert (await post(http, "a")).status_code == 202
         forking = await http.post("/v1/agents/hello/a/fork", json={"key": "b"})
         for answer in (await post(http, "b"), forking):
             error = refused(answer, 403)
             assert (error["type"], error["code"]) == ("permission_error", "quota_exceeded")
-        store_quotas(home.path, home.id, {"default": Quota(bytes=10)})
+        open_records(home).set_quotas({"default": Quota(bytes=10)})
         error = refused(await http.put("/v1/agents/hello/a/files/big", content=b"x" * 11), 403)
         assert error["code"] == "quota_exceeded"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from coordinator.home import Home
+from coordinator.homes.opening import open_records
 from coordinator.models.config_file import store_config
 from coordinator.models.profiles import ModelsConfig, Profile
 from tests.unit.coordinator.cli.cli_home import Podium
@@ -21,7 +22,9 @@ def test_profiles_say_who_runs_them_and_what_helps_in_an_emergency(
     """S0.31"""
     home = Home(tmp_path / "home").create()
     fast = Profile("code.fast", "openai", "m", api_key_env="A_KEY", emergency_fallback="router", execution="hybrid")
-    store_config(home.path, ModelsConfig({"code.fast": fast, "router": Profile("router", "openai", "v/m")}))
+    store_config(
+        open_records(home).documents(), ModelsConfig({"code.fast": fast, "router": Profile("router", "openai", "v/m")})
+    )
     podium = Podium(home.path, capsys)
     first, second = podium.json("models")["models"]
     assert (first["execution"], first["emergency_fallback"], first["key"]) == ("hybrid", "router", "$A_KEY")

@@ -9,12 +9,11 @@ import pytest
 
 from chronicle.clock import ManualClock
 from chronicle.errors import InvalidInput
-from chronicle.ids import IdSource
 from coordinator.access.caller import ANYONE, Scope, UnknownKey
-from coordinator.access.key_store import KeyStore
 from coordinator.access.local_key import read_local_key
 from coordinator.gateway.process.home_access import HomeAccess
 from coordinator.home import Home
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,7 +56,7 @@ async def test_other_machines_need_a_key_that_somebody_made(home: Home) -> None:
         local.make_local_key()
     with pytest.raises(InvalidInput, match="podium keys create NAME"):
         HomeAccess(home, ManualClock(), no_auth=False, loopback=False)
-    keys = KeyStore(home.path, home.id, IdSource())
+    keys = SqliteKeyRecords(home.path, home.id)
     keys.create("ci", "default", [Scope.READ], 1)
     keys.close()
     async with HomeAccess(home, ManualClock(), no_auth=False, loopback=False) as opened:

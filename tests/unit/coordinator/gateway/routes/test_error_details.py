@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from coordinator.models.calls import Attempt
 from coordinator.operations.discreet_agents import DiscreetAgents
 from coordinator.service.client import ServiceRefused
@@ -50,19 +49,19 @@ class Leaky(BaseAgent):
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> KeyStore:
+def keys(tmp_path: Path) -> SqliteKeyRecords:
     (tmp_path / "keys").mkdir()
-    return KeyStore(tmp_path / "keys", "home1", IdSource())
+    return SqliteKeyRecords(tmp_path / "keys", "home1")
 
 
 @pytest.fixture
-async def home(tmp_path: Path, keys: KeyStore) -> AsyncIterator[ServedHome]:
+async def home(tmp_path: Path, keys: SqliteKeyRecords) -> AsyncIterator[ServedHome]:
     async with served_home(tmp_path / "home", Leaky, keys=keys, error_texts=False) as served:
         yield served
     keys.close()
 
 
-def with_key(keys: KeyStore, *scopes: Scope) -> dict[str, str]:
+def with_key(keys: SqliteKeyRecords, *scopes: Scope) -> dict[str, str]:
     return {"Authorization": f"Bearer {keys.create('test', 'default', scopes, 1)[1]}"}
 
 
@@ -90,7 +89,9 @@ SENDS: tuple[tuple[str, dict[str, Any], dict[str, str]], ...] = (
 )
 
 
-async def test_no_route_tells_the_text_of_an_error_but_to_administrators(home: ServedHome, keys: KeyStore) -> None:
+async def test_no_route_tells_the_text_of_an_error_but_to_administrators(
+    home: ServedHome, keys: SqliteKeyRecords
+) -> None:
     seen = await told(home, with_key(keys, Scope.WRITE))
     for place, text in seen.items():
         assert SECRET not in text, place
@@ -102,7 +103,7 @@ async def test_no_route_tells_the_text_of_an_error_but_to_administrators(home: S
     assert [place for place, text in everything.items() if SECRET not in text and place != "retry"] == []
 
 
-async def test_a_tail_of_events_tells_it_neither(home: ServedHome, keys: KeyStore) -> None:
+async def test_a_tail_of_events_tells_it_neither(home: ServedHome, keys: SqliteKeyRecords) -> None:
     await told(home, with_key(keys, Scope.WRITE))
     agent = Address.parse("leaky/a")
     async with EventTails(home.agents) as tails:
@@ -114,7 +115,7 @@ async def test_a_tail_of_events_tells_it_neither(home: ServedHome, keys: KeyStor
 
 
 async def test_why_a_class_cannot_be_loaded_is_for_operators(
-    home: ServedHome, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
+    home: ServedHome, keys: SqliteKeyRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await told(home, with_key(keys, Scope.WRITE))
     await home.fleet.sleep("leaky/a")
@@ -156,7 +157,7 @@ async def told_of_models(home: ServedHome, key: dict[str, str]) -> dict[str, str
     return found
 
 
-async def test_what_models_say_is_for_operators(home: ServedHome, keys: KeyStore) -> None:
+async def test_what_models_say_is_for_operators(home: ServedHome, keys: SqliteKeyRecords) -> None:
     home.models.answer = lambda _: [ModelError(f"no connection to {SECRET}", "unavailable")]
     failed = Attempt("openai", "m", 10, None, 30, f"unavailable: no connection to {SECRET}", "code.fast")
     error: Any = {"kind": "unavailable", "message": f"no connection to {SECRET}"}
@@ -172,13 +173,13 @@ async def test_what_models_say_is_for_operators(home: ServedHome, keys: KeyStore
     assert "code.fast" in everything["unknown"]
 
 
-async def test_a_deadline_is_told_to_everyone(home: ServedHome, keys: KeyStore) -> None:
+async def test_a_deadline_is_told_to_everyone(home: ServedHome, keys: SqliteKeyRecords) -> None:
     body = {"model": "code.fast", "input": "hi", "qos": {"deadline_ms": 0}}
     late = await home.http.post("/v2/responses", json=body, headers=with_key(keys, Scope.WRITE))
     assert late.json()["error"]["message"] == "the deadline of 0 ms is over"
 
 
-async def test_without_the_setting_every_key_gets_it(tmp_path: Path, keys: KeyStore) -> None:
+async def test_without_the_setting_every_key_gets_it(tmp_path: Path, keys: SqliteKeyRecords) -> None:
     async with served_home(tmp_path / "open", Leaky, keys=keys) as home:
         seen = await told(home, with_key(keys, Scope.WRITE))
         assert [place for place, text in seen.items() if SECRET not in text and place != "retry"] == []

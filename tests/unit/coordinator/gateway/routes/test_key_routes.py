@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
 from coordinator.access.keys import home_tag, new_text
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from tests.unit.coordinator.gateway.agent_classes import Notes
 from tests.unit.coordinator.gateway.served_home import served_home
 
@@ -22,19 +21,19 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> KeyStore:
+def keys(tmp_path: Path) -> SqliteKeyRecords:
     (tmp_path / "keys").mkdir()
-    return KeyStore(tmp_path / "keys", "home1", IdSource())
+    return SqliteKeyRecords(tmp_path / "keys", "home1")
 
 
 @pytest.fixture
-async def home(tmp_path: Path, keys: KeyStore) -> AsyncIterator[ServedHome]:
+async def home(tmp_path: Path, keys: SqliteKeyRecords) -> AsyncIterator[ServedHome]:
     async with served_home(tmp_path / "home", Notes, keys=keys) as served:
         yield served
     keys.close()
 
 
-def with_key(keys: KeyStore, *scopes: Scope, tenant: str = "default") -> dict[str, str]:
+def with_key(keys: SqliteKeyRecords, *scopes: Scope, tenant: str = "default") -> dict[str, str]:
     """Return the headers of a caller with a new key."""
     return {"Authorization": f"Bearer {keys.create('test', tenant, scopes, 1)[1]}"}
 
@@ -59,7 +58,7 @@ async def test_without_a_key_nothing_is_answered(home: ServedHome) -> None:
     assert (await home.http.get("/healthz")).status_code == 200
 
 
-async def test_scopes_are_checked(home: ServedHome, keys: KeyStore) -> None:
+async def test_scopes_are_checked(home: ServedHome, keys: SqliteKeyRecords) -> None:
     await home.send("notes/alice", "hi")
     await home.fleet.sleep("notes/alice")
     reader, writer, admin = (with_key(keys, scope) for scope in (Scope.READ, Scope.WRITE, Scope.ADMIN))
@@ -78,7 +77,7 @@ async def test_scopes_are_checked(home: ServedHome, keys: KeyStore) -> None:
         assert answer.status_code == 200, answer.text
 
 
-async def test_keys_are_made_listed_rotated_and_revoked(home: ServedHome, keys: KeyStore) -> None:
+async def test_keys_are_made_listed_rotated_and_revoked(home: ServedHome, keys: SqliteKeyRecords) -> None:
     admin = with_key(keys, Scope.ADMIN)
     made = await created(home, "/keys", admin, name="ci", scopes=["read"], expires_in_s=60)
     assert made["expires_at"] == made["created_at"] + 60_000
@@ -96,7 +95,7 @@ async def test_keys_are_made_listed_rotated_and_revoked(home: ServedHome, keys: 
     assert (await home.error("DELETE", f"/v1/keys/{made['key_id']}", 404, headers=admin))["code"] == "not_found"
 
 
-async def test_an_administrator_of_a_tenant_has_its_keys_only(home: ServedHome, keys: KeyStore) -> None:
+async def test_an_administrator_of_a_tenant_has_its_keys_only(home: ServedHome, keys: SqliteKeyRecords) -> None:
     operator, admin = with_key(keys, Scope.ADMIN), with_key(keys, Scope.ADMIN, tenant="acme")
     own = await created(home, "/keys", admin, name="own")
     assert own["tenant"] == "acme"
@@ -115,7 +114,7 @@ async def test_an_administrator_of_a_tenant_has_its_keys_only(home: ServedHome, 
     assert (await home.http.get("/v1/keys?tenant=zeta", headers=operator)).json()["items"][0]["name"] == "other"
 
 
-async def test_a_token_is_for_one_agent(home: ServedHome, keys: KeyStore) -> None:
+async def test_a_token_is_for_one_agent(home: ServedHome, keys: SqliteKeyRecords) -> None:
     await home.send("acme:notes/alice", "hi")
     await home.send("acme:notes/bob", "hi")
     admin = with_key(keys, Scope.ADMIN, tenant="acme")
@@ -142,12 +141,12 @@ async def test_a_token_is_for_one_agent(home: ServedHome, keys: KeyStore) -> Non
         {},
     ],
 )
-async def test_tokens_that_are_refused(home: ServedHome, keys: KeyStore, body: dict[str, Any]) -> None:
+async def test_tokens_that_are_refused(home: ServedHome, keys: SqliteKeyRecords, body: dict[str, Any]) -> None:
     error = await home.error("POST", "/v1/tokens", 400, headers=with_key(keys, Scope.ADMIN), json=body)
     assert error["type"] == "invalid_request_error"
 
 
-async def test_keys_and_tokens_are_not_made_by_a_repetition(home: ServedHome, keys: KeyStore) -> None:
+async def test_keys_and_tokens_are_not_made_by_a_repetition(home: ServedHome, keys: SqliteKeyRecords) -> None:
     admin = with_key(keys, Scope.ADMIN)
     (key,) = keys.listed()
     for path, body in (("/keys", {"name": "x"}), ("/tokens", {"agent": "notes/a"}), (f"/keys/{key.key_id}/rotate", {})):
@@ -156,7 +155,7 @@ async def test_keys_and_tokens_are_not_made_by_a_repetition(home: ServedHome, ke
     assert keys.listed() == [key]
 
 
-async def test_a_token_of_another_tenants_agent_is_refused(home: ServedHome, keys: KeyStore) -> None:
+async def test_a_token_of_another_tenants_agent_is_refused(home: ServedHome, keys: SqliteKeyRecords) -> None:
     await home.send("notes/alice", "hi")
     admin = with_key(keys, Scope.ADMIN, tenant="acme")
     for agent in ("default:notes/alice", "default:notes/nobody"):
@@ -165,7 +164,7 @@ async def test_a_token_of_another_tenants_agent_is_refused(home: ServedHome, key
 
 
 async def test_what_is_done_with_keys_is_recorded_without_their_texts(
-    home: ServedHome, keys: KeyStore, tmp_path: Path
+    home: ServedHome, keys: SqliteKeyRecords, tmp_path: Path
 ) -> None:
     admin, reader = with_key(keys, Scope.ADMIN), with_key(keys, Scope.READ)
     made = await created(home, "/keys", admin, name="ci")
@@ -197,7 +196,7 @@ async def test_what_is_done_with_keys_is_recorded_without_their_texts(
         assert not any(secret.encode() in content for content in everything)
 
 
-async def test_deleting_an_agent_is_recorded(home: ServedHome, keys: KeyStore, tmp_path: Path) -> None:
+async def test_deleting_an_agent_is_recorded(home: ServedHome, keys: SqliteKeyRecords, tmp_path: Path) -> None:
     await home.send("notes/alice", "hi")
     await home.fleet.sleep("notes/alice")
     admin, writer = with_key(keys, Scope.ADMIN), with_key(keys, Scope.WRITE)

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from coordinator.service.client import ServiceError, ServiceRefused
 from coordinator.telemetry.exposition import parsed
 from tests.unit.coordinator.gateway.agent_classes import Notes
@@ -28,14 +27,14 @@ MEASURED: dict[Series, Value] = {
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Iterator[KeyStore]:
+def keys(tmp_path: Path) -> Iterator[SqliteKeyRecords]:
     (tmp_path / "keys").mkdir()
-    store = KeyStore(tmp_path / "keys", "home1", IdSource())
+    store = SqliteKeyRecords(tmp_path / "keys", "home1")
     yield store
     store.close()
 
 
-async def test_prometheus_reads_the_metrics_with_a_key_for_them(tmp_path: Path, keys: KeyStore) -> None:
+async def test_prometheus_reads_the_metrics_with_a_key_for_them(tmp_path: Path, keys: SqliteKeyRecords) -> None:
     def with_key(*scopes: Scope, tenant: str = "default") -> dict[str, str]:
         return {"Authorization": f"Bearer {keys.create('prometheus', tenant, scopes, 1)[1]}"}
 
@@ -58,7 +57,7 @@ async def test_prometheus_reads_the_metrics_with_a_key_for_them(tmp_path: Path, 
         assert (await home.error("GET", "/metrics", 401))["code"] == "missing_key"
 
 
-async def test_a_key_for_the_metrics_is_for_nothing_else(tmp_path: Path, keys: KeyStore) -> None:
+async def test_a_key_for_the_metrics_is_for_nothing_else(tmp_path: Path, keys: SqliteKeyRecords) -> None:
     headers = {"Authorization": f"Bearer {keys.create('prometheus', 'default', [Scope.METRICS], 1)[1]}"}
     async with served_home(tmp_path / "home", Notes, keys=keys) as home:
         for method, path in (("GET", "/v1/agents"), ("GET", "/v1/agents/notes/a/state"), ("GET", "/v1/keys")):
@@ -66,7 +65,7 @@ async def test_a_key_for_the_metrics_is_for_nothing_else(tmp_path: Path, keys: K
         await home.error("POST", "/v1/agents/notes/a/messages", 403, headers=headers, json={"message": {"text": "hi"}})
 
 
-async def test_a_token_is_never_for_the_metrics(tmp_path: Path, keys: KeyStore) -> None:
+async def test_a_token_is_never_for_the_metrics(tmp_path: Path, keys: SqliteKeyRecords) -> None:
     headers = {"Authorization": f"Bearer {keys.create('operator', 'default', [Scope.ADMIN], 1)[1]}"}
     async with served_home(tmp_path / "home", Notes, keys=keys) as home:
         body = {"agent": "notes/a", "scopes": ["metrics"]}

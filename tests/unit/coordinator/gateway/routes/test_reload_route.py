@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import InvalidInput
-from chronicle.ids import IdSource
 from coordinator.access.caller import Scope
-from coordinator.access.key_store import KeyStore
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.registry.reloading import Reloaded
 from podium.errors import AgentFileBroken
@@ -38,14 +37,14 @@ class Project:
 
 
 @pytest.fixture
-def keys(tmp_path: Path) -> Iterator[KeyStore]:
+def keys(tmp_path: Path) -> Iterator[SqliteKeyRecords]:
     (tmp_path / "keys").mkdir()
-    store = KeyStore(tmp_path / "keys", "home1", IdSource())
+    store = SqliteKeyRecords(tmp_path / "keys", "home1")
     yield store
     store.close()
 
 
-async def test_an_operator_reloads_the_project(tmp_path: Path, keys: KeyStore) -> None:
+async def test_an_operator_reloads_the_project(tmp_path: Path, keys: SqliteKeyRecords) -> None:
     project = Project()
 
     def with_key(scope: Scope, tenant: str = "default") -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordinator.access.quotas import Quota
-from coordinator.access.stored_quotas import store_quotas
+from coordinator.homes.opening import open_records
 from coordinator.sessions.artifacts import drop_expired
 from tests.unit.coordinator.gateway.routes.sessions_client import Client, opened
 
@@ -143,7 +143,7 @@ async def test_a_repeated_bundle_needs_its_artifacts_no_more(client: Client) -> 
 
 async def test_a_repeat_needs_no_room_in_the_quota(client: Client) -> None:
     place = client.home.agents.stores.home
-    store_quotas(place.path, place.id, {"default": Quota(bytes=12_000)})
+    open_records(place).set_quotas({"default": Quota(bytes=12_000)})
     artifact, bundle = {"content": "x" * 6000}, {"items": [{"text": "y" * 4000}]}
     requests = [("/v2/artifacts", artifact), ("/v2/bundles", bundle)]
     first = [await client.post(path, body, Idempotency_Key="key") for path, body in requests]
@@ -154,7 +154,7 @@ async def test_a_repeat_needs_no_room_in_the_quota(client: Client) -> None:
 
 async def test_what_a_bundle_takes_from_artifacts_counts(client: Client) -> None:
     place = client.home.agents.stores.home
-    store_quotas(place.path, place.id, {"default": Quota(bytes=1000)})
+    open_records(place).set_quotas({"default": Quota(bytes=1000)})
     artifact = await client.post("/v2/artifacts", {"content": "x" * 300})
     body = {"items": [{"artifact_id": artifact["id"]}] * 3}
     await client.refused("/v2/bundles", body, 403, "quota_exceeded")

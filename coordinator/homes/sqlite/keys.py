@@ -1,40 +1,26 @@
-"""The keys of a home, in ``access.db``: a SQLite database of its own, readable for its owner only.
-
-Any process of the home may use it; a change is seen by all at once. A key is durable when its text is returned.
-
-A request reads it on the event loop of a gateway, so reading waits for no writer: the file has a write-ahead log, and a
-connection of its own for what a request needs.
-"""
+"""The keys, tokens and quotas of a home, in ``access.db``."""
 
 from __future__ import annotations
 
 import sqlite3
-import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.errors import Corrupt, NotFound, StorageRefused, UnsupportedFormat
-from chronicle.journal.sqlite.watched_database import WatchedDatabase, damage
+from chronicle.errors import NotFound
+from chronicle.ids import IdSource
 from coordinator.access.caller import Scope, UnknownKey
 from coordinator.access.keys import KEY_PREFIX, SHOWN, TOKEN_PREFIX, Key, digest_of, home_tag, is_of_home, new_text
 from coordinator.access.quotas import Quota
+from coordinator.homes.sqlite.file import READ_TIMEOUT_MS, FileKind, RecordsFile, damage_of
 from podium.address import Address
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-    from chronicle.ids import IdSource
+__all__ = ["KEYS", "SqliteKeyRecords", "damage_of_keys"]
 
-__all__ = ["FILE", "KeyStore", "damage_of_keys"]
-
-FILE: Final = "access.db"
-_FORMAT: Final = 1
-_APPLICATION_ID: Final = 0x5044_4143  # PDAC
-_WRITE_TIMEOUT_MS: Final = 10_000
-_READ_TIMEOUT_MS: Final = 100
-"""In a write-ahead log a reader waits for its recovery only, after a process of the home was killed."""
 _TABLES: Final = (
     """CREATE TABLE key (
         key_id       TEXT PRIMARY KEY,
@@ -57,11 +43,12 @@ _TABLES: Final = (
         messages_per_minute INTEGER
     )""",
 )
+KEYS: Final = FileKind("access.db", "keys", 0x5044_4143, 1, _TABLES)  # PDAC
 _COLUMNS: Final = "key_id, name, prefix, tenant, scopes, created_ms, expires_ms, last_used_ms, agent, made_by"
 
 
-class KeyStore:
-    """The keys, tokens and quotas of a home. Safe to share between threads.
+class SqliteKeyRecords:
+    """`coordinator.access.records.KeyRecords` in a file.
 
     Args:
         home: the home's directory.
@@ -74,31 +61,15 @@ class KeyStore:
         UnsupportedFormat: a newer version wrote it.
     """
 
-    def __init__(self, home: Path, home_id: str, ids: IdSource) -> None:
-        self._path = home / FILE
-        self._ids = ids
+    def __init__(self, home: Path, home_id: str, ids: IdSource | None = None) -> None:
+        self._ids = ids if ids is not None else IdSource()
         self.tag = home_tag(home_id)
-        """The characters that its keys have after their prefix."""
-        self._write_guard = threading.Lock()
-        self._read_guard = threading.Lock()
-        """Held for microseconds: the reader waits for no lock, and for the disk only with a checkpoint of the log."""
-        self._watched = WatchedDatabase(self._path)
-        with self._translated(), self._watched.opening(), ExitStack() as opened:
-            self._writer = self._connected(_WRITE_TIMEOUT_MS)
-            opened.callback(self._writer.close)
-            self._set_up()
-            self._reader = self._connected(_READ_TIMEOUT_MS)
-            opened.callback(self._reader.close)
-            self._reader.execute("PRAGMA synchronous = NORMAL")  # it writes `note_use` only
-            opened.pop_all()
+        """See `KeyRecords`."""
+        self._file = RecordsFile(home, KEYS)
 
     def close(self) -> None:
         """Close the file."""
-        with self._watched.closing():
-            with self._read_guard:
-                self._reader.close()
-            with self._write_guard:
-                self._writer.close()
+        self._file.close()
 
     # -- keys -----------------------------------------------------------------------------------------------------
 
@@ -113,14 +84,7 @@ class KeyStore:
         agent: Address | None = None,
         made_by: str | None = None,
     ) -> tuple[Key, str]:
-        """Create a key, or with ``agent`` a token for that agent, which expires with the key that makes it.
-
-        Returns:
-            what is recorded, and the text, which cannot be had again.
-
-        Raises:
-            UnknownKey: the key ``made_by`` was revoked.
-        """
+        """See `KeyRecords`."""
         prefix, kind = (KEY_PREFIX, "key_") if agent is None else (TOKEN_PREFIX, "tok_")
         text = new_text(prefix, self.tag)
         key = Key(
@@ -144,8 +108,8 @@ class KeyStore:
         return key, text
 
     def listed(self, tenant: str | None = None) -> list[Key]:
-        """Return the keys, not the tokens, of a tenant, of all if ``None``, oldest first."""
-        with self._reading() as db:
+        """See `KeyRecords`."""
+        with self._file.reading() as db:
             rows = db.execute(
                 f"SELECT {_COLUMNS} FROM key WHERE agent IS NULL AND (?1 IS NULL OR tenant = ?1) "
                 "ORDER BY created_ms, key_id",
@@ -154,35 +118,24 @@ class KeyStore:
         return [_key(row) for row in rows]
 
     def find(self, text: str) -> Key | None:
-        """Return the key or token with a text, expired or not; ``None`` if there is none."""
+        """See `KeyRecords`."""
         return self.find_digest(digest_of(text))
 
     def find_digest(self, digest: bytes) -> Key | None:
-        """Return the key or token whose text has a digest; see `find`."""
-        with self._reading() as db:
+        """See `KeyRecords`."""
+        with self._file.reading() as db:
             row = db.execute(f"SELECT {_COLUMNS} FROM key WHERE digest = ?", (digest,)).fetchone()
         return _key(row) if row is not None else None
 
     def revoke(self, key_id: str, tenant: str | None = None) -> Key:
-        """Remove a key, with the tokens that it made, and return what it was.
-
-        Args:
-            tenant: only if it is of this one.
-
-        Raises:
-            NotFound: there is no such key.
-        """
+        """See `KeyRecords`."""
         with self._writing() as db:
             key = self._existing(db, key_id, tenant)
             db.execute("DELETE FROM key WHERE key_id = ?1 OR (made_by = ?1 AND agent IS NOT NULL)", (key_id,))
         return key
 
     def rotate(self, key_id: str, tenant: str | None = None) -> tuple[Key, str]:
-        """Give a key a new text; the old one, and the tokens that it made, end at once.
-
-        Raises:
-            NotFound: there is no such key.
-        """
+        """See `KeyRecords`."""
         text = new_text(KEY_PREFIX, self.tag)
         with self._writing() as db:
             self._existing(db, key_id, tenant)
@@ -192,8 +145,8 @@ class KeyStore:
             return self._existing(db, key_id, tenant), text
 
     def note_use(self, key_id: str, now_ms: int) -> None:
-        """Record that a key is used, not durably; not at all while another process writes."""
-        with self._reading() as db:
+        """See `KeyRecords`."""
+        with self._file.reading() as db:
             db.execute("PRAGMA busy_timeout = 0")
             try:
                 db.execute("UPDATE key SET last_used_ms = ? WHERE key_id = ?", (now_ms, key_id))
@@ -201,24 +154,16 @@ class KeyStore:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
                     raise
             finally:
-                db.execute(f"PRAGMA busy_timeout = {_READ_TIMEOUT_MS}")
+                db.execute(f"PRAGMA busy_timeout = {READ_TIMEOUT_MS}")
 
     def changes(self) -> int:
-        """Return a number that changes with the keys, in this process or another one; each request asks for it.
-
-        Uses that this process records do not count.
-        """
-        with self._read_guard:
-            try:
-                (version,) = self._reader.execute("PRAGMA data_version").fetchone()
-            except sqlite3.Error as error:
-                raise StorageRefused(f"{self._path} cannot be read: {error}") from error
-        return int(version)
+        """See `KeyRecords`."""
+        return self._file.changes()
 
     # -- quotas ---------------------------------------------------------------------------------------------------
 
     def set_quotas(self, quotas: Mapping[str, Quota]) -> None:
-        """Replace the quotas of all tenants."""
+        """See `KeyRecords`."""
         rows = [
             (tenant, quota.agents, quota.awake_agents, quota.bytes, quota.messages_per_minute)
             for tenant, quota in quotas.items()
@@ -228,8 +173,8 @@ class KeyStore:
             db.executemany("INSERT INTO quota VALUES (?, ?, ?, ?, ?)", rows)
 
     def quotas(self) -> dict[str, Quota]:
-        """Return the quotas by tenant."""
-        with self._reading() as db:
+        """See `KeyRecords`."""
+        with self._file.reading() as db:
             rows = db.execute("SELECT tenant, agents, awake_agents, bytes, messages_per_minute FROM quota").fetchall()
         return {tenant: Quota(*limits) for tenant, *limits in rows}
 
@@ -244,82 +189,27 @@ class KeyStore:
             raise NotFound(f"there is no key {key_id!r}; podium keys list shows the ids")
         return _key(row)
 
-    def _connected(self, timeout_ms: int) -> sqlite3.Connection:
-        db = sqlite3.connect(self._path, timeout_ms / 1000, isolation_level=None, check_same_thread=False)
-        db.execute("PRAGMA secure_delete = ON")
-        return db
-
-    def _set_up(self) -> None:
-        """Create the tables unless they are there; opening a file that has them writes nothing."""
-        db = self._writer
-        if not _has_tables(db, self._path):
-            with self._writing():
-                if not _has_tables(db, self._path):  # another process may have created them meanwhile
-                    for statement in _TABLES:
-                        db.execute(statement)
-                    db.execute(f"PRAGMA application_id = {_APPLICATION_ID}")
-                    db.execute(f"PRAGMA user_version = {_FORMAT}")
-        db.execute("PRAGMA journal_mode = WAL")
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        with self._read_guard, self._translated():
-            yield self._reader
-
     @contextmanager
     def _writing(self) -> Iterator[sqlite3.Connection]:
-        with self._write_guard, self._translated():
-            db = self._writer
-            db.execute("BEGIN IMMEDIATE")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                _roll_back(db)
-                raise
-            db.execute("PRAGMA wal_checkpoint(PASSIVE)")  # it erases from the file what was deleted
-
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.DatabaseError as error:
-            if getattr(error, "sqlite_errorname", "").startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
-                raise Corrupt(f"{self._path} is damaged: {error}; put it back from a backup, or remove it") from error
-            raise StorageRefused(f"{self._path} cannot be used: {error}") from error
-        except OSError as error:
-            raise StorageRefused(f"{self._path} cannot be written: {error.strerror}") from error
+        with self._file.writing() as db:
+            yield db
+        self._file.erase_deleted()
 
 
 def damage_of_keys(home: Path, home_id: str) -> dict[str, str]:
-    """Return the damage of a home's keys, by the name of the file; nothing is written.
-
-    It is the id of the home that is damaged if none of its keys was made with it.
-    """
+    """Return the damage of a home's keys, by the name of the file, or of the id; nothing is written."""
     keys: list[Key] = []
 
     def read(db: sqlite3.Connection) -> None:
-        if _has_tables(db, home / FILE):
-            keys.extend(_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM key"))
+        keys.extend(_key(row) for row in db.execute(f"SELECT {_COLUMNS} FROM key"))
 
-    problem = damage(home / FILE, read)
+    problem = damage_of(home, KEYS, read)
     if problem is not None:
-        return {FILE: problem}
+        return {KEYS.name: problem}
     if keys and not any(is_of_home(key.prefix, home_tag(home_id)) for key in keys):
         said = "no key of the home was made with it, so none is valid; put it back from a backup, or revoke these keys"
         return {"id": said}
     return {}
-
-
-def _has_tables(db: sqlite3.Connection, path: Path) -> bool:
-    (version,) = db.execute("PRAGMA user_version").fetchone()
-    (application,) = db.execute("PRAGMA application_id").fetchone()
-    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-    if application != _APPLICATION_ID and (application or version or tables):
-        raise Corrupt(f"{path} is not a database of keys; put it back from a backup, or remove it")
-    if version > _FORMAT:
-        raise UnsupportedFormat(f"{path} has format {version}, and this code reads up to {_FORMAT}")
-    return bool(version)
 
 
 def _within(key: Key, maker: tuple[int | None] | None) -> Key:
@@ -334,11 +224,6 @@ def _within(key: Key, maker: tuple[int | None] | None) -> Key:
     if key.agent is None or ends_ms is None or (key.expires_ms is not None and key.expires_ms <= ends_ms):
         return key
     return replace(key, expires_ms=ends_ms)
-
-
-def _roll_back(db: sqlite3.Connection) -> None:
-    if db.in_transaction:  # SQLite rolls back by itself on a full disk
-        db.execute("ROLLBACK")
 
 
 def _row(key: Key) -> tuple[Any, ...]:

@@ -1,0 +1,69 @@
+"""The port to the records of a home beside its journal.
+
+They are *truth*, as the journal is: a home on another database keeps them there. What belongs to a machine stays in its
+files and is none of them: where its gateway listens (`coordinator.gateway_record`), the text of its user's key
+(`coordinator.access.local_key`), the classes of the service that runs (`coordinator.registry.known_agents`), and a
+node's layers and caches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from coordinator.access.quotas import Quota
+    from coordinator.access.records import KeyRecords, QuotaRecords
+    from coordinator.documents import Documents
+    from coordinator.models.records import CallLog, CallRecords
+
+__all__ = ["HomeRecords"]
+
+
+class HomeRecords(Protocol):
+    """The records of a home. Making it opens nothing; each part is opened when it is asked for.
+
+    Opening a part raises `StorageRefused` if it cannot be read or written, `Corrupt` if it is damaged, and
+    `UnsupportedFormat` if a newer version wrote it.
+    """
+
+    def keys(self) -> KeyRecords:
+        """Open the keys and quotas, created if there are none yet; the caller closes them."""
+        ...
+
+    def quotas(self) -> QuotaRecords | None:
+        """Open the quotas; ``None`` if neither keys nor quotas were ever kept. Cheap then: each message asks."""
+        ...
+
+    def set_quotas(self, quotas: Mapping[str, Quota]) -> None:
+        """Replace the quotas of all tenants, which are in force at once; for none, nothing is created."""
+        ...
+
+    def calls(self) -> CallRecords:
+        """Open the records of calls, created if there are none yet; the caller closes them."""
+        ...
+
+    def call_log(self) -> CallLog:
+        """Return the records of calls for reading."""
+        ...
+
+    def documents(self) -> Documents:
+        """Return the documents: the quarantine, the profiles of models."""
+        ...
+
+    def damage(self) -> dict[str, str]:
+        """Return the damage by the name of what is damaged; nothing is written.
+
+        It is the id of the home that is damaged if none of its keys was made with it.
+        """
+        ...
+
+    def copy_to(self, directory: Path) -> None:
+        """Copy keys, quotas and calls as they are now into files of a directory, durably; writers go on.
+
+        Raises:
+            StorageRefused: they cannot be read, or the files not be written.
+        """
+        ...

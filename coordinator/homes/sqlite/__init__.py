@@ -1,0 +1,1 @@
+"""Records of a home in SQLite files beside its journal. Begin with `records.py`."""

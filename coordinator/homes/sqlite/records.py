@@ -1,0 +1,82 @@
+"""`SqliteHomeRecords`: the records of a home in SQLite files beside its journal."""
+
+from __future__ import annotations
+
+import os
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+from chronicle.journal.sqlite.copying import copy_file
+from coordinator.documents import FileDocuments
+from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog, SqliteCallRecords, damage_of_calls
+from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords, damage_of_keys
+from podium.errors import HomeError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from coordinator.access.quotas import Quota
+    from coordinator.home import Home
+
+__all__ = ["SqliteHomeRecords"]
+
+
+class SqliteHomeRecords:
+    """`coordinator.homes.records.HomeRecords` in files: ``access.db``, ``models.db``, and one for each document.
+
+    Args:
+        home: the home.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self._home = home
+        self._keys_file = os.fspath(home.path / KEYS.name)
+
+    def keys(self) -> SqliteKeyRecords:
+        """See `HomeRecords`."""
+        return SqliteKeyRecords(self._home.path, self._home.id)
+
+    def quotas(self) -> SqliteKeyRecords | None:
+        """See `HomeRecords`."""
+        return self.keys() if self._has_keys() else None
+
+    def set_quotas(self, quotas: Mapping[str, Quota]) -> None:
+        """See `HomeRecords`."""
+        if quotas or self._has_keys():
+            with closing(self.keys()) as keys:
+                keys.set_quotas(quotas)
+
+    def calls(self) -> SqliteCallRecords:
+        """See `HomeRecords`."""
+        return SqliteCallRecords(self._home.path)
+
+    def call_log(self) -> SqliteCallLog:
+        """See `HomeRecords`."""
+        return SqliteCallLog(self._home.path)
+
+    def documents(self) -> FileDocuments:
+        """See `HomeRecords`."""
+        return FileDocuments(self._home.path)
+
+    def damage(self) -> dict[str, str]:
+        """See `HomeRecords`."""
+        found: dict[str, str] = {}
+        home = self._home
+        if (home.path / "id").exists() or self._has_keys():  # else the next service makes an id
+            try:
+                found |= damage_of_keys(home.path, home.id)
+            except HomeError as error:
+                found["id"] = str(error)
+        if (calls := damage_of_calls(home.path)) is not None:
+            found[CALLS.name] = calls
+        return found
+
+    def copy_to(self, directory: Path) -> None:
+        """See `HomeRecords`."""
+        for kind in (KEYS, CALLS):
+            if (self._home.path / kind.name).exists():
+                copy_file(self._home.path / kind.name, directory / kind.name)
+
+    def _has_keys(self) -> bool:
+        return os.path.exists(self._keys_file)  # noqa: PTH110  for each message, and pathlib's takes long
