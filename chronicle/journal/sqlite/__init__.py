@@ -1,4 +1,7 @@
-"""A journal in one SQLite file: the embedded default. Only this package imports ``sqlite3``."""
+"""A journal in one SQLite file: the embedded default.
+
+Only this package and `chronicle.journal.memory` import ``sqlite3``.
+"""
 
 from __future__ import annotations
 
