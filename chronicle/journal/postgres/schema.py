@@ -1,15 +1,17 @@
-"""The tables in PostgreSQL: those of SQLite, and a table with the format version.
+"""The tables in PostgreSQL: those of SQLite (`chronicle.journal.sql.tables`), and one with the format version.
 
-Row keys are ``key << 32 | number`` here too, so that both databases run the same statements. Text is compared bytewise.
+Row keys are ``key << 32 | number`` here too, so that both databases run the same statements.
 """
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import sql
 
 from chronicle.errors import NotFound, OlderVersionRuns, UnsupportedFormat, UnusableFormat
+from chronicle.journal.sql.tables import TABLES, VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -18,147 +20,37 @@ if TYPE_CHECKING:
 
 __all__ = ["MIGRATIONS", "VERSION", "prepare"]
 
-VERSION: Final = 1
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
 
-_TABLES: Final = """
+_ASSIGNED: Final = "session|branch|outbox|tombstone|reminder|object"
+"""The tables whose keys the database assigns."""
+_UPDATED: Final = "session|branch|inbox"
+"""The tables whose rows change often: there is room on their pages for the new version of a row."""
+_SMALL: Final = "attempts|erased|number|status"
+"""The columns of few different numbers."""
+
+
+def _translated(tables: str) -> str:
+    """Return the declarations of SQLite's tables as PostgreSQL's; text is compared bytewise."""
+    for pattern, by in (
+        (r" *--.*", ""),
+        (" WITHOUT ROWID", ""),
+        ("TEXT", 'TEXT COLLATE "C"'),
+        ("BLOB", "BYTEA"),
+        (rf"(?s)(TABLE (?:{_ASSIGNED}) \(\s+\w+ +INTEGER)", r"\1 GENERATED ALWAYS AS IDENTITY"),
+        (rf"(?s)(TABLE (?:{_UPDATED}) \(.*?\n\))", r"\1 WITH (fillfactor = 70)"),
+        ("INTEGER", "BIGINT"),
+        (rf"\b({_SMALL})( +)BIGINT", r"\1\2INTEGER"),
+    ):
+        tables = re.sub(pattern, by, tables)
+    return tables
+
+
+_TABLES: Final = f"""
 CREATE TABLE format (version INTEGER NOT NULL);
-CREATE TABLE session (
-    key            BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session_id     TEXT COLLATE "C" NOT NULL UNIQUE,
-    namespace      TEXT COLLATE "C" NOT NULL,
-    name           TEXT COLLATE "C" NOT NULL,
-    main_branch_id TEXT COLLATE "C" NOT NULL,
-    created_ms     BIGINT NOT NULL,
-    last_position  BIGINT NOT NULL DEFAULT 0,
-    pending_from   BIGINT NOT NULL DEFAULT 1,
-    epoch          BIGINT NOT NULL DEFAULT 0,
-    holder         TEXT,
-    expires_ms     BIGINT NOT NULL DEFAULT 0,
-    catalogue_size BIGINT NOT NULL DEFAULT 0,
-    catalogue_hash BYTEA,
-    UNIQUE (namespace, name)
-) WITH (fillfactor = 70);
-CREATE TABLE branch (
-    key              BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    branch_id        TEXT COLLATE "C" NOT NULL UNIQUE,
-    session          BIGINT NOT NULL,
-    parent_branch_id TEXT COLLATE "C",
-    parent_seq       BIGINT NOT NULL,
-    created_ms       BIGINT NOT NULL,
-    folded_seq       BIGINT NOT NULL DEFAULT 0,
-    base_hash        BYTEA NOT NULL,
-    seq              BIGINT NOT NULL,
-    turn             BIGINT NOT NULL,
-    event_id         TEXT,
-    hash             BYTEA NOT NULL
-) WITH (fillfactor = 70);
-CREATE INDEX branch_of_session ON branch (session);
+{_translated(TABLES)}
 CREATE INDEX branch_of_parent ON branch (parent_branch_id) WHERE parent_branch_id IS NOT NULL;
-CREATE TABLE event (
-    id             BIGINT PRIMARY KEY,
-    event_id       TEXT COLLATE "C" NOT NULL UNIQUE,
-    type           TEXT NOT NULL,
-    turn           BIGINT NOT NULL,
-    ts             BIGINT NOT NULL,
-    correlation_id TEXT,
-    causation_id   TEXT,
-    payload_ref    TEXT,
-    payload_sha256 BYTEA,
-    erased         INTEGER,
-    hash           BYTEA NOT NULL,
-    payload        BYTEA
-);
-CREATE TABLE catalogue (
-    id               BIGINT PRIMARY KEY,
-    change           TEXT NOT NULL,
-    branch_id        TEXT NOT NULL,
-    parent_branch_id TEXT,
-    seq              BIGINT NOT NULL,
-    branch_hash      BYTEA NOT NULL,
-    ts               BIGINT NOT NULL,
-    hash             BYTEA NOT NULL
-);
-CREATE TABLE inbox (
-    id              BIGINT PRIMARY KEY,
-    session         BIGINT NOT NULL,
-    message_id      TEXT COLLATE "C" NOT NULL UNIQUE,
-    idempotency_key TEXT COLLATE "C",
-    sender          TEXT,
-    body_sha256     BYTEA,
-    admitted_ms     BIGINT NOT NULL,
-    attempts        INTEGER NOT NULL,
-    status          INTEGER NOT NULL,
-    body            BYTEA,
-    headers         BYTEA
-) WITH (fillfactor = 70);
-CREATE UNIQUE INDEX inbox_by_key ON inbox (session, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE TABLE outbox (
-    id         BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    message_id TEXT COLLATE "C" NOT NULL UNIQUE,
-    target     TEXT NOT NULL,
-    body       BYTEA NOT NULL,
-    created_ms BIGINT NOT NULL,
-    sender     TEXT,
-    namespace  TEXT COLLATE "C" NOT NULL,
-    headers    BYTEA
-);
-CREATE TABLE snapshot (
-    id       BIGINT PRIMARY KEY,
-    sha256   BYTEA NOT NULL,
-    manifest BYTEA NOT NULL
-);
-CREATE TABLE snapshot_pack (
-    id   BIGINT PRIMARY KEY,
-    size BIGINT NOT NULL,
-    data BYTEA NOT NULL
-);
-CREATE TABLE tombstone (
-    id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session_id     TEXT NOT NULL,
-    name           TEXT COLLATE "C" NOT NULL,
-    deleted_ms     BIGINT NOT NULL,
-    events         BIGINT NOT NULL,
-    catalogue_hash BYTEA NOT NULL,
-    namespace      TEXT COLLATE "C" NOT NULL
-);
-CREATE TABLE step (
-    message BIGINT NOT NULL,
-    number  INTEGER NOT NULL,
-    key     TEXT NOT NULL,
-    body    BYTEA NOT NULL,
-    PRIMARY KEY (message, number)
-);
-CREATE TABLE reminder (
-    id      BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    session BIGINT NOT NULL,
-    name    TEXT COLLATE "C" NOT NULL,
-    due_ms  BIGINT NOT NULL,
-    body    BYTEA NOT NULL,
-    UNIQUE (session, name)
-);
-CREATE INDEX reminder_by_due ON reminder (due_ms);
-CREATE INDEX inbox_parked ON inbox (session) WHERE status = 3;
-CREATE TABLE object (
-    id             BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    namespace      TEXT COLLATE "C" NOT NULL,
-    kind           TEXT COLLATE "C" NOT NULL,
-    object_id      TEXT COLLATE "C" NOT NULL,
-    session_id     TEXT COLLATE "C",
-    created_ms     BIGINT NOT NULL,
-    expires_ms     BIGINT,
-    repetition_key TEXT COLLATE "C",
-    request_sha256 BYTEA,
-    content        TEXT,
-    size_bytes     BIGINT NOT NULL,
-    body_ref       TEXT,
-    body_sha256    BYTEA NOT NULL,
-    body           BYTEA,
-    UNIQUE (namespace, kind, object_id)
-);
-CREATE UNIQUE INDEX object_by_key ON object (namespace, repetition_key) WHERE repetition_key IS NOT NULL;
-CREATE INDEX object_of_session ON object (session_id) WHERE session_id IS NOT NULL;
 """
 
 MIGRATIONS: Final[Mapping[int, str]] = {}

@@ -1,11 +1,4 @@
-"""The tables, their format version, and migrations of older files.
-
-Branches and sessions have internal integer keys. A row that belongs to one of them has the 64-bit primary key ``key <<
-32 | number``: rows of one branch are adjacent, and no second index is needed. There are few indexes, because a commit
-writes a page of each that it touches, and an empty index takes a page, too. Tables are plain rowid tables: ``WITHOUT
-ROWID`` took 3.3 times the disk for rows of 1.25 KB. The exception are steps, which are few and soon dropped: without a
-rowid, storing one writes one page.
-"""
+"""The tables in SQLite (`chronicle.journal.sql.tables`), a view of them, and migrations of older files."""
 
 from __future__ import annotations
 
@@ -14,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, OlderVersionRuns, UnsupportedFormat, UnusableFormat
+from chronicle.journal.sql.tables import TABLES, VERSION
 from chronicle.journal.sqlite.copying import copy_database
 from chronicle.system.atomic_files import replacing
 
@@ -24,150 +18,14 @@ __all__ = ["APPLICATION_ID", "MIGRATIONS", "VERSION", "make_tables", "prepare", 
 
 APPLICATION_ID: Final = 0x4348_4A4C
 """``CHJL`` in the file's header: distinguishes a journal from other SQLite databases."""
-VERSION: Final = 1
 
-_TABLES: Final = """
-CREATE TABLE session (
-    key            INTEGER PRIMARY KEY,
-    session_id     TEXT NOT NULL UNIQUE,
-    namespace      TEXT NOT NULL,
-    name           TEXT NOT NULL,
-    main_branch_id TEXT NOT NULL,
-    created_ms     INTEGER NOT NULL,
-    last_position  INTEGER NOT NULL DEFAULT 0,
-    pending_from   INTEGER NOT NULL DEFAULT 1,         -- nothing waits at lower positions
-    epoch          INTEGER NOT NULL DEFAULT 0,         -- the last one given; 0: never
-    holder         TEXT,                               -- NULL: released
-    expires_ms     INTEGER NOT NULL DEFAULT 0,
-    catalogue_size INTEGER NOT NULL DEFAULT 0,
-    catalogue_hash BLOB,
-    UNIQUE (namespace, name)
-);
-CREATE TABLE branch (
-    key              INTEGER PRIMARY KEY,
-    branch_id        TEXT NOT NULL UNIQUE,
-    session          INTEGER NOT NULL,
-    parent_branch_id TEXT,
-    parent_seq       INTEGER NOT NULL,
-    created_ms       INTEGER NOT NULL,
-    folded_seq       INTEGER NOT NULL DEFAULT 0,
-    base_hash        BLOB NOT NULL,                    -- of the event before the first one here
-    seq              INTEGER NOT NULL,
-    turn             INTEGER NOT NULL,
-    event_id         TEXT,
-    hash             BLOB NOT NULL
-);
-CREATE INDEX branch_of_session ON branch (session);
-CREATE TABLE event (
-    id             INTEGER PRIMARY KEY,                -- branch key << 32 | seq
-    event_id       TEXT NOT NULL,
-    type           TEXT NOT NULL,
-    turn           INTEGER NOT NULL,
-    ts             INTEGER NOT NULL,
-    correlation_id TEXT,
-    causation_id   TEXT,                               -- '' when equal to correlation_id
-    payload_ref    TEXT,
-    payload_sha256 BLOB,                               -- NULL while the payload is here
-    erased         INTEGER,                            -- 1 or NULL
-    hash           BLOB NOT NULL,                      -- prev_hash is the row's before; the chain covers it
-    payload        BLOB
-);
-CREATE UNIQUE INDEX event_by_id ON event (event_id);
-CREATE TABLE catalogue (
-    id               INTEGER PRIMARY KEY,              -- session key << 32 | number
-    change           TEXT NOT NULL,
-    branch_id        TEXT NOT NULL,
-    parent_branch_id TEXT,
-    seq              INTEGER NOT NULL,
-    branch_hash      BLOB NOT NULL,
-    ts               INTEGER NOT NULL,
-    hash             BLOB NOT NULL
-);
-CREATE TABLE inbox (
-    id              INTEGER PRIMARY KEY,               -- session key << 32 | position
-    session         INTEGER NOT NULL,
-    message_id      TEXT NOT NULL UNIQUE,
-    idempotency_key TEXT,
-    sender          TEXT,
-    body_sha256     BLOB,                              -- only with an idempotency key, to know a repeat
-    admitted_ms     INTEGER NOT NULL,
-    attempts        INTEGER NOT NULL,
-    status          INTEGER NOT NULL,                  -- 0 pending, 1 consumed, 2 cancelled, 3 parked
-    body            BLOB,                              -- NULL once consumed or cancelled
-    headers         BLOB                               -- a JSON object
-);
-CREATE UNIQUE INDEX inbox_by_key ON inbox (session, idempotency_key) WHERE idempotency_key IS NOT NULL;
-CREATE INDEX inbox_parked ON inbox (session) WHERE status = 3;
-CREATE TABLE outbox (
-    id         INTEGER PRIMARY KEY,
-    message_id TEXT NOT NULL UNIQUE,
-    target     TEXT NOT NULL,
-    body       BLOB NOT NULL,
-    created_ms INTEGER NOT NULL,
-    sender     TEXT,
-    namespace  TEXT NOT NULL,                          -- of sender and target
-    headers    BLOB
-);
-CREATE TABLE step (
-    message INTEGER NOT NULL,                          -- inbox.id of a message that is pending or parked
-    number  INTEGER NOT NULL,
-    key     TEXT NOT NULL,
-    body    BLOB NOT NULL,
-    PRIMARY KEY (message, number)
-) WITHOUT ROWID;
-CREATE TABLE reminder (
-    id      INTEGER PRIMARY KEY,
-    session INTEGER NOT NULL,
-    name    TEXT NOT NULL,
-    due_ms  INTEGER NOT NULL,
-    body    BLOB NOT NULL,
-    UNIQUE (session, name)
-);
-CREATE INDEX reminder_by_due ON reminder (due_ms);
-CREATE TABLE snapshot (
-    id       INTEGER PRIMARY KEY,                      -- branch key << 32 | seq
-    sha256   BLOB NOT NULL,
-    manifest BLOB NOT NULL
-);
-CREATE TABLE snapshot_pack (
-    id   INTEGER PRIMARY KEY,                          -- branch key << 32 | number
-    size INTEGER NOT NULL,
-    data BLOB NOT NULL
-);
-CREATE TABLE tombstone (
-    id             INTEGER PRIMARY KEY,
-    session_id     TEXT NOT NULL,
-    name           TEXT NOT NULL,
-    deleted_ms     INTEGER NOT NULL,
-    events         INTEGER NOT NULL,
-    catalogue_hash BLOB NOT NULL,
-    namespace      TEXT NOT NULL
-);
-CREATE TABLE object (
-    id             INTEGER PRIMARY KEY,
-    namespace      TEXT NOT NULL,
-    kind           TEXT NOT NULL,
-    object_id      TEXT NOT NULL,
-    session_id     TEXT,                               -- it is deleted with this session
-    created_ms     INTEGER NOT NULL,
-    expires_ms     INTEGER,
-    repetition_key TEXT,
-    request_sha256 BLOB,                               -- only with a key, to know a repeat
-    content        TEXT,                               -- a blob
-    size_bytes     INTEGER NOT NULL,                   -- of its blobs
-    body_ref       TEXT,                               -- a blob, if the body is not here
-    body_sha256    BLOB NOT NULL,
-    body           BLOB,
-    UNIQUE (namespace, kind, object_id)
-);
-CREATE UNIQUE INDEX object_by_key ON object (namespace, repetition_key) WHERE repetition_key IS NOT NULL;
-CREATE INDEX object_of_session ON object (session_id) WHERE session_id IS NOT NULL;
-CREATE VIEW events AS                                  -- for people with a SQLite shell
+_VIEW: Final = """CREATE VIEW events AS                                  -- for people with a SQLite shell
     SELECT branch.branch_id, event.id & 4294967295 AS seq, event.event_id, event.type, event.turn, event.ts,
            event.correlation_id, iif(event.causation_id = '', event.correlation_id, event.causation_id) AS causation_id,
            'v1:' || lower(hex(event.hash)) AS hash, CAST(event.payload AS TEXT) AS payload
     FROM event JOIN branch ON branch.key = event.id >> 32;
 """
+_TABLES: Final = TABLES + _VIEW
 
 
 MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {}
