@@ -10,10 +10,10 @@ import typer
 from chronicle.cli_kit.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
-    from coordinator.client.paging import Page
     from coordinator.operations.cursors import Rest
+    from coordinator.operations.objects import Page
 
 __all__ = [
     "AllOption",
@@ -80,15 +80,15 @@ async def collect(
     cursor = wanted.cursor
     while True:
         page = await fetch(min(wanted.limit - len(items), _MAX_ITEMS), cursor)
-        items += [item.model_dump(exclude_unset=True) for item in page.items]
+        items += [item.as_json() for item in page.items]
         cursor = page.next_cursor
         if cursor is None or len(items) >= wanted.limit:
             return items, {"next_cursor": cursor, "remaining": page.remaining}
 
 
-def rest_in(page: Mapping[str, Any]) -> Rest:
+def rest_in(page: Page[Any]) -> Rest:
     """Return what follows a page of `coordinator.operations`."""
-    return {"next_cursor": page["next_cursor"], "remaining": page["remaining"]}
+    return {"next_cursor": page.next_cursor, "remaining": page.remaining}
 
 
 def say_rest(rest: Rest) -> None:

@@ -8,48 +8,30 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from coordinator.client.backends.choosing import choose_backend
+from coordinator.client.backends.port import Request
 from coordinator.client.errors import AnswerTimeout, BadAnswer
 from coordinator.client.files import AsyncFiles
-from coordinator.client.paging import PAGE_ITEMS, AsyncPages, items_of
-from coordinator.client.results import (
-    Agent,
-    Answer,
-    Artifact,
-    Deleted,
-    Difference,
-    Erased,
-    Event,
-    Folded,
-    Forked,
-    FoundArtifact,
-    Imported,
-    InboxMessage,
-    Message,
-    Node,
-    Receipt,
-    Reminder,
-    Rewound,
-    State,
-    Verification,
-    Why,
-    read_result,
-)
+from coordinator.client.paging import AsyncLists, items_of
+from coordinator.client.reading import read_answer
+from coordinator.client.requests import AsyncRequests
 from coordinator.client.texts import address_of
+from coordinator.operations import objects
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Mapping, Sequence
     from pathlib import Path
     from types import TracebackType
     from typing import Self
 
     from coordinator.client.backends.port import Frames, Wire
     from coordinator.client.run import AsyncRun
+    from coordinator.operations.objects import Answer, Event, Receipt, State
 
 __all__ = ["AsyncPodium"]
 
 
-class AsyncPodium:
+class AsyncPodium(AsyncRequests, AsyncLists):
     """A client of one home, for one event loop. It connects at its first use; its context closes it.
 
     An agent is named by its address, such as ``hello/alice``. A message is a JSON object, or a text, which stands for
@@ -76,7 +58,7 @@ class AsyncPodium:
         home: Path | str | None = None,
         reconnect_s: float | None = None,
     ) -> None:
-        self._backend = choose_backend(url, key, home, reconnect_s)
+        super().__init__(choose_backend(url, key, home, reconnect_s))
 
     async def __aenter__(self) -> Self:
         return self
@@ -125,7 +107,7 @@ class AsyncPodium:
             ResourceNotFound: no agent type of that name.
         """
         key, policy = idempotency_key or uuid4().hex, BusyPolicy(when_busy).value
-        return read_result(Receipt, await self._backend.send(address_of(agent), _body(message), key, policy))
+        return await self._backend.send(address_of(agent), _body(message), key, policy)
 
     async def stream(
         self,
@@ -153,7 +135,7 @@ class AsyncPodium:
             first = await anext(frames, None)
             if first is None or first[1]["type"] != "accepted":
                 raise BadAnswer("the stream of the message does not begin with its receipt")
-            receipt = read_result(Receipt, {**first[1], "agent": agent})
+            receipt = read_answer(objects.Receipt, {**first[1], "agent": agent})
         except BaseException:
             await frames.aclose()
             raise
@@ -202,193 +184,13 @@ class AsyncPodium:
                 f"{agent} did not answer {message_id or 'the message'} within {timeout:g} s", message_id=message_id
             ) from None
 
-    async def message(self, agent: str, message_id: str) -> Message:
-        """Return a message and its outcome so far.
-
-        Raises:
-            ResourceNotFound: no such message.
-        """
-        return read_result(Message, await self._backend.message(address_of(agent), message_id))
-
-    async def cancel(self, agent: str, message_id: str) -> None:
-        """Cancel a pending, running or parked message: its turn is rolled back; durable on return.
-
-        Raises:
-            RequestConflict: it was handled already.
-        """
-        await self._backend.cancel(address_of(agent), message_id)
-
-    async def inbox(self, agent: str) -> list[InboxMessage]:
-        """Return the pending and parked messages of an agent, by position."""
-        address = address_of(agent)
-        return [
-            found async for found in items_of(InboxMessage, lambda at: self._backend.inbox(address, PAGE_ITEMS, at))
-        ]
-
-    async def reminders(self, agent: str) -> list[Reminder]:
-        """Return the reminders that an agent has set, by name."""
-        address = address_of(agent)
-        return [
-            found async for found in items_of(Reminder, lambda at: self._backend.reminders(address, PAGE_ITEMS, at))
-        ]
-
-    async def cancel_reminder(self, agent: str, name: str) -> None:
-        """Cancel a reminder of an agent; a message that it has sent already stays in the inbox.
-
-        Raises:
-            ResourceNotFound: the agent has no such reminder.
-        """
-        await self._backend.cancel_reminder(address_of(agent), name)
-
-    async def retry(self, agent: str, message_id: str, *, drop_steps: bool = False) -> None:
-        """Make a parked message pending again, at its place in the inbox, and wake the agent.
-
-        Args:
-            drop_steps: its next attempt runs all steps anew.
-
-        Raises:
-            RequestConflict: its steps are to be dropped, and it is pending at an agent that is awake.
-        """
-        await self._backend.retry(address_of(agent), message_id, drop_steps=drop_steps)
-
-    async def drop(self, agent: str, message_id: str) -> None:
-        """Remove a pending or parked message permanently; one that is being handled is cancelled."""
-        await self._backend.drop(address_of(agent), message_id)
-
     # -- agents ---------------------------------------------------------------------------------------------------
-
-    async def agents(
-        self, *, agent_type: str | None = None, tenant: str | None = None, awake: bool = False
-    ) -> AsyncGenerator[Agent]:
-        """Yield the home's agents, by address.
-
-        Args:
-            agent_type: only agents of this type.
-            tenant: agents of this tenant; by default of the key's. Of another one it takes an operator's key.
-            awake: only agents that are awake.
-        """
-        async for found in items_of(
-            Agent, lambda at: self._backend.agents(agent_type, tenant, PAGE_ITEMS, at, awake=awake)
-        ):
-            yield found
-
-    def pages(self) -> AsyncPages:
-        """Return the lists of the home, a page at a time."""
-        return AsyncPages(self._backend)
-
-    async def agent(self, agent: str) -> Agent:
-        """Return one agent.
-
-        Raises:
-            ResourceNotFound: there is none.
-        """
-        return read_result(Agent, await self._backend.agent(address_of(agent)))
-
-    async def delete(self, agent: str, *, detach: bool = False) -> Deleted:
-        """Delete an agent permanently: its events, state, files and messages.
-
-        Args:
-            detach: detach forks first; they lose the history that they inherited.
-
-        Raises:
-            RequestConflict: forks read its history, or it is awake.
-        """
-        return read_result(Deleted, await self._backend.delete(address_of(agent), detach=detach))
-
-    async def fork(self, agent: str, key: str, *, at: int | None = None) -> Forked:
-        """Make a new agent that continues another one, with its state, files and history.
-
-        Args:
-            key: the new agent's; its type is the other one's.
-            at: the turn that it continues; the last one by default.
-
-        Raises:
-            RequestConflict: there is an agent of that key already.
-        """
-        return read_result(Forked, await self._backend.fork(address_of(agent), key, at))
-
-    async def rewind(self, agent: str, turn: int, *, only: Sequence[str] = ()) -> Rewound:
-        """Return an agent to an earlier turn, as a new turn; nothing is deleted.
-
-        Args:
-            only: the parts to restore, of ``state``, ``files`` and ``transcript``; all by default.
-
-        Raises:
-            ResourceNotFound: it has no such turn.
-        """
-        return read_result(Rewound, await self._backend.rewind(address_of(agent), turn, only))
-
-    async def fold(
-        self, agent: str, *, keep_turns: int | None = None, keep_days: float | None = None, dry_run: bool = False
-    ) -> Folded:
-        """Drop the older history of an agent for good; state, files and versions of files stay.
-
-        Args:
-            keep_turns: keep the last turns, so many at least.
-            keep_days: keep what is younger at least. Without both limits all history before now is dropped.
-            dry_run: change nothing, and return what would be done.
-
-        Raises:
-            RequestConflict: it is awake, or forks read what would be dropped.
-        """
-        found = await self._backend.fold(address_of(agent), keep_turns, keep_days, dry_run=dry_run)
-        return read_result(Folded, found)
-
-    async def erase(self, agent: str, events: Sequence[str]) -> Erased:
-        """Erase the content of messages, replies, results and artifacts for good; the chain of events still verifies.
-
-        Args:
-            events: ids of events, or of artifacts.
-
-        Raises:
-            ResourceNotFound: the agent has no event of one of the ids; nothing was erased.
-        """
-        return read_result(Erased, await self._backend.erase(address_of(agent), events))
 
     async def export(self, agent: str) -> AsyncGenerator[bytes]:
         """Yield the bytes of an archive of an agent: all its events, and all versions of its files."""
         async with aclosing(self._backend.export(address_of(agent))) as chunks:
             async for chunk in chunks:
                 yield chunk
-
-    async def import_archive(self, agent: str, content: bytes | AsyncIterator[bytes]) -> Imported:
-        """Create an agent from an archive, which is verified as a whole before anything is written.
-
-        Args:
-            agent: the address of the new agent.
-            content: what `export` yielded.
-
-        Raises:
-            RequestConflict: there is an agent of that address.
-            InvalidRequest: the content is no archive, or a damaged one.
-            PermissionDenied: the key is not an operator's.
-        """
-        return read_result(Imported, await self._backend.import_archive(address_of(agent), content))
-
-    async def why(self, agent: str) -> Why:
-        """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
-
-        Raises:
-            ResourceNotFound: no such agent.
-        """
-        return read_result(Why, await self._backend.why(address_of(agent)))
-
-    async def nodes(self) -> list[Node]:
-        """Return the nodes that run agents.
-
-        Raises:
-            PermissionDenied: the key is not an operator's.
-            ServerFailed: no service runs.
-        """
-        return [read_result(Node, node) for node in (await self._backend.nodes())["items"]]
-
-    async def passivate(self, agent: str) -> None:
-        """Put an agent to sleep after its running turn; return when it sleeps."""
-        await self._backend.passivate(address_of(agent))
-
-    async def verify(self, agent: str) -> Verification:
-        """Check all stored data of an agent against its hashes. Damage is returned, not raised."""
-        return read_result(Verification, await self._backend.verify(address_of(agent)))
 
     # -- history --------------------------------------------------------------------------------------------------
 
@@ -407,21 +209,15 @@ class AsyncPodium:
             async with aclosing(self._backend.tail(address, after)) as events:
                 async for event in events:
                     if not types or event["type"] in types:
-                        yield read_result(Event, event)
+                        yield read_answer(objects.Event, event)
             return
-        async for found in items_of(Event, lambda at: self._backend.events(address, after, types, at)):
+        names = {"after_seq": "after", "types": "type"}
+        request = Request("GET", "events", "events", lambda: objects.EventPage, names)
+        only = list(types) or None
+        async for found in items_of(
+            lambda at: self._backend.call(request, address, after_seq=after, types=only, cursor=at)
+        ):
             yield found
-
-    async def state(self, agent: str, *, at: int | None = None) -> State:
-        """Return an agent's committed state.
-
-        Args:
-            at: the turn at whose end it is; the last one by default.
-
-        Raises:
-            ResourceNotFound: no such agent, or no such turn.
-        """
-        return read_result(State, await self._backend.state(address_of(agent), at))
 
     async def follow_state(self, agent: str) -> AsyncGenerator[State]:
         """Yield an agent's state, and again after each turn, without an end.
@@ -435,32 +231,11 @@ class AsyncPodium:
             async for state in states:
                 yield state
 
-    async def diff(
-        self, agent: str, before: int | None = None, after: int | None = None, *, other: str | None = None
-    ) -> Difference:
-        """Return the differences between two turns, of an agent or of two agents: in state, files and transcript.
-
-        Args:
-            before: a turn of the agent; the last one by default.
-            after: another one; the last one by default.
-            other: the agent that ``after`` is a turn of, such as a fork; by default the same one.
-        """
-        compared = address_of(other) if other is not None else None
-        return read_result(Difference, await self._backend.difference(address_of(agent), before, after, compared))
-
     # -- files and artifacts --------------------------------------------------------------------------------------
 
     def files(self, agent: str) -> AsyncFiles:
         """Return the files of an agent's workspace."""
         return AsyncFiles(self._backend, address_of(agent))
-
-    async def artifacts(self, agent: str) -> list[Artifact]:
-        """Return the artifacts of an agent, oldest first."""
-        address = address_of(agent)
-        return [
-            found
-            async for found in items_of(Artifact, lambda at: self._backend.artifacts(address, None, PAGE_ITEMS, at))
-        ]
 
     async def artifact(self, agent: str, artifact_id: str) -> bytes:
         """Return the content of an artifact.
@@ -470,14 +245,6 @@ class AsyncPodium:
         """
         async with aclosing(self._backend.read_artifact(address_of(agent), artifact_id)) as chunks:
             return b"".join([chunk async for chunk in chunks])
-
-    async def find_artifact(self, artifact_id: str) -> FoundArtifact:
-        """Return an artifact by its id alone, with an agent that has it.
-
-        Raises:
-            ResourceNotFound: no agent has it.
-        """
-        return read_result(FoundArtifact, await self._backend.find_artifact(artifact_id))
 
 
 def _body(message: Mapping[str, Any] | str) -> Mapping[str, Any]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 from contextlib import aclosing
 from typing import TYPE_CHECKING
 
-from coordinator.client.paging import PAGE_ITEMS, items_of
-from coordinator.client.results import DirectoryEntry, FileChanged, FileVersion, read_result
+from coordinator.client.backends.port import Request
+from coordinator.client.paging import AsyncPages, items_of
 from coordinator.client.texts import clean_path
+from coordinator.operations import objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
     from coordinator.client.backends.port import Backend
+    from coordinator.operations.objects import DirectoryEntry, FileChanged, FileVersion
     from podium.address import Address
 
 __all__ = ["AsyncFiles"]
@@ -54,8 +56,7 @@ class AsyncFiles:
             ResourceNotFound: there is no such directory, or no such turn.
             InvalidRequest: the path names a file.
         """
-        found = await self._backend.directory(self._agent, clean_path(path) if path else "", turn)
-        return [read_result(DirectoryEntry, entry) for entry in found["entries"]]
+        return (await self._backend.directory(self._agent, clean_path(path) if path else "", turn)).entries
 
     async def history(self, path: str) -> Sequence[FileVersion]:
         """Return the versions of a path, oldest first.
@@ -63,8 +64,7 @@ class AsyncFiles:
         Raises:
             ResourceNotFound: there never was such a path.
         """
-        path = clean_path(path)
-        pages = items_of(FileVersion, lambda at: self._backend.file_history(self._agent, path, None, PAGE_ITEMS, at))
+        pages = items_of(lambda at: AsyncPages(self._backend).file_history(str(self._agent), path, cursor=at))
         return tuple([version async for version in pages])
 
     async def upload(self, path: str, content: bytes | AsyncIterator[bytes]) -> FileChanged:
@@ -76,7 +76,8 @@ class AsyncFiles:
         Raises:
             InvalidRequest: the path names a directory, or the content is too large.
         """
-        return read_result(FileChanged, await self._backend.upload(self._agent, clean_path(path), content))
+        request = Request("PUT", "files/{path}", "put_file", lambda: objects.FileChanged)
+        return await self._backend.call(request, self._agent, path=clean_path(path), content=content)
 
     async def delete(self, path: str) -> FileChanged:
         """Delete a file as a turn of its own, after the running one. Its versions can still be read.
@@ -84,4 +85,5 @@ class AsyncFiles:
         Raises:
             ResourceNotFound: there is no such file.
         """
-        return read_result(FileChanged, await self._backend.delete_file(self._agent, clean_path(path)))
+        request = Request("DELETE", "files/{path}", "delete_file", lambda: objects.FileChanged)
+        return await self._backend.call(request, self._agent, path=clean_path(path))

@@ -1,35 +1,67 @@
-"""Lists of any length, which a home gives in pages."""
+"""Lists of any length, which a home gives in pages.
+
+Each is a row of the client's table, whose result is a page; a client returns all items of a list, or a page at a time.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
-from coordinator.client.results import Agent, Artifact, FileVersion, InboxMessage, Reminder, Result, read_result
+from coordinator.client.backends.port import Request
 from coordinator.client.texts import address_of, clean_path
+from coordinator.client.twin import Twin, iterating, making, waiting
+from coordinator.operations import objects
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
-    from coordinator.client.backends.port import Backend, Wire
+    from coordinator.client.backends.port import Backend
+    from coordinator.operations.objects import Agent, Artifact, FileVersion, InboxMessage, Page, Reminder
 
-__all__ = ["PAGE_ITEMS", "AsyncPages", "Page", "items_of"]
+__all__ = ["PAGE_ITEMS", "AsyncLists", "AsyncPages", "Lists", "Pages", "items_of"]
 
 PAGE_ITEMS: Final = 100
 """Items of a page, unless the caller says how many."""
 
-_R = TypeVar("_R", bound=Result)
+_T = TypeVar("_T")
+_T_co = TypeVar("_T_co", covariant=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Page(Generic[_R]):
-    """A page of a list, and what follows it."""
+class AsyncLists:
+    """The lists of a home, whole; `coordinator.client.AsyncPodium` has them."""
 
-    items: Sequence[_R]
-    next_cursor: str | None
-    """The cursor of the next page; ``None`` at the end."""
-    remaining: int
-    """Items after this page."""
+    _backend: Backend
+
+    async def agents(
+        self, *, agent_type: str | None = None, tenant: str | None = None, awake: bool = False
+    ) -> AsyncGenerator[Agent]:
+        """Yield the home's agents, by address.
+
+        Args:
+            agent_type: only agents of this type.
+            tenant: agents of this tenant; by default of the key's. Of another one it takes an operator's key.
+            awake: only agents that are awake.
+        """
+        async for found in items_of(
+            lambda at: self.pages().agents(agent_type=agent_type, tenant=tenant, awake=awake, cursor=at)
+        ):
+            yield found
+
+    async def inbox(self, agent: str) -> list[InboxMessage]:
+        """Return the pending and parked messages of an agent, by position."""
+        return [found async for found in items_of(lambda at: self.pages().inbox(agent, cursor=at))]
+
+    async def reminders(self, agent: str) -> list[Reminder]:
+        """Return the reminders that an agent has set, by name."""
+        return [found async for found in items_of(lambda at: self.pages().reminders(agent, cursor=at))]
+
+    async def artifacts(self, agent: str) -> list[Artifact]:
+        """Return the artifacts of an agent, oldest first."""
+        return [found async for found in items_of(lambda at: self.pages().artifacts(agent, cursor=at))]
+
+    def pages(self) -> AsyncPages:
+        """Return the lists of the home, a page at a time."""
+        return AsyncPages(self._backend)
 
 
 class AsyncPages:
@@ -52,21 +84,27 @@ class AsyncPages:
         cursor: str | None = None,
     ) -> Page[Agent]:
         """Return a page of the home's agents, by address; see `AsyncPodium.agents`."""
-        return _page(Agent, await self._backend.agents(agent_type, tenant, limit, cursor, awake=awake))
+        request = Request("GET", "/agents", "agents", lambda: objects.Page[objects.Agent], {"agent_type": "type"})
+        return await self._backend.call(
+            request, agent_type=agent_type, tenant=tenant, awake=awake, limit=limit, cursor=cursor
+        )
 
     async def inbox(self, agent: str, *, limit: int = PAGE_ITEMS, cursor: str | None = None) -> Page[InboxMessage]:
         """Return a page of the pending and parked messages of an agent, by position."""
-        return _page(InboxMessage, await self._backend.inbox(address_of(agent), limit, cursor))
+        request = Request("GET", "inbox", "inbox", lambda: objects.Page[objects.InboxMessage])
+        return await self._backend.call(request, address_of(agent), limit=limit, cursor=cursor)
 
     async def reminders(self, agent: str, *, limit: int = PAGE_ITEMS, cursor: str | None = None) -> Page[Reminder]:
         """Return a page of the reminders of an agent, by name."""
-        return _page(Reminder, await self._backend.reminders(address_of(agent), limit, cursor))
+        request = Request("GET", "reminders", "reminders", lambda: objects.Page[objects.Reminder])
+        return await self._backend.call(request, address_of(agent), limit=limit, cursor=cursor)
 
     async def artifacts(
         self, agent: str, *, turn: int | None = None, limit: int = PAGE_ITEMS, cursor: str | None = None
     ) -> Page[Artifact]:
         """Return a page of the artifacts of an agent up to a turn, oldest first."""
-        return _page(Artifact, await self._backend.artifacts(address_of(agent), turn, limit, cursor))
+        request = Request("GET", "artifacts", "artifacts", lambda: objects.Page[objects.Artifact])
+        return await self._backend.call(request, address_of(agent), turn=turn, limit=limit, cursor=cursor)
 
     async def file_history(
         self, agent: str, path: str, *, turn: int | None = None, limit: int = PAGE_ITEMS, cursor: str | None = None
@@ -76,21 +114,40 @@ class AsyncPages:
         Raises:
             ResourceNotFound: there never was such a path.
         """
-        found = await self._backend.file_history(address_of(agent), clean_path(path), turn, limit, cursor)
-        return _page(FileVersion, found)
+        request = Request("GET", "history/{path}", "file_history", lambda: objects.FileHistory)
+        path = clean_path(path)
+        return await self._backend.call(request, address_of(agent), path=path, turn=turn, limit=limit, cursor=cursor)
 
 
-class _Rest(Result):
-    next_cursor: str | None
-    remaining: int
+class Pages(Twin):
+    """Lists of a home, a page at a time; see `AsyncPages`."""
+
+    agents = waiting(AsyncPages.agents)
+    inbox = waiting(AsyncPages.inbox)
+    reminders = waiting(AsyncPages.reminders)
+    artifacts = waiting(AsyncPages.artifacts)
+    file_history = waiting(AsyncPages.file_history)
 
 
-def _page(kind: type[_R], page: Wire) -> Page[_R]:
-    rest = read_result(_Rest, page)
-    return Page([read_result(kind, item) for item in page["items"]], rest.next_cursor, rest.remaining)
+class Lists(Twin):
+    """The blocking twin of `AsyncLists`."""
+
+    agents = iterating(AsyncLists.agents)
+    inbox = waiting(AsyncLists.inbox)
+    reminders = waiting(AsyncLists.reminders)
+    artifacts = waiting(AsyncLists.artifacts)
+    pages = making(AsyncLists.pages, Pages)
 
 
-async def items_of(kind: type[_R], fetch: Callable[[str | None], Awaitable[Wire]]) -> AsyncGenerator[_R]:
+class _Page(Protocol[_T_co]):
+    @property
+    def items(self) -> Sequence[_T_co]: ...
+
+    @property
+    def next_cursor(self) -> str | None: ...
+
+
+async def items_of(fetch: Callable[[str | None], Awaitable[_Page[_T]]]) -> AsyncGenerator[_T]:
     """Yield the items of all pages of a list.
 
     Args:
@@ -99,8 +156,8 @@ async def items_of(kind: type[_R], fetch: Callable[[str | None], Awaitable[Wire]
     cursor: str | None = None
     while True:
         page = await fetch(cursor)
-        for item in page["items"]:
-            yield read_result(kind, item)
-        cursor = page.get("next_cursor")
+        for item in page.items:
+            yield item
+        cursor = page.next_cursor
         if cursor is None:
             return

@@ -6,8 +6,8 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from coordinator.client.asgi import StreamResponse, with_heartbeats
-from coordinator.client.errors import ClientError, MessageCancelled, MessageFailed
-from coordinator.client.results import Answer, read_result
+from coordinator.client.errors import BadAnswer, ClientError, MessageCancelled, MessageFailed
+from coordinator.client.requests import AsyncRequests
 from coordinator.operations.answers import AnswerBuilder
 from coordinator.streams.sse import encode_event
 
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from coordinator.client.backends.port import Backend, Frames
-    from coordinator.client.results import Receipt
-    from coordinator.operations.objects import Answer as AnswerObject
+    from coordinator.operations.objects import Answer, Receipt
     from podium.address import Address
 
 __all__ = ["AsyncRun"]
@@ -106,8 +105,10 @@ class AsyncRun:
             if self._outcome != "committed":
                 raise _failure(self.message_id, str(self._outcome), self._failure)
             if found is None:
-                found = (await self._backend.message(self._agent, self.message_id))["answer"]
-            self._answer = read_result(Answer, found)
+                found = (await AsyncRequests(self._backend).message(self.agent, self.message_id)).answer
+            if found is None:
+                raise BadAnswer(f"{self.message_id} is committed, and its answer is not kept")
+            self._answer = found
         return self._answer
 
     async def text(self) -> str:
@@ -125,7 +126,7 @@ class AsyncRun:
         Raises:
             RequestConflict: it was handled already.
         """
-        await self._backend.cancel(self._agent, self.message_id)
+        await AsyncRequests(self._backend).cancel(self.agent, self.message_id)
 
     async def to_readable_stream(self, after: str = "") -> AsyncGenerator[bytes]:
         """Yield the frames as server-sent events, one JSON object each, with heartbeats while none comes.
@@ -147,7 +148,7 @@ class AsyncRun:
         """
         return StreamResponse(self.to_readable_stream)
 
-    async def _read_answer(self) -> AnswerObject | None:
+    async def _read_answer(self) -> Answer | None:
         """Read the stream to its end; return the answer, if the stream has all of it and not only what followed."""
         builder, found = AnswerBuilder(self._agent.name, self.message_id), None
         async with aclosing(self._frames(self._after)) as frames:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from podium.events import FULL_STATE_EVENTS, STATE_EVENTS
@@ -12,7 +13,7 @@ from podium.state.patch.follow import follow
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from coordinator.client.results import Event, State
+    from coordinator.operations.objects import Event, State
 
 __all__ = ["followed"]
 
@@ -40,8 +41,8 @@ async def followed(
                 state = await read()
             else:
                 moved = document is not None
-                state = state.model_copy(
-                    update={"turn": event.turn, "version": event.seq, "state": document if moved else state.state}
+                state = replace(
+                    state, turn=event.turn, version=event.seq, state=document if document is not None else state.state
                 )
                 if not moved:
                     continue

@@ -105,7 +105,7 @@ def front_end_stream(
         headers: of the response, beside those of every stream.
         end: what is sent last.
     """
-    message_id = receipt["message_id"]
+    message_id = receipt.message_id
 
     @contextmanager
     def opening() -> Iterator[_Reader]:

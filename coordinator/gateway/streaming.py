@@ -107,8 +107,8 @@ def sent_stream(
     Args:
         cancel_on_disconnect: whether a client that leaves before the end cancels the message.
     """
-    opening = message_stream(request, streams, agents, address, receipt["message_id"], accepted=accepted_frame(receipt))
-    abandoned = cancelling(agents, address, receipt["message_id"]) if cancel_on_disconnect else None
+    opening = message_stream(request, streams, agents, address, receipt.message_id, accepted=accepted_frame(receipt))
+    abandoned = cancelling(agents, address, receipt.message_id) if cancel_on_disconnect else None
     return EventStreamResponse(opening, abandoned)
 
 
@@ -179,8 +179,8 @@ async def event_tail(
 
 def accepted_frame(receipt: Receipt) -> dict[str, Any]:
     """Return the frame that begins the stream of a message."""
-    keys = {"position": receipt["position"], "before": receipt["before"]}
-    return {"type": "accepted", "message_id": receipt["message_id"], **keys}
+    keys = {"position": receipt.position, "before": receipt.before}
+    return {"type": "accepted", "message_id": receipt.message_id, **keys}
 
 
 def cancelling(agents: HomeAgents, address: Address, message_id: str) -> Callable[[], Awaitable[None]]:

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.lazy_exports import lazy_module
+from coordinator.operations import objects
 from coordinator.operations.contents import HomeContents
 from podium.address import DEFAULT_TENANT, Address
 from podium.errors import AgentAwake
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
         listing,
         messages,
         model_calls,
-        objects,
         reminders,
     )
     from coordinator.service import client as service
@@ -108,33 +108,35 @@ class HomeAgents(HomeContents):
         *,
         awake: bool = False,
         tenant: str = DEFAULT_TENANT,
-    ) -> objects.AgentPage:
+    ) -> objects.Page[objects.Agent]:
         """Return a page of a tenant's agents, by address; see `listing.agent_page`."""
         now_ms = self._clock.now_ms()
         wanted = listing.AgentFilter(tenant, agent_type, awake)
         page, rest = await self._stores.read(lambda store, _: listing.agent_page(store, wanted, limit, cursor, now_ms))
         items = [listing.agent_of_summary(summary, now_ms) for summary in page]
-        await self._add_awake(items, tenant)
-        return {"items": items, **rest}
+        return objects.Page(items=await self._with_awake(items, tenant), **rest)
 
-    async def agent(self, address: Address) -> objects.AgentObject:
+    async def agent(self, address: Address) -> objects.Agent:
         """Return one agent.
 
         Raises:
             UnknownAgent: there is none.
         """
-        agent = await self._listed(address)
-        await self._add_awake([agent], address.tenant)
+        (agent,) = await self._with_awake([await self._listed(address)], address.tenant)
         return agent
 
-    async def _add_awake(self, agents: Sequence[objects.AgentObject], tenant: str) -> None:
-        """Add what the service knows of the agents that are awake, if it runs and answers."""
-        awake = [str(Address.parse(agent["agent"], tenant)) for agent in agents if agent["status"] == "awake"]
+    async def _with_awake(self, agents: Sequence[objects.Agent], tenant: str) -> Sequence[objects.Agent]:
+        """Return agents with what the service knows of those that are awake, if it runs and answers."""
+        addresses = [str(Address.parse(agent.agent, tenant)) for agent in agents]
+        awake = [address for address, agent in zip(addresses, agents, strict=True) if agent.status == "awake"]
         if awake:
             with suppress(service.ServiceError, service.ServiceRefused, TimeoutError):
                 async with asyncio.timeout(_AWAKE_S):
                     facts = await (await self._link.client()).awake(awake)
-                listing.add_awake(agents, facts, lambda name: str(Address.parse(name, tenant)))
+                return [
+                    listing.with_awake(agent, facts.get(name)) for name, agent in zip(addresses, agents, strict=True)
+                ]
+        return agents
 
     async def delete(self, address: Address, *, detach: bool = False) -> objects.Deleted:
         """Delete a sleeping agent permanently; see `branches.delete`."""
@@ -170,7 +172,7 @@ class HomeAgents(HomeContents):
         await self._stores.read(lambda store, _: dropping.check_events(store, address, event_ids))
         return await self._stores.write(lambda store, _: dropping.erase(store, address, event_ids))
 
-    async def why(self, address: Address) -> objects.WhyObject:
+    async def why(self, address: Address) -> objects.Why:
         """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
 
         Without a running service it returns what the journal has. Of an agent that does not exist yet it tells why
@@ -189,7 +191,7 @@ class HomeAgents(HomeContents):
     async def nodes(self) -> objects.NodeList:
         """Return the nodes of the home's service."""
         nodes = await (await self._link.client()).nodes()
-        return {"items": [{**node} for node in nodes]}
+        return objects.NodeList(items=tuple(objects.Node(**node) for node in nodes))
 
     async def passivate(self, address: Address) -> objects.Passivated:
         """Put an agent to sleep after its running turn; return when it sleeps. Its next message wakes it.
@@ -199,7 +201,7 @@ class HomeAgents(HomeContents):
         """
         await self.agent(address)
         await (await self._link.client()).passivate(str(address))
-        return {"agent": address.name}
+        return objects.Passivated(agent=address.name)
 
     async def verify(self, address: Address) -> objects.Verification:
         """Check an agent's stored data against its hashes; reads all of it."""
@@ -232,12 +234,12 @@ class HomeAgents(HomeContents):
         """
         fleet = await self._link.client()
         admitted = await fleet.admit(str(address), message, idempotency_key, when_busy, trace)
-        return {
-            "message_id": admitted.message_id,
-            "agent": address.name,
-            "position": admitted.position,
-            "before": admitted.before,
-        }
+        return objects.Receipt(
+            message_id=admitted.message_id,
+            agent=address.name,
+            position=admitted.position,
+            before=admitted.before,
+        )
 
     async def answer(self, address: Address, message_id: str) -> objects.Answer:
         """Wait until a message is settled, and return its answer.
@@ -265,15 +267,17 @@ class HomeAgents(HomeContents):
         """
         return await self._stores.read(lambda store, _: messages.receipt(store, address, message_id))
 
-    async def message(self, address: Address, message_id: str) -> objects.MessageObject:
+    async def message(self, address: Address, message_id: str) -> objects.Message:
         """Return a message with its status, and its answer or its error; see `messages.message_object`."""
         return await self._stores.read(lambda store, blobs: messages.message_object(store, blobs, address, message_id))
 
-    async def inbox(self, address: Address, limit: int = _ITEMS, cursor: str | None = None) -> objects.InboxPage:
+    async def inbox(
+        self, address: Address, limit: int = _ITEMS, cursor: str | None = None
+    ) -> objects.Page[objects.InboxMessage]:
         """Return a page of an agent's pending and parked messages, by position."""
         return await self._stores.read(lambda store, blobs: messages.inbox_page(store, blobs, address, limit, cursor))
 
-    async def cancel(self, address: Address, message_id: str) -> objects.MessageObject:
+    async def cancel(self, address: Address, message_id: str) -> objects.Message:
         """Cancel a pending, running or parked message, durably; return it.
 
         Raises:
@@ -283,7 +287,7 @@ class HomeAgents(HomeContents):
         await (await self._link.client()).cancel(str(address), message_id)
         return await self.message(address, message_id)
 
-    async def retry(self, address: Address, message_id: str, *, drop_steps: bool = False) -> objects.MessageObject:
+    async def retry(self, address: Address, message_id: str, *, drop_steps: bool = False) -> objects.Message:
         """Make a parked message pending again, at its place, and wake the agent; return the message.
 
         Args:
@@ -300,7 +304,7 @@ class HomeAgents(HomeContents):
         await (await self._link.client()).poke(str(address))
         return await self.message(address, message_id)
 
-    async def drop(self, address: Address, message_id: str) -> objects.MessageObject:
+    async def drop(self, address: Address, message_id: str) -> objects.Message:
         """Remove a pending or parked message permanently; one that is being handled is cancelled. Return it.
 
         Raises:
@@ -315,7 +319,9 @@ class HomeAgents(HomeContents):
 
     # -- reminders ------------------------------------------------------------------------------------------------
 
-    async def reminders(self, address: Address, limit: int = _ITEMS, cursor: str | None = None) -> objects.ReminderPage:
+    async def reminders(
+        self, address: Address, limit: int = _ITEMS, cursor: str | None = None
+    ) -> objects.Page[objects.Reminder]:
         """Return a page of an agent's reminders, by name."""
         return await self._stores.read(lambda store, _: reminders.reminder_page(store, address, limit, cursor))
 
@@ -326,13 +332,13 @@ class HomeAgents(HomeContents):
             UnknownAgent, NotFound: there is none of that name.
         """
         await self._stores.write(lambda store, _: reminders.cancel(store, address, name))
-        return {"agent": address.name, "name": name}
+        return objects.CancelledReminder(agent=address.name, name=name)
 
     # -- models ---------------------------------------------------------------------------------------------------
 
     async def model_calls(
         self, tenant: str, owner: str | None, profile: str | None, limit: int = _ITEMS, cursor: str | None = None
-    ) -> model_calls.ModelCallPage:
+    ) -> objects.Page[model_calls.ModelCall]:
         """Return a page of a tenant's calls of models, the latest first."""
         from coordinator.homes.opening import open_records  # noqa: PLC0415
 
@@ -349,15 +355,6 @@ class HomeAgents(HomeContents):
         """
         return await self._stores.read(lambda store, _: history.version(store, address))
 
-    async def state(self, address: Address, turn: int | None = None) -> objects.StateObject:
-        """Return an agent's committed state at the end of a turn, the last one if ``None``.
-
-        Raises:
-            UnknownAgent: there is no such agent, or it never started.
-            UnknownMoment: it has not committed that turn.
-        """
-        return await self._stores.read(lambda store, blobs: history.state_object(store, blobs, address, turn))
-
     async def events(
         self,
         address: Address,
@@ -373,14 +370,6 @@ class HomeAgents(HomeContents):
                 store, blobs, address, after_seq=after_seq, types=types, limit=limit, cursor=cursor
             )
         )
-
-    async def diff(
-        self,
-        before: tuple[Address, int | None],
-        after: tuple[Address, int | None],
-    ) -> objects.Difference:
-        """Return the differences between two agents, each at a turn; see `history.difference`."""
-        return await self._stores.read(lambda store, blobs: history.difference(store, blobs, before, after))
 
     async def fork(self, address: Address, key: str, turn: int | None = None) -> objects.Forked:
         """Make an agent of the same type that continues another one; see `branches.fork`.

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from coordinator.operations import objects
 from coordinator.operations.errors import not_answered
 from coordinator.streams.public_texts import public_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from coordinator.operations.objects import Answer, AnswerArtifact, AnswerReply
 
 __all__ = ["AnswerBuilder", "answer_of"]
 
@@ -27,9 +27,9 @@ class AnswerBuilder:
         self._agent = agent
         self._message_id = message_id
         self._replies: dict[str, str] = {}
-        self._artifacts: list[AnswerArtifact] = []
+        self._artifacts: list[objects.AnswerArtifact] = []
 
-    def add(self, frame: Mapping[str, Any]) -> Answer | None:
+    def add(self, frame: Mapping[str, Any]) -> objects.Answer | None:
         """Take a frame; return the answer if the frame ends the message's turn.
 
         Raises:
@@ -44,12 +44,12 @@ class AnswerBuilder:
                 self._replies[frame["reply_id"]] = frame["text"]
             case "artifact":
                 self._artifacts.append(
-                    {
-                        "artifact_id": frame["artifact_id"],
-                        "name": frame["name"],
-                        "media_type": frame["media_type"],
-                        "size": frame["size"],
-                    }
+                    objects.AnswerArtifact(
+                        artifact_id=frame["artifact_id"],
+                        name=frame["name"],
+                        media_type=frame["media_type"],
+                        size=frame["size"],
+                    )
                 )
             case "error":
                 raise not_answered(public_frame({"message_id": self._message_id, **frame}))
@@ -57,21 +57,21 @@ class AnswerBuilder:
                 return self._answer(frame)
         return None
 
-    def _answer(self, frame: Mapping[str, Any]) -> Answer:
-        replies: list[AnswerReply] = [{"reply_id": name, "text": text} for name, text in self._replies.items()]
-        return {
-            "message_id": self._message_id,
-            "agent": self._agent,
-            "turn": frame["turn"],
-            "version": frame["version"],
-            "text": "".join(self._replies.values()),
-            "data": frame.get("data"),
-            "replies": replies,
-            "artifacts": self._artifacts,
-        }
+    def _answer(self, frame: Mapping[str, Any]) -> objects.Answer:
+        replies = (objects.AnswerReply(reply_id=name, text=text) for name, text in self._replies.items())
+        return objects.Answer(
+            message_id=self._message_id,
+            agent=self._agent,
+            turn=frame["turn"],
+            version=frame["version"],
+            text="".join(self._replies.values()),
+            data=frame.get("data"),
+            replies=tuple(replies),
+            artifacts=tuple(self._artifacts),
+        )
 
 
-def answer_of(agent: str, message_id: str, frames: Iterable[Mapping[str, Any]]) -> Answer | None:
+def answer_of(agent: str, message_id: str, frames: Iterable[Mapping[str, Any]]) -> objects.Answer | None:
     """Return the answer in a message's frames; ``None`` if its turn has not ended.
 
     Raises:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, InvalidInput, UnsupportedFormat
+from coordinator.operations import objects
 from podium.history.archive import Archive, export_agent
 from podium.history.archive_import import import_agent
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Head
-    from coordinator.operations.objects import Exported as ExportedObject
-    from coordinator.operations.objects import Imported
     from coordinator.operations.stores import HomeStores
     from podium.address import Address
     from podium.history.archive import Manifest
@@ -59,7 +58,7 @@ async def exported(stores: HomeStores, address: Address) -> AsyncIterator[Export
 
 def import_from(
     store: JournalStore, blobs: BlobStore, content: BinaryIO, target: Address, ids: IdSource, now_ms: int
-) -> Imported:
+) -> objects.Imported:
     """Create an agent from an archive, which is verified as a whole before anything is written.
 
     Args:
@@ -95,29 +94,29 @@ def new_file(path: Path) -> Path:
     return path
 
 
-def exported_object(agent: str, manifest: Manifest, size_bytes: int) -> ExportedObject:
+def exported_object(agent: str, manifest: Manifest, size_bytes: int) -> objects.Exported:
     """Return an export as a JSON object."""
-    return {
-        "agent": agent,
-        "branch": manifest.head.branch_id,
-        "version": manifest.head.seq,
-        "turn": manifest.head.turn,
-        "hash": manifest.head.hash,
-        "events": manifest.events,
-        "blobs": manifest.blobs,
-        "bytes": size_bytes,
-    }
+    return objects.Exported(
+        agent=agent,
+        branch=manifest.head.branch_id,
+        version=manifest.head.seq,
+        turn=manifest.head.turn,
+        hash=manifest.head.hash,
+        events=manifest.events,
+        blobs=manifest.blobs,
+        bytes=size_bytes,
+    )
 
 
-def imported_object(agent: str, manifest: Manifest, head: Head, new_blobs: int) -> Imported:
+def imported_object(agent: str, manifest: Manifest, head: Head, new_blobs: int) -> objects.Imported:
     """Return an import as a JSON object."""
-    return {
-        "agent": agent,
-        "exported_as": manifest.agent,
-        "branch": head.branch_id,
-        "version": head.seq,
-        "turn": head.turn,
-        "hash": head.hash,
-        "events": manifest.events,
-        "new_blobs": new_blobs,
-    }
+    return objects.Imported(
+        agent=agent,
+        exported_as=manifest.agent,
+        branch=head.branch_id,
+        version=head.seq,
+        turn=head.turn,
+        hash=head.hash,
+        events=manifest.events,
+        new_blobs=new_blobs,
+    )

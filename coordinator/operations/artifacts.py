@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from coordinator.operations import objects
 from coordinator.operations.cursors import place_after, rest_of
 from podium.address import Address
 from podium.agent_record import find_session, list_agents
@@ -15,7 +16,6 @@ from podium.history.compare import lineage
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
-    from coordinator.operations.objects import ArtifactObject, ArtifactPage, FoundArtifact
     from podium.artifacts.artifacts import Artifact
 
 __all__ = ["artifact_object", "artifact_of_agent", "artifact_of_tenant", "artifact_page"]
@@ -23,7 +23,7 @@ __all__ = ["artifact_object", "artifact_of_agent", "artifact_of_tenant", "artifa
 
 def artifact_page(
     store: JournalStore, blobs: BlobReader, address: Address, turn: int | None, limit: int, cursor: str | None
-) -> ArtifactPage:
+) -> objects.Page[objects.Artifact]:
     """Return a page of an agent's artifacts up to a turn, oldest first, inherited ones included.
 
     Raises:
@@ -34,10 +34,10 @@ def artifact_page(
     of = [str(address), str(turn)]
     after = place_after(cursor, "artifacts", of, 0)
     found = [artifact for artifact in list_artifacts(store, blobs, address, turn) if artifact.seq > after]
-    return {
-        "items": [artifact_object(artifact) for artifact in found[:limit]],
+    return objects.Page(
+        items=[artifact_object(artifact) for artifact in found[:limit]],
         **rest_of(found, limit, "artifacts", of, lambda artifact: artifact.seq),
-    }
+    )
 
 
 def artifact_of_agent(store: JournalStore, blobs: BlobReader, address: Address, artifact_id: str) -> Artifact:
@@ -56,7 +56,7 @@ def artifact_of_agent(store: JournalStore, blobs: BlobReader, address: Address, 
     raise UnknownArtifact(f"no artifact {artifact_id} of {address}")
 
 
-def artifact_of_tenant(store: JournalStore, blobs: BlobReader, tenant: str, artifact_id: str) -> FoundArtifact:
+def artifact_of_tenant(store: JournalStore, blobs: BlobReader, tenant: str, artifact_id: str) -> objects.FoundArtifact:
     """Return an artifact by its id alone, with an agent of the tenant that has it: the one that published it, if any.
 
     Raises:
@@ -66,7 +66,7 @@ def artifact_of_tenant(store: JournalStore, blobs: BlobReader, tenant: str, arti
         found = find_artifact(store, blobs, artifact_id)
         owner = _owner(store, tenant, found)
         if owner is not None:
-            return {"agent": owner.name, "artifact": artifact_object(found)}
+            return objects.FoundArtifact(agent=owner.name, artifact=artifact_object(found))
     raise UnknownArtifact(f"no artifact {artifact_id} of an agent")
 
 
@@ -85,17 +85,17 @@ def _owner(store: JournalStore, tenant: str, artifact: Artifact) -> Address | No
     return None
 
 
-def artifact_object(found: Artifact) -> ArtifactObject:
+def artifact_object(found: Artifact) -> objects.Artifact:
     """Return an artifact as a JSON object."""
-    return {
-        "artifact_id": found.artifact_id,
-        "name": found.name,
-        "media_type": found.media_type,
-        "size": found.size_bytes,
-        "hash": found.content.id,
-        "branch": found.branch_id,
-        "seq": found.seq,
-        "turn": found.turn,
-        "timestamp": found.added_ms,
-        "message_id": found.message_id,
-    }
+    return objects.Artifact(
+        artifact_id=found.artifact_id,
+        name=found.name,
+        media_type=found.media_type,
+        size=found.size_bytes,
+        hash=found.content.id,
+        branch=found.branch_id,
+        seq=found.seq,
+        turn=found.turn,
+        timestamp=found.added_ms,
+        message_id=found.message_id,
+    )

@@ -7,6 +7,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from coordinator.operations import objects
 from coordinator.verification import Verifier
 from podium.address import Address
 from podium.agent_record import find_session
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from coordinator.home import Home
-    from coordinator.operations.objects import Deleted, Forked, Rewound, Verification
     from coordinator.verification import SessionCheck
     from podium.events import Part
     from podium.history.branching import Rewind
@@ -49,7 +49,7 @@ class Rewinding:
 
 def fork(
     store: JournalStore, source: Address, turn: int | None, key: str, ids: IdSource, now_ms: int
-) -> tuple[Forked, str]:
+) -> tuple[objects.Forked, str]:
     """Make an agent of the same type that continues another one after a turn, the last one if ``None``.
 
     Returns:
@@ -63,12 +63,12 @@ def fork(
     """
     target = Address(source.agent_type, key, source.tenant)
     made = fork_agent(store, source, turn, target, ids, now_ms)
-    forked: Forked = {
-        "agent": target.name,
-        "turn": made.turn,
-        "version": made.head.seq,
-        "from": {"agent": source.name, "turn": made.turn, "seq": made.seq},
-    }
+    forked = objects.Forked(
+        agent=target.name,
+        turn=made.turn,
+        version=made.head.seq,
+        source=objects.ForkPoint(agent=source.name, turn=made.turn, seq=made.seq),
+    )
     return forked, made.parent_branch_id
 
 
@@ -112,20 +112,20 @@ def rewound_by_service(
     return Rewinding(plan_rewind(store, blobs, address, turn, only, at=before), made)
 
 
-def rewound_object(plan: Rewind, made: int | None) -> Rewound:
+def rewound_object(plan: Rewind, made: int | None) -> objects.Rewound:
     """Return a rewind as a JSON object.
 
     Args:
         plan: what it changed.
         made: the new turn; ``None`` if nothing had to change.
     """
-    return {
-        "agent": plan.now.address.name,
-        "from": plan.now.turn,
-        "to": plan.then.turn,
-        "only": list(plan.parts),
-        "turn": made,
-    }
+    return objects.Rewound(
+        agent=plan.now.address.name,
+        before=plan.now.turn,
+        to=plan.then.turn,
+        only=tuple(plan.parts),
+        turn=made,
+    )
 
 
 def delete(
@@ -137,7 +137,7 @@ def delete(
     now_ms: int,
     *,
     detach: bool,
-) -> Deleted:
+) -> objects.Deleted:
     """Delete a sleeping agent permanently: events, state, files, messages, and what nodes keep of it.
 
     Args:
@@ -151,10 +151,10 @@ def delete(
     deleted = delete_agent(
         store, blobs, address, ids, now_ms, detach=detach, before_delete=lambda: _remove_layers(home, address)
     )
-    return {"agent": address.name, "events": deleted.tombstone.events, "detached": list(deleted.detached)}
+    return objects.Deleted(agent=address.name, events=deleted.tombstone.events, detached=tuple(deleted.detached))
 
 
-def verify(home: Home, store: JournalStore, address: Address) -> Verification:
+def verify(home: Home, store: JournalStore, address: Address) -> objects.Verification:
     """Check an agent's stored data against its hashes, as it is on the disk or at its URL, past all caches.
 
     Raises:
@@ -166,15 +166,15 @@ def verify(home: Home, store: JournalStore, address: Address) -> Verification:
         return verification_object(Verifier(store, blobs).check(session))
 
 
-def verification_object(check: SessionCheck) -> Verification:
+def verification_object(check: SessionCheck) -> objects.Verification:
     """Return the result of a check as a JSON object."""
-    return {
-        "agent": check.name,
-        "ok": check.problem is None,
-        "events": check.events,
-        "blobs": check.blobs,
-        "problem": check.problem,
-    }
+    return objects.Verification(
+        agent=check.name,
+        ok=check.problem is None,
+        events=check.events,
+        blobs=check.blobs,
+        problem=check.problem,
+    )
 
 
 def _remove_layers(home: Home, address: Address) -> None:

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from chronicle.lazy_exports import lazy_module
+from coordinator.operations import objects
 from coordinator.operations.quota_checks import QuotaChecks
 from coordinator.operations.stores import HomeStores
 from podium.address import DEFAULT_TENANT, Address
 from podium.errors import AgentAwake
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable
+    from collections.abc import AsyncIterable, Callable
     from contextlib import AbstractAsyncContextManager
-    from typing import BinaryIO
+    from typing import BinaryIO, Concatenate
 
+    from chronicle.blobs.port import BlobStore
     from chronicle.clock import Clock
+    from chronicle.journal.port import JournalStore
     from chronicle.workspace.content.content import Content
     from coordinator.home import Home
-    from coordinator.operations import archives, artifacts, files, listing, objects, uploads
+    from coordinator.operations import archives, artifacts, files, listing, uploads
     from coordinator.operations.fleet import FleetLink
     from podium.artifacts.artifacts import Artifact
     from podium.turn import upload
@@ -34,6 +37,8 @@ else:  # One call needs few of them, and a command makes few calls.
 
 __all__ = ["HomeContents"]
 
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 _ITEMS: Final = 100
 """Items of a page, unless the caller says how many."""
 _UPLOAD_BYTES: Final = 1024 * 1024 * 1024
@@ -75,11 +80,17 @@ class HomeContents:
         """The quotas of the home's tenants."""
         return self._quotas
 
+    async def read(
+        self, call: Callable[Concatenate[JournalStore, BlobStore, _P], _T], *of: _P.args, **by: _P.kwargs
+    ) -> _T:
+        """Return what an operation reads that needs nothing but the stores, such as `history.state_object`."""
+        return await self._stores.read(lambda store, blobs: call(store, blobs, *of, **by))
+
     # -- files and artifacts --------------------------------------------------------------------------------------
 
     async def file(
         self, address: Address, path: str, turn: int | None = None, iteration: int | None = None
-    ) -> files.FileContent | objects.DirectoryObject | objects.SymlinkObject:
+    ) -> files.FileContent | objects.Directory | objects.Symlink:
         """Return what is at a path, at the end of a turn; see `files.find_file`."""
         return await self._stores.read(
             lambda store, blobs: files.find_file(store, blobs, address, path, turn, iteration)
@@ -129,7 +140,7 @@ class HomeContents:
 
     async def artifacts(
         self, address: Address, turn: int | None = None, limit: int = _ITEMS, cursor: str | None = None
-    ) -> objects.ArtifactPage:
+    ) -> objects.Page[objects.Artifact]:
         """Return a page of an agent's artifacts, oldest first."""
         return await self._stores.read(
             lambda store, blobs: artifacts.artifact_page(store, blobs, address, turn, limit, cursor)
@@ -185,7 +196,7 @@ class HomeContents:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    async def _listed(self, address: Address) -> objects.AgentObject:
+    async def _listed(self, address: Address) -> objects.Agent:
         """Return what the journal has of an agent.
 
         Raises:
@@ -207,19 +218,19 @@ class HomeContents:
 
     async def _wake_if_waiting(self, address: Address) -> None:
         """Have the service deliver messages that were refused by a lease held here."""
-        if (await self._listed(address))["pending"]:
+        if (await self._listed(address)).pending:
             await (await self._link.client()).poke(str(address))
 
 
 def _changed_object(
     address: Address, path: str, changed: upload.FileChanged, content: Content | None
 ) -> objects.FileChanged:
-    return {
-        "agent": address.name,
-        "turn": changed.turn,
-        "version": changed.version,
-        "path": upload.shown_path(path),
-        "size": content.size if content is not None else 0,
-        "hash": content.id if content is not None else None,
-        "iteration": changed.iteration,
-    }
+    return objects.FileChanged(
+        agent=address.name,
+        turn=changed.turn,
+        version=changed.version,
+        path=upload.shown_path(path),
+        size=content.size if content is not None else 0,
+        hash=content.id if content is not None else None,
+        iteration=changed.iteration,
+    )

@@ -18,6 +18,8 @@ from chronicle.errors import NotFound
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
 from coordinator.frontends.conversation import WIRES, Exchange, TranscriptEvent, client_id, exchanges
+from coordinator.operations import objects
+from coordinator.operations.history import state_object
 from coordinator.service.client import ServiceRefused
 from podium.agent_record import find_session, turn_end_seq
 from podium.errors import UnknownAgent, UnknownMoment
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event, Head, InboxMessage, Session
     from coordinator.frontends.conversation import SentMessage
     from coordinator.operations.agents import HomeAgents
-    from coordinator.operations.objects import Receipt
     from podium.address import Address
     from podium.history.transcript import Transcript
 
@@ -80,7 +81,7 @@ class Conversations:
         replaces: bool = False,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
         trace: str | None = None,
-    ) -> Receipt:
+    ) -> objects.Receipt:
         """Admit a message of a front end, durably.
 
         The same message again is what the first one was. If it has changed, or is to be handled ``again``, the agent is
@@ -121,7 +122,7 @@ class Conversations:
         found = await self._agents.stores.read(lambda store, blobs: _all_exchanges(store, blobs, address))
         return found[-limit:], len(found) > limit
 
-    async def running(self, address: Address, chat: str) -> Receipt | None:
+    async def running(self, address: Address, chat: str) -> objects.Receipt | None:
         """Return the message whose answer a chat waits for; ``None`` if the agent has no message to handle.
 
         It is the chat's first one that waits or is being handled. If the chat has none, it is the one that the agent
@@ -136,7 +137,7 @@ class Conversations:
         """
         found: dict[str, Any] = {}
         with suppress(UnknownMoment, UnknownAgent):
-            found["state"] = (await self._agents.state(address, turn - 1))["state"]
+            found["state"] = (await self._agents.read(state_object, address, turn - 1)).state
             found["messages"] = await self._agents.stores.read(
                 lambda store, blobs: _exchanges_before(store, blobs, address, message_id, turn)
             )
@@ -314,17 +315,17 @@ def _body_of(message: InboxMessage) -> dict[str, Any]:
     return cast("dict[str, Any]", decode(message.body)) if message.body is not None else {}
 
 
-def _running(store: JournalStore, address: Address, chat: str) -> Receipt | None:
+def _running(store: JournalStore, address: Address, chat: str) -> objects.Receipt | None:
     with suppress(UnknownAgent):
         pending = store.pending(find_session(store, address).session_id)
         own = (message for message in pending if _chat_of(_body_of(message)) == chat)
         if (message := next(own, pending[0] if pending else None)) is not None:
-            return {
-                "message_id": message.message_id,
-                "agent": address.name,
-                "position": message.position,
-                "before": store.waiting_before(message.message_id),
-            }
+            return objects.Receipt(
+                message_id=message.message_id,
+                agent=address.name,
+                position=message.position,
+                before=store.waiting_before(message.message_id),
+            )
     return None
 
 

@@ -7,7 +7,7 @@ of an error, and the id of the message under which operators find its text.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from coordinator.operations.agents import HomeAgents
 from coordinator.streams.public_texts import text_of_model, without_text
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from coordinator.frontends.conversation import Exchange
     from coordinator.operations import objects
-    from coordinator.operations.model_calls import ModelCallObject, ModelCallPage
+    from coordinator.operations.model_calls import ModelCall
     from podium.address import Address
 
 __all__ = ["DiscreetAgents", "without_text_of"]
@@ -38,32 +38,35 @@ class DiscreetAgents(HomeAgents):
     def __init__(self, agents: HomeAgents) -> None:
         vars(self).update(vars(agents))
 
-    async def message(self, address: Address, message_id: str) -> objects.MessageObject:
+    async def message(self, address: Address, message_id: str) -> objects.Message:
         """As of `HomeAgents`, without the text of its error."""
         found = await super().message(address, message_id)
-        return {**found, "error": _without(found["error"], message_id)}
+        return replace(found, error=_error(found.error, message_id))
 
-    async def inbox(self, address: Address, limit: int = 100, cursor: str | None = None) -> objects.InboxPage:
+    async def inbox(
+        self, address: Address, limit: int = 100, cursor: str | None = None
+    ) -> objects.Page[objects.InboxMessage]:
         """As of `HomeAgents`, without the texts of the errors."""
         page = await super().inbox(address, limit, cursor)
-        items = page["items"]
-        return {**page, "items": [{**each, "error": _without(each["error"], each["message_id"])} for each in items]}
+        return replace(page, items=[replace(each, error=_error(each.error, each.message_id)) for each in page.items])
 
-    async def why(self, address: Address) -> objects.WhyObject:
+    async def why(self, address: Address) -> objects.Why:
         """As of `HomeAgents`, without the texts of the errors."""
         found = await super().why(address)
-        secrets = [text for text in (found["problem"], found["wake_error"]) if text]
-        waits_for = found["waits_for"]
+        secrets = [text for text in (found.problem, found.wake_error) if text]
+        waits_for = found.waits_for
         for text in secrets:
             waits_for = waits_for.replace(text, _HIDDEN)
-        last = found["last_error"]
-        return {
-            **found,
-            "waits_for": waits_for,
-            "problem": _HIDDEN if found["problem"] else None,
-            "wake_error": _HIDDEN if found["wake_error"] else None,
-            "last_error": cast("Any", {**last, **without_text(last, last["message_id"])}) if last is not None else None,
-        }
+        last = found.last_error
+        if last is not None:
+            last = replace(last, message=_text(last.type, last.message, last.message_id))
+        return replace(
+            found,
+            waits_for=waits_for,
+            problem=_HIDDEN if found.problem else None,
+            wake_error=_HIDDEN if found.wake_error else None,
+            last_error=last,
+        )
 
     async def events(
         self,
@@ -76,14 +79,14 @@ class DiscreetAgents(HomeAgents):
     ) -> objects.EventPage:
         """As of `HomeAgents`, without the texts of the errors of failed turns."""
         page = await super().events(address, after_seq=after_seq, types=types, limit=limit, cursor=cursor)
-        return {**page, "items": [_event(each) for each in page["items"]]}
+        return replace(page, items=tuple(_event(each) for each in page.items))
 
     async def model_calls(
         self, tenant: str, owner: str | None, profile: str | None, limit: int = 100, cursor: str | None = None
-    ) -> ModelCallPage:
+    ) -> objects.Page[ModelCall]:
         """As of `HomeAgents`, without the texts of the errors."""
         page = await super().model_calls(tenant, owner, profile, limit, cursor)
-        return {**page, "items": [_call(each) for each in page["items"]]}
+        return replace(page, items=[_call(each) for each in page.items])
 
 
 def without_text_of(exchange: Exchange) -> Exchange:
@@ -91,23 +94,31 @@ def without_text_of(exchange: Exchange) -> Exchange:
     return replace(exchange, error=_without(exchange.error, exchange.message_id))
 
 
-def _event(event: objects.EventObject) -> objects.EventObject:
-    payload = cast("Any", event["payload"])
-    if event["type"] != TURN_FAILED or payload is None:
+def _event(event: objects.Event) -> objects.Event:
+    payload = event.payload
+    if event.type != TURN_FAILED or payload is None:
         return event
     error = without_text(payload["error"], payload["message_id"])
-    return cast("objects.EventObject", {**event, "payload": {**payload, "error": error}})
+    return replace(event, payload={**payload, "error": error})
 
 
-def _call(call: ModelCallObject) -> ModelCallObject:
-    error = call["error"]
+def _call(call: ModelCall) -> ModelCall:
+    error = call.error
     if error is not None:
         error = {**error, "message": text_of_model(error["kind"], error["message"])}
-    attempts = [
+    attempts = tuple(
         {**each, "error": (each["error"] or "").partition(":")[0] or None}  # its kind
-        for each in call["attempts"]
-    ]
-    return {**call, "error": error, "attempts": attempts}
+        for each in call.attempts
+    )
+    return replace(call, error=error, attempts=attempts)
+
+
+def _error(error: objects.MessageError | None, message_id: str) -> objects.MessageError | None:
+    return replace(error, message=_text(error.type, error.message, message_id)) if error is not None else None
+
+
+def _text(kind: str, message: str, message_id: str | None) -> str:
+    return without_text({"type": kind, "message": message}, message_id)["message"]
 
 
 def _without(error: Mapping[str, Any] | None, message_id: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput
+from coordinator.operations import objects
 from podium.agent_record import find_session
 from podium.artifacts.artifacts import event_id_of
 from podium.errors import EventNotFound
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
-    from coordinator.operations.objects import DroppedCounts, Erased, Folded
     from podium.address import Address
     from podium.history.fold import Dropped
 
@@ -37,7 +37,7 @@ def fold(
     now_ms: int,
     *,
     dry_run: bool,
-) -> Folded:
+) -> objects.Folded:
     """Drop the older history of a sleeping agent; see `podium.history.fold.fold_agent`.
 
     Args:
@@ -58,23 +58,23 @@ def fold(
         except ValueError as error:
             raise InvalidInput(str(error)) from error
     done = fold_agent(store, blobs, address, retention, ids, now_ms, dry_run=dry_run)
-    found: Folded = {
-        "agent": address.name,
-        "version": done.head.seq,
-        "turn": done.head.turn,
-        "marked": done.marked,
-        "dropped": _counts(done.dropped),
-        "first_turn": done.first_turn,
-        "later": None,
-    }
+    later: objects.DroppedLater | None = None
     if done.later_mark is not None:
         assert retention is not None, "without retention everything was dropped"
         from_turn, from_ms = retention.expiry(done.later_mark)
-        found["later"] = {**_counts(done.later), "from_turn": from_turn, "from_ms": from_ms}
-    return found
+        later = objects.DroppedLater(**_counts(done.later), from_turn=from_turn, from_ms=from_ms)
+    return objects.Folded(
+        agent=address.name,
+        version=done.head.seq,
+        turn=done.head.turn,
+        marked=done.marked,
+        dropped=objects.DroppedCounts(**_counts(done.dropped)),
+        first_turn=done.first_turn,
+        later=later,
+    )
 
 
-def erase(store: JournalStore, address: Address, event_ids: Sequence[str]) -> Erased:
+def erase(store: JournalStore, address: Address, event_ids: Sequence[str]) -> objects.Erased:
     """Erase the content of messages, replies, results and artifacts; the agent may be running.
 
     Args:
@@ -86,18 +86,18 @@ def erase(store: JournalStore, address: Address, event_ids: Sequence[str]) -> Er
         InvalidInput: one is an event that replay reads, or an inherited one; nothing was erased.
     """
     erased = erase_messages(store, address, [event_id_of(event) for event in event_ids])
-    return {
-        "agent": address.name,
-        "erased": [
-            {
-                "event_id": event.event_id,
-                "type": event.type,
-                "turn": event.turn,
-                "had_blob": event.payload_ref is not None or event.type == ARTIFACT_ADDED,
-            }
+    return objects.Erased(
+        agent=address.name,
+        erased=tuple(
+            objects.ErasedEvent(
+                event_id=event.event_id,
+                type=event.type,
+                turn=event.turn,
+                had_blob=event.payload_ref is not None or event.type == ARTIFACT_ADDED,
+            )
             for event in erased
-        ],
-    }
+        ),
+    )
 
 
 def check_events(store: JournalStore, address: Address, event_ids: Sequence[str]) -> None:
@@ -117,5 +117,5 @@ def check_events(store: JournalStore, address: Address, event_ids: Sequence[str]
             raise EventNotFound(f"{address} has no event {event_id}", str(address))
 
 
-def _counts(dropped: Dropped) -> DroppedCounts:
+def _counts(dropped: Dropped) -> dict[str, int]:
     return {"events": dropped.events, "turns": dropped.turns, "bytes": dropped.size_bytes}

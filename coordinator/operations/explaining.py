@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
+from coordinator.operations import objects
 from podium.agent_record import find_session
 from podium.errors import UnknownAgent
 from podium.events import TURN_FAILED
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from chronicle.journal.ports.outbox import OutboxRecords
     from chronicle.journal.records import Lease
     from coordinator.fleet.facts import AgentFacts, HostFacts, QueueFacts
-    from coordinator.operations.objects import LastErrorObject, OutboxObject, WhyObject
     from podium.address import Address
     from podium.events import TurnFailed
 
@@ -30,7 +30,7 @@ _SEARCHED: Final = 500
 
 def why_object(
     store: JournalStore, blobs: BlobReader, address: Address, facts: AgentFacts | None, now_ms: int
-) -> WhyObject:
+) -> objects.Why:
     """Return what is known of an agent, and what it waits for.
 
     Args:
@@ -51,34 +51,34 @@ def why_object(
     pending = len(store.messages(session.session_id, MessageStatus.PENDING))
     host = facts["host"] if facts is not None else None
     retry = facts["retry"] if facts is not None else None
-    return {
-        "agent": address.name,
-        "status": "awake" if in_force is not None else "asleep",
-        "waits_for": _waits_for(pending, in_force, facts, outbox),
-        "service": facts is not None,
-        "turn": head.turn,
-        "pending": pending,
-        "parked": len(store.messages(session.session_id, MessageStatus.PARKED)),
-        "outbox": outbox,
-        "message_id": host["message_id"] if host is not None else None,
-        "host_id": host["host_id"] if host is not None else None,
-        "pid": host["pid"] if host is not None else None,
-        "isolation": host["isolation"] if host is not None else None,
-        "quarantine": facts["quarantine"] if facts is not None else None,
-        "epoch": lease.epoch if lease is not None else None,
-        "holder": in_force.holder if in_force is not None else None,
-        "lease_expires_at": in_force.expires_ms if in_force is not None else None,
-        "held": facts is not None and facts["held"],
-        "problem": facts["problem"] if facts is not None else None,
-        "retry_at": now_ms + round(retry["in_s"] * 1000) if retry is not None else None,
-        "failed_wakes": retry["failures"] if retry is not None else 0,
-        "wake_error": retry["error"] if retry is not None else None,
-        "last_death": facts["death"] if facts is not None else None,
-        "last_error": _last_error(store, blobs, session.main_branch_id, head.seq),
-    }
+    return objects.Why(
+        agent=address.name,
+        status="awake" if in_force is not None else "asleep",
+        waits_for=_waits_for(pending, in_force, facts, outbox),
+        service=facts is not None,
+        turn=head.turn,
+        pending=pending,
+        parked=len(store.messages(session.session_id, MessageStatus.PARKED)),
+        outbox=outbox,
+        message_id=host["message_id"] if host is not None else None,
+        host_id=host["host_id"] if host is not None else None,
+        pid=host["pid"] if host is not None else None,
+        isolation=host["isolation"] if host is not None else None,
+        quarantine=facts["quarantine"] if facts is not None else None,
+        epoch=lease.epoch if lease is not None else None,
+        holder=in_force.holder if in_force is not None else None,
+        lease_expires_at=in_force.expires_ms if in_force is not None else None,
+        held=facts is not None and facts["held"],
+        problem=facts["problem"] if facts is not None else None,
+        retry_at=now_ms + round(retry["in_s"] * 1000) if retry is not None else None,
+        failed_wakes=retry["failures"] if retry is not None else 0,
+        wake_error=retry["error"] if retry is not None else None,
+        last_death=facts["death"] if facts is not None else None,
+        last_error=_last_error(store, blobs, session.main_branch_id, head.seq),
+    )
 
 
-def outbox_object(store: OutboxRecords, address: Address, facts: AgentFacts | None) -> OutboxObject | None:
+def outbox_object(store: OutboxRecords, address: Address, facts: AgentFacts | None) -> objects.Outbox | None:
     """Return what is in the outbox for an agent, which need not exist; ``None`` if there is nothing.
 
     Args:
@@ -91,43 +91,26 @@ def outbox_object(store: OutboxRecords, address: Address, facts: AgentFacts | No
     ]
     if not sent_ms:
         return None
-    return {
-        "messages": len(sent_ms),
-        "oldest_at": min(sent_ms),
-        "held_by": facts["outbox_held"] if facts is not None else None,
-    }
+    return objects.Outbox(
+        messages=len(sent_ms),
+        oldest_at=min(sent_ms),
+        held_by=facts["outbox_held"] if facts is not None else None,
+    )
 
 
-def _not_made(address: Address, outbox: OutboxObject, facts: AgentFacts | None) -> WhyObject:
+def _not_made(address: Address, outbox: objects.Outbox, facts: AgentFacts | None) -> objects.Why:
     """Return what is known of an agent that does not exist yet, although other agents have sent messages to it."""
-    return {
-        "agent": address.name,
-        "status": "asleep",
-        "waits_for": _waits_for(0, None, facts, outbox),
-        "service": facts is not None,
-        "turn": 0,
-        "pending": 0,
-        "parked": 0,
-        "outbox": outbox,
-        "message_id": None,
-        "host_id": None,
-        "pid": None,
-        "isolation": None,
-        "quarantine": None,
-        "epoch": None,
-        "holder": None,
-        "lease_expires_at": None,
-        "held": False,
-        "problem": facts["problem"] if facts is not None else None,
-        "retry_at": None,
-        "failed_wakes": 0,
-        "wake_error": None,
-        "last_death": None,
-        "last_error": None,
-    }
+    return objects.Why(
+        agent=address.name,
+        status="asleep",
+        waits_for=_waits_for(0, None, facts, outbox),
+        service=facts is not None,
+        outbox=outbox,
+        problem=facts["problem"] if facts is not None else None,
+    )
 
 
-def _waits_for(pending: int, lease: Lease | None, facts: AgentFacts | None, outbox: OutboxObject | None) -> str:
+def _waits_for(pending: int, lease: Lease | None, facts: AgentFacts | None, outbox: objects.Outbox | None) -> str:
     """Return what an agent waits for, as the end of a sentence."""
     if facts is None:
         if lease is not None:
@@ -144,8 +127,8 @@ def _waits_for(pending: int, lease: Lease | None, facts: AgentFacts | None, outb
     if lease is not None:
         return f"the end of {lease.holder}, which has its lease"
     if not pending and outbox is not None:
-        number = f"{outbox['messages']} message{'s' if outbox['messages'] > 1 else ''}"
-        why = f": {outbox['held_by']}" if outbox["held_by"] is not None else ""
+        number = f"{outbox.messages} message{'s' if outbox.messages > 1 else ''}"
+        why = f": {outbox.held_by}" if outbox.held_by is not None else ""
         return f"the delivery of {number} of other agents{why}"
     if not pending:
         return "a message"
@@ -179,7 +162,7 @@ def _waits_in(queue: QueueFacts) -> str:
     return f"a host of its class ({starting} starting){behind}"
 
 
-def _last_error(store: EventRecords, blobs: BlobReader, branch_id: BranchId, head_seq: int) -> LastErrorObject | None:
+def _last_error(store: EventRecords, blobs: BlobReader, branch_id: BranchId, head_seq: int) -> objects.LastError | None:
     """Return the error of the last failed attempt, if it is not long ago."""
     last = None
     for event in store.events(branch_id, after_seq=max(0, head_seq - _SEARCHED), types=(TURN_FAILED,)):
@@ -187,10 +170,10 @@ def _last_error(store: EventRecords, blobs: BlobReader, branch_id: BranchId, hea
     if last is None:
         return None
     failed = cast("TurnFailed", payload_of(last, blobs))
-    return {
-        "type": failed["error"]["type"],
-        "message": failed["error"]["message"],
-        "message_id": failed["message_id"],
-        "attempt": failed["attempt"],
-        "at": last.ts,
-    }
+    return objects.LastError(
+        type=failed["error"]["type"],
+        message=failed["error"]["message"],
+        message_id=failed["message_id"],
+        attempt=failed["attempt"],
+        at=last.ts,
+    )

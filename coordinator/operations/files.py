@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.errors import NotFound
 from chronicle.workspace.committed.files import CommittedFiles
@@ -19,6 +19,7 @@ from chronicle.workspace.history.oplog import read_root
 from chronicle.workspace.history.view import HistoryView
 from chronicle.workspace.layer.history_reader import iteration_of
 from chronicle.workspace.trees.tree import EMPTY, Kind, entry_at, list_dir, walk
+from coordinator.operations import objects
 from coordinator.operations.cursors import place_after, rest_of
 from coordinator.operations.suggestions import nearest
 from podium.agent_record import read_agent
@@ -33,13 +34,6 @@ if TYPE_CHECKING:
     from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.port import TreeRef
     from chronicle.workspace.trees.tree import Entry
-    from coordinator.operations.objects import (
-        DirectoryEntry,
-        DirectoryObject,
-        FileHistory,
-        FileVersion,
-        SymlinkObject,
-    )
     from podium.address import Address
     from podium.agent_record import AgentRecord
 
@@ -47,7 +41,7 @@ __all__ = ["FileContent", "Files", "file_history", "files_at", "find_file", "ver
 
 _LISTED_PATHS: Final = 1_000
 """Limit of paths that are compared with a missing one for a suggestion."""
-_TYPES: Final[dict[Kind, Literal["file", "directory", "symlink"]]] = {
+_TYPES: Final = {
     Kind.FILE: "file",
     Kind.DIR: "directory",
     Kind.SYMLINK: "symlink",
@@ -153,7 +147,7 @@ def find_file(
     path: str,
     turn: int | None = None,
     iteration: int | None = None,
-) -> FileContent | DirectoryObject | SymlinkObject:
+) -> FileContent | objects.Directory | objects.Symlink:
     """Return what is at a path: a file, a directory's listing or a symlink, none of them followed.
 
     Args:
@@ -194,7 +188,7 @@ def file_history(
     *,
     limit: int,
     cursor: str | None,
-) -> FileHistory:
+) -> objects.FileHistory:
     """Return a page of a path's versions that were committed up to a turn, oldest first.
 
     Raises:
@@ -211,22 +205,22 @@ def file_history(
     except NotFound as error:
         raise UnknownFile(str(error)) from error
     found = [record for record in records if record.number > after]
-    return {
-        "agent": address.name,
-        "path": shown_path(path),
-        "items": [version_object(record) for record in found[:limit]],
+    return objects.FileHistory(
+        agent=address.name,
+        path=shown_path(path),
+        items=[version_object(record) for record in found[:limit]],
         **rest_of(found, limit, "history", of, lambda record: record.number),
-    }
+    )
 
 
-def version_object(record: Record) -> FileVersion:
+def version_object(record: Record) -> objects.FileVersion:
     """Return a version of a path as the JSON object that ``.chronicle/query`` has for it."""
-    return cast("FileVersion", iteration_of(record).as_json())
+    return objects.FileVersion(**cast("dict[str, Any]", iteration_of(record).as_json()))
 
 
 def _found(
     files: Files, path: str, kind: Kind, content: Content | None, target: bytes | None
-) -> FileContent | DirectoryObject | SymlinkObject:
+) -> FileContent | objects.Directory | objects.Symlink:
     agent = files.agent
     if content is not None:
         return FileContent(agent.address.name, agent.turn, path, content, files.blobs)
@@ -234,40 +228,37 @@ def _found(
         return _listing(agent, files.blobs, path)
     if target:
         shown = target.decode(errors="backslashreplace")
-        return {
-            "agent": agent.address.name,
-            "turn": agent.turn,
-            "path": shown_path(path),
-            "type": "symlink",
-            "target": shown,
-        }
+        return objects.Symlink(
+            agent=agent.address.name,
+            turn=agent.turn,
+            path=shown_path(path),
+            target=shown,
+        )
     raise NotAFile(f"{path} is a {kind.value}; only files have content")
 
 
-def _listing(agent: AgentRecord, blobs: BlobReader, path: str) -> DirectoryObject:
+def _listing(agent: AgentRecord, blobs: BlobReader, path: str) -> objects.Directory:
     tree_id = agent.tree.tree_id if agent.tree is not None else EMPTY
     directory = entry_at(blobs, tree_id, os.fsencode(path))
     assert directory is not None
     assert directory.subtree is not None
     stored = dict(list_dir(blobs, directory.subtree))
-    entries: list[DirectoryEntry] = []
+    entries: list[objects.DirectoryEntry] = []
     for name, status in CommittedFiles(blobs, agent.tree).list(path):
         content = stored[os.fsencode(name)].content
-        entry: DirectoryEntry = {
-            "name": shown_path(name),
-            "type": _TYPES.get(status.kind, "other"),
-            "size": status.size,
-            "mode": f"{status.mode:04o}",
-            "modified_at": status.mtime_ns // 1_000_000,
-            "hash": content.id if content is not None else None,
-        }
-        if status.target is not None:
-            entry["target"] = shown_path(status.target)
+        entry = objects.DirectoryEntry(
+            name=shown_path(name),
+            type=_TYPES.get(status.kind, "other"),
+            size=status.size,
+            mode=f"{status.mode:04o}",
+            modified_at=status.mtime_ns // 1_000_000,
+            hash=content.id if content is not None else None,
+            target=shown_path(status.target) if status.target is not None else None,
+        )
         entries.append(entry)
-    return {
-        "agent": agent.address.name,
-        "turn": agent.turn,
-        "path": shown_path(path),
-        "type": "directory",
-        "entries": entries,
-    }
+    return objects.Directory(
+        agent=agent.address.name,
+        turn=agent.turn,
+        path=shown_path(path),
+        entries=tuple(entries),
+    )

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chronicle.journal.records import SessionFilter
+from coordinator.operations import objects
 from coordinator.operations.cursors import cursor_after, place_after
 from podium.agent_record import find_session
 from podium.errors import UnknownAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
     from chronicle.journal.port import JournalStore
     from chronicle.journal.ports.sessions import SessionRecords
     from chronicle.journal.records import SessionSummary
     from coordinator.fleet.facts import AwakeFacts
     from coordinator.operations.cursors import Rest
-    from coordinator.operations.objects import AgentObject
     from podium.address import Address
 
-__all__ = ["AgentFilter", "add_awake", "agent_object", "agent_of_summary", "agent_page"]
+__all__ = ["AgentFilter", "agent_object", "agent_of_summary", "agent_page", "with_awake"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +64,7 @@ def agent_page(
     }
 
 
-def agent_object(store: JournalStore, address: Address, now_ms: int) -> AgentObject:
+def agent_object(store: JournalStore, address: Address, now_ms: int) -> objects.Agent:
     """Return one agent.
 
     Raises:
@@ -79,34 +77,24 @@ def agent_object(store: JournalStore, address: Address, now_ms: int) -> AgentObj
     return agent_of_summary(found[0], now_ms)
 
 
-def agent_of_summary(summary: SessionSummary, now_ms: int) -> AgentObject:
+def agent_of_summary(summary: SessionSummary, now_ms: int) -> objects.Agent:
     """Return the agent whose session it is; what its host knows is left out."""
     session, head, lease = summary.session, summary.head, summary.lease
     agent_type, _, key = session.name.partition("/")
-    return {
-        "agent": session.name,
-        "type": agent_type,
-        "key": key,
-        "turn": head.turn,
-        "version": head.seq,
-        "status": "awake" if lease is not None and lease.expires_ms > now_ms else "asleep",
-        "isolation": None,
-        "memory": None,
-        "pending": summary.pending,
-        "parked": summary.parked,
-        "created_at": session.created_ms,
-        "updated_at": summary.last_ms if summary.last_ms is not None else session.created_ms,
-    }
+    return objects.Agent(
+        agent=session.name,
+        type=agent_type,
+        key=key,
+        turn=head.turn,
+        version=head.seq,
+        status="awake" if lease is not None and lease.expires_ms > now_ms else "asleep",
+        pending=summary.pending,
+        parked=summary.parked,
+        created_at=session.created_ms,
+        updated_at=summary.last_ms if summary.last_ms is not None else session.created_ms,
+    )
 
 
-def add_awake(agents: Sequence[AgentObject], awake: Mapping[str, AwakeFacts], label: Callable[[str], str]) -> None:
-    """Add what the service knows of agents that are awake.
-
-    Args:
-        awake: by address.
-        label: returns the address of an agent of the list.
-    """
-    for agent in agents:
-        facts = awake.get(label(agent["agent"]))
-        if facts is not None:
-            agent["isolation"], agent["memory"] = facts["isolation"], facts["memory"]
+def with_awake(agent: objects.Agent, facts: AwakeFacts | None) -> objects.Agent:
+    """Return an agent with what the service knows of it; ``None`` if it has no host."""
+    return replace(agent, isolation=facts["isolation"], memory=facts["memory"]) if facts is not None else agent

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any
 
 from chronicle.canonical import decode
 from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
+from coordinator.operations import objects
 from coordinator.operations.answers import answer_of
 from coordinator.operations.cursors import place_after, rest_of
 from coordinator.operations.errors import MessageNotAnswered
@@ -20,21 +21,13 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
-    from coordinator.operations.objects import (
-        Answer,
-        ErrorObject,
-        InboxMessageObject,
-        InboxPage,
-        MessageObject,
-        Receipt,
-    )
     from podium.address import Address
     from podium.messages.inbox import InboxEntry
 
 __all__ = ["drop", "inbox_object", "inbox_page", "message_object", "receipt", "retry", "retry_all"]
 
 
-def receipt(store: JournalStore, address: Address, message_id: str) -> Receipt:
+def receipt(store: JournalStore, address: Address, message_id: str) -> objects.Receipt:
     """Return the receipt of a message, with the messages that are ahead of it now.
 
     Raises:
@@ -43,10 +36,10 @@ def receipt(store: JournalStore, address: Address, message_id: str) -> Receipt:
     """
     message = message_of(store, find_session(store, address), MessageId(message_id))
     before = store.waiting_before(message.message_id)
-    return {"message_id": message_id, "agent": address.name, "position": message.position, "before": before}
+    return objects.Receipt(message_id=message_id, agent=address.name, position=message.position, before=before)
 
 
-def message_object(store: JournalStore, blobs: BlobReader, address: Address, message_id: str) -> MessageObject:
+def message_object(store: JournalStore, blobs: BlobReader, address: Address, message_id: str) -> objects.Message:
     """Return a message with its status, and its answer or its error.
 
     Raises:
@@ -55,30 +48,32 @@ def message_object(store: JournalStore, blobs: BlobReader, address: Address, mes
     """
     session = find_session(store, address)
     message = message_of(store, session, MessageId(message_id))
-    answer: Answer | None = None
-    error: ErrorObject | None = None
+    answer: objects.Answer | None = None
+    error: objects.MessageError | None = None
     if message.status.is_settled:
         frames = settled_frames(store, blobs, session.main_branch_id, message.message_id)
         try:
             answer = answer_of(address.name, message_id, frames)
         except MessageNotAnswered as failure:
-            error = {"type": failure.error_type, "message": failure.error_message}
+            error = objects.MessageError(type=failure.error_type, message=failure.error_message)
     elif message.attempts:
         (entry,) = inbox_entries(store, blobs, session, [message])
-        error = entry.error
-    return {
-        "message_id": message.message_id,
-        "agent": address.name,
-        "position": message.position,
-        "status": message.status.value,
-        "attempts": message.attempts,
-        "admitted_at": message.admitted_ms,
-        "answer": answer,
-        "error": error,
-    }
+        error = _error_of(entry)
+    return objects.Message(
+        message_id=message.message_id,
+        agent=address.name,
+        position=message.position,
+        status=message.status.value,
+        attempts=message.attempts,
+        admitted_at=message.admitted_ms,
+        answer=answer,
+        error=error,
+    )
 
 
-def inbox_page(store: JournalStore, blobs: BlobReader, address: Address, limit: int, cursor: str | None) -> InboxPage:
+def inbox_page(
+    store: JournalStore, blobs: BlobReader, address: Address, limit: int, cursor: str | None
+) -> objects.Page[objects.InboxMessage]:
     """Return a page of an agent's pending and parked messages, by position.
 
     Raises:
@@ -89,27 +84,27 @@ def inbox_page(store: JournalStore, blobs: BlobReader, address: Address, limit: 
     after = place_after(cursor, "inbox", of, 0)
     session = find_session(store, address)
     found = [message for message in open_messages(store, session) if message.position > after]
-    return {
-        "items": [inbox_object(entry) for entry in inbox_entries(store, blobs, session, found[:limit])],
+    return objects.Page(
+        items=[inbox_object(entry) for entry in inbox_entries(store, blobs, session, found[:limit])],
         **rest_of(found, limit, "inbox", of, lambda message: message.position),
-    }
+    )
 
 
-def inbox_object(entry: InboxEntry) -> InboxMessageObject:
+def inbox_object(entry: InboxEntry) -> objects.InboxMessage:
     """Return a pending or parked message as a JSON object."""
     message = entry.message
     body: Any = decode(message.body) if message.body is not None else None
-    return {
-        "message_id": message.message_id,
-        "position": message.position,
-        "status": cast("Literal['pending', 'parked']", message.status.value),
-        "attempts": message.attempts,
-        "admitted_at": message.admitted_ms,
-        "sender": message.sender,
-        "message": body,
-        "error": entry.error,
-        "steps": [view(step) for step in entry.steps],
-    }
+    return objects.InboxMessage(
+        message_id=message.message_id,
+        position=message.position,
+        status=message.status.value,
+        attempts=message.attempts,
+        admitted_at=message.admitted_ms,
+        sender=message.sender,
+        message=body,
+        error=_error_of(entry),
+        steps=tuple(objects.Step(**view(step)) for step in entry.steps),
+    )
 
 
 def retry(store: JournalStore, address: Address, message_id: str, now_ms: int, *, drop_steps: bool = False) -> None:
@@ -143,3 +138,7 @@ def drop(store: JournalStore, address: Address, message_id: str, ids: IdSource, 
         AgentAwake: the agent is awake; its activation cancels the message.
     """
     drop_message(store, find_session(store, address), MessageId(message_id), ids, now_ms)
+
+
+def _error_of(entry: InboxEntry) -> objects.MessageError | None:
+    return objects.MessageError(**entry.error) if entry.error is not None else None

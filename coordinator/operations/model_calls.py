@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
-
 from coordinator.operations.cursors import cursor_after, place_after
-from coordinator.operations.objects.documented import documented
+from coordinator.operations.objects.pages import Page
+from coordinator.operations.objects.result import Result
 
 if TYPE_CHECKING:
     from coordinator.models.calls import CallRecord
     from coordinator.models.records import CallLog
     from coordinator.operations.cursors import Rest
 
-__all__ = ["ModelCallObject", "ModelCallPage", "call_page", "record_page"]
+__all__ = ["ModelCall", "call_page", "record_page"]
 
 
-@documented
-class ModelCallObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelCall(Result):
     """A call of a model. It is recorded whether or not its turn is committed."""
 
     call_id: str
@@ -41,30 +41,19 @@ class ModelCallObject(TypedDict):
     cache_miss_reason: str | None
     cost: str | None
     """A decimal number, in the unit of the profile's price."""
-    attempts: list[dict[str, Any]]
+    attempts: tuple[dict[str, Any], ...]
     started_at: int
     ttft_ms: int | None
     """Time to the first token."""
     latency_ms: int | None
 
 
-@documented
-class ModelCallPage(TypedDict):
-    """Calls, the latest first."""
-
-    items: list[ModelCallObject]
-    next_cursor: str | None
-    """The cursor of the next page; null at the end."""
-    remaining: int
-    """Items after this page."""
-
-
 def call_page(
     log: CallLog, tenant: str, owner: str | None, profile: str | None, limit: int, cursor: str | None
-) -> ModelCallPage:
+) -> Page[ModelCall]:
     """Return a page of a tenant's calls; see `record_page`."""
     found, rest = record_page(log, tenant, owner, profile, limit, cursor)
-    return {"items": [_object(record) for record in found], **rest}
+    return Page(items=[_object(record) for record in found], **rest)
 
 
 def record_page(
@@ -97,24 +86,24 @@ def record_page(
     }
 
 
-def _object(record: CallRecord) -> ModelCallObject:
+def _object(record: CallRecord) -> ModelCall:
     value = record.to_json()
-    return {
-        "call_id": record.call_id,
-        "owner": record.owner,
-        "turn": record.turn,
-        "profile": record.profile,
-        "provider": record.provider,
-        "model": record.model,
-        "status": record.status,
-        "error": value["error"],
-        "input_tokens": record.input_tokens,
-        "output_tokens": record.output_tokens,
-        "cached_tokens": record.cached_tokens,
-        "cache_miss_reason": record.cache_miss_reason,
-        "cost": record.cost,
-        "attempts": list(value["attempts"]),
-        "started_at": record.started_ms,
-        "ttft_ms": record.ttft_ms,
-        "latency_ms": record.latency_ms,
-    }
+    return ModelCall(
+        call_id=record.call_id,
+        owner=record.owner,
+        turn=record.turn,
+        profile=record.profile,
+        provider=record.provider,
+        model=record.model,
+        status=record.status,
+        error=value["error"],
+        input_tokens=record.input_tokens,
+        output_tokens=record.output_tokens,
+        cached_tokens=record.cached_tokens,
+        cache_miss_reason=record.cache_miss_reason,
+        cost=record.cost,
+        attempts=tuple(value["attempts"]),
+        started_at=record.started_ms,
+        ttft_ms=record.ttft_ms,
+        latency_ms=record.latency_ms,
+    )

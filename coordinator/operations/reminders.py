@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput, NotFound
+from coordinator.operations import objects
 from coordinator.operations.cursors import place_after, rest_of
 from podium.agent_record import find_session
 from podium.reminders.plans import scheduled
@@ -12,13 +13,14 @@ from podium.reminders.plans import scheduled
 if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Reminder
-    from coordinator.operations.objects import ReminderObject, ReminderPage
     from podium.address import Address
 
 __all__ = ["cancel", "reminder_object", "reminder_page"]
 
 
-def reminder_page(store: JournalStore, address: Address, limit: int, cursor: str | None) -> ReminderPage:
+def reminder_page(
+    store: JournalStore, address: Address, limit: int, cursor: str | None
+) -> objects.Page[objects.Reminder]:
     """Return a page of an agent's reminders, by name.
 
     Raises:
@@ -28,20 +30,27 @@ def reminder_page(store: JournalStore, address: Address, limit: int, cursor: str
     of = [str(address)]
     after = place_after(cursor, "reminders", of, "")
     found = [each for each in store.reminders(find_session(store, address).session_id) if each.name > after]
-    return {
-        "items": [reminder_object(each) for each in found[:limit]],
+    return objects.Page(
+        items=[reminder_object(each) for each in found[:limit]],
         **rest_of(found, limit, "reminders", of, lambda each: each.name),
-    }
+    )
 
 
-def reminder_object(reminder: Reminder) -> ReminderObject:
+def reminder_object(reminder: Reminder) -> objects.Reminder:
     """Return a reminder as a JSON object; one that this version cannot read has no rule and no message."""
     try:
         shown = scheduled(reminder)
     except InvalidInput:
-        return _object(reminder, None, None, None, None)
+        return objects.Reminder(name=reminder.name, due=reminder.due_ms)
     every_s = shown.every.total_seconds() if shown.every is not None else None
-    return _object(reminder, every_s, shown.cron, shown.tz, cast("Any", shown.message))
+    return objects.Reminder(
+        name=reminder.name,
+        due=reminder.due_ms,
+        every_s=every_s,
+        cron=shown.cron,
+        tz=shown.tz,
+        message=shown.message,
+    )
 
 
 def cancel(store: JournalStore, address: Address, name: str) -> None:
@@ -53,16 +62,3 @@ def cancel(store: JournalStore, address: Address, name: str) -> None:
     """
     if not store.cancel_reminder(find_session(store, address).session_id, name):
         raise NotFound(f"{address} has no reminder {name!r}")
-
-
-def _object(
-    reminder: Reminder, every_s: float | None, cron: str | None, tz: str | None, message: Any
-) -> ReminderObject:
-    return {
-        "name": reminder.name,
-        "due": reminder.due_ms,
-        "every_s": every_s,
-        "cron": cron,
-        "tz": tz,
-        "message": message,
-    }

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from chronicle.errors import NotFound
 from chronicle.ids import IdSource
 from chronicle.journal.objects import new_object, object_body
+from coordinator.operations.objects.result import Result, read_result
 from coordinator.sessions.repetition import repeated, repetition_of
 from podium.agent_record import find_session
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
@@ -30,7 +31,7 @@ __all__ = ["RepeatedOperations"]
 
 _ANSWER: Final = "answer"
 """The kind of the object that has an answer."""
-_T = TypeVar("_T", bound="Mapping[str, object]")
+_T = TypeVar("_T", bound=Result)
 
 
 class RepeatedOperations:
@@ -47,7 +48,13 @@ class RepeatedOperations:
         """By key: a repeat that comes meanwhile waits."""
 
     async def once(
-        self, address: Address, operation: str, key: str | None, asked: JsonObject, run: Callable[[], Awaitable[_T]]
+        self,
+        address: Address,
+        operation: str,
+        key: str | None,
+        asked: JsonObject,
+        kind: type[_T],
+        run: Callable[[], Awaitable[_T]],
     ) -> _T:
         """Return the answer of an operation; of the same request under the same key, the answer that it got before.
 
@@ -56,6 +63,7 @@ class RepeatedOperations:
             operation: its name, such as ``rewind``.
             key: the client's idempotency key; ``None``: it is made.
             asked: the body.
+            kind: the answer's type.
             run: makes the operation.
 
         Raises:
@@ -67,7 +75,7 @@ class RepeatedOperations:
 
         def known(store: JournalStore, blobs: BlobStore) -> _T | None:
             there = repeated(store, address.tenant, repetition)
-            return None if there is None else cast("_T", object_body(there, blobs))
+            return None if there is None else read_result(kind, object_body(there, blobs))
 
         async with self._running.setdefault(f"{address.tenant} {repetition.key}", asyncio.Lock()):
             if (there := await self._home.stores.read(known)) is not None:
@@ -83,7 +91,7 @@ class RepeatedOperations:
                             _ANSWER,
                             self._ids.other("ans_", now_ms),
                             now_ms,
-                            cast("JsonObject", dict(answer)),
+                            answer.as_json(),
                             namespace=address.tenant,
                             session_id=find_session(store, address).session_id,
                             repetition=repetition,

@@ -17,7 +17,7 @@ from coordinator.streams.sse import encode_event
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
     from types import TracebackType
 
     from podium.address import Address
@@ -32,6 +32,33 @@ _PAGE: Final = 100
 _log = logging.getLogger(__name__)
 
 
+class RecordedEvent(Protocol):
+    """An event; `coordinator.operations.objects.Event` is one."""
+
+    @property
+    def seq(self) -> int:
+        """Its number."""
+        ...
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as a JSON object."""
+        ...
+
+
+class EventsPage(Protocol):
+    """A page of events; `coordinator.operations.objects.EventPage` is one."""
+
+    @property
+    def items(self) -> Sequence[RecordedEvent]:
+        """The events."""
+        ...
+
+    @property
+    def next_cursor(self) -> str | None:
+        """``None`` if there are no more."""
+        ...
+
+
 class EventHistory(Protocol):
     """Where events are read; `coordinator.operations.agents.HomeAgents` is one."""
 
@@ -43,8 +70,8 @@ class EventHistory(Protocol):
         """
         ...
 
-    async def events(self, address: Address, *, after_seq: int, types: Sequence[str], limit: int) -> Mapping[str, Any]:
-        """Return ``items``, each with its ``seq``, and ``next_cursor``, which is null if there are no more."""
+    async def events(self, address: Address, *, after_seq: int, types: Sequence[str], limit: int) -> EventsPage:
+        """Return a page of an agent's events."""
         ...
 
 
@@ -215,7 +242,6 @@ class EventTailReader:
     async def _read(self, version: int) -> list[TailedEvent]:
         """Return the next page of events up to a version; they may all be of other types."""
         page = await self._history.events(self._address, after_seq=self._after, types=self._types, limit=_PAGE)
-        items = page["items"]
-        last = items[-1]["seq"] if items else 0
-        self._after = last if page["next_cursor"] is not None else max(version, last)
-        return [TailedEvent(item["seq"], encode_event(item, str(item["seq"]))) for item in items]
+        last = page.items[-1].seq if page.items else 0
+        self._after = last if page.next_cursor is not None else max(version, last)
+        return [TailedEvent(event.seq, encode_event(event.as_json(), str(event.seq))) for event in page.items]

@@ -43,7 +43,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 
-    from coordinator.operations.objects import AgentObject
+    from coordinator.operations.objects import Agent
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 AGENTS = Path(__file__).parent / "agents"
@@ -142,7 +142,7 @@ class Podium:
         rows: list[dict[str, Any]] = self.json("ps", "--all")["agents"]
         return next((row for row in rows if row["agent"] == agent), {})
 
-    def seen(self, agent: str) -> AgentObject | None:
+    def seen(self, agent: str) -> Agent | None:
         """Return what the journal has of an agent; ``None`` if it does not know it. For waits: it starts no process."""
         with contextlib.closing(Home(self.home).journal(read_only=True)) as store:
             for summary in store.summaries():

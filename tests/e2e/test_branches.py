@@ -120,4 +120,4 @@ def pending(podium: Podium, agent: str) -> int:
     """How many messages wait for an agent."""
     seen = podium.seen(agent)
     assert seen is not None
-    return seen["pending"]
+    return seen.pending

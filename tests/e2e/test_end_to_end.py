@@ -275,11 +275,11 @@ def longest_log(podium: Podium) -> int:
 def turn_of(podium: Podium, agent: str) -> int | None:
     """The last turn of an agent; None while the home does not know it."""
     seen = podium.seen(agent)
-    return seen["turn"] if seen is not None else None
+    return seen.turn if seen is not None else None
 
 
 def awake(podium: Podium, agent: str) -> bool:
     """Whether an agent is awake."""
     seen = podium.seen(agent)
     assert seen is not None
-    return seen["status"] == "awake"
+    return seen.status == "awake"

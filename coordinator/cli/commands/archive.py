@@ -51,7 +51,7 @@ def export(
     path = new_file(file)
     with read_journal(home) as store, opened_blobs(home) as blobs:
         manifest = export_agent(store, blobs, Address.of(find_agent(store, agent)), path)
-    show_export(exported_object(manifest.agent, manifest, path.stat().st_size), file, json=json)
+    show_export(exported_object(manifest.agent, manifest, path.stat().st_size).as_json(), file, json=json)
 
 
 def import_(
@@ -91,4 +91,4 @@ def import_(
         Home(home).create(blobs_url)
         with opened_journal(home) as store, opened_blobs(home) as blobs:
             imported = import_agent(store, blobs, archive, target, IdSource(), SystemClock().now_ms())
-    show_import(imported_object(str(target), archive.manifest, imported.head, imported.blobs), json=json)
+    show_import(imported_object(str(target), archive.manifest, imported.head, imported.blobs).as_json(), json=json)

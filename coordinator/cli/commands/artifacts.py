@@ -81,7 +81,7 @@ def _listed(home: Path, moment: str, wanted: Bounds) -> tuple[str, list[dict[str
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
         page = artifact_page(store, blobs, Address.of(session), turn, wanted.limit, wanted.cursor)
-    return label(session), [{**artifact} for artifact in page["items"]], rest_in(page)
+    return label(session), [artifact.as_json() for artifact in page.items], rest_in(page)
 
 
 def artifact(
@@ -142,7 +142,7 @@ def _put_out(described: dict[str, Any], content: BinaryIO, output: Path | None, 
 def _object(found: Artifact) -> dict[str, Any]:
     from coordinator.operations.artifacts import artifact_object  # noqa: PLC0415  slow to import
 
-    return {**artifact_object(found)}
+    return artifact_object(found).as_json()
 
 
 def _whole(content: BinaryIO) -> dict[str, str]:

@@ -63,9 +63,9 @@ def delete(
         now_ms = SystemClock().now_ms()
         deleted = delete_agent(Home(home), store, blobs, address, IdSource(), now_ms, detach=detach)
     if json:
-        write_json({**deleted, "agent": str(address)})
+        write_json({**deleted.as_json(), "agent": str(address)})
         return
-    for name in deleted["detached"]:
+    for name in deleted.detached:
         write_line(f"{name} is detached")
-    write_line(f"{address} is deleted: {deleted['events']} events")
+    write_line(f"{address} is deleted: {deleted.events} events")
     say("podium gc frees the blobs that nothing else needs")

@@ -82,7 +82,7 @@ def _object(found: Comparison, blobs: BlobReader) -> dict[str, Any]:
         side: {"agent": str(record.address), "turn": record.turn, "version": record.version_seq}
         for side, record in (("before", found.before), ("after", found.after))
     }
-    return {**difference_object(found, blobs), **moments}
+    return {**difference_object(found, blobs).as_json(), **moments}
 
 
 def _write(found: Comparison, blobs: BlobReader) -> None:

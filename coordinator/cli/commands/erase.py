@@ -60,6 +60,6 @@ def erase(
             )
         erased = erase_events(store, address, events)
     if json:
-        write_json({"agent": str(address), "erased": [event["event_id"] for event in erased["erased"]]})
+        write_json({"agent": str(address), "erased": [event.event_id for event in erased.erased]})
     else:
-        show_erased(erased["erased"])
+        show_erased([event.as_json() for event in erased.erased])

@@ -60,7 +60,7 @@ def fold(
         address = Address.of(find_agent(store, agent))
         now_ms = SystemClock().now_ms()
         folded = fold_agent(store, blobs, address, keep_turns, keep_days, IdSource(), now_ms, dry_run=dry_run)
-    shown = {**folded, "agent": str(address)}
+    shown = {**folded.as_json(), "agent": str(address)}
     if json:
         write_json(shown)
     else:

@@ -52,10 +52,10 @@ def fork(
         session, turn = split_moment(store, moment)
         source = Address.of(session)
         forked, parent_branch_id = fork_agent(store, source, turn, new_key, IdSource(), SystemClock().now_ms())
-        branch_id = store.session(forked["agent"], source.tenant).main_branch_id
-    target = Address.parse(forked["agent"], source.tenant)
+        branch_id = store.session(forked.agent, source.tenant).main_branch_id
+    target = Address.parse(forked.agent, source.tenant)
     if json:
-        continued = {**forked["from"], "agent": str(source), "branch": parent_branch_id}
-        write_json({**forked, "agent": str(target), "branch": branch_id, "from": continued})
+        continued = {**forked.source.as_json(), "agent": str(source), "branch": parent_branch_id}
+        write_json({**forked.as_json(), "agent": str(target), "branch": branch_id, "from": continued})
         return
-    write_line(f"{target} continues {source} from turn {forked['turn']}")
+    write_line(f"{target} continues {source} from turn {forked.turn}")

@@ -71,4 +71,4 @@ def _read(home: Path, moment: str, path: str, wanted: Bounds) -> tuple[list[dict
     with read_journal(home) as store, opened_blobs(home) as blobs:
         session, turn = split_moment(store, moment)
         page = file_history(store, blobs, Address.of(session), path, turn, limit=wanted.limit, cursor=wanted.cursor)
-    return [{**version} for version in page["items"]], rest_in(page)
+    return [version.as_json() for version in page.items], rest_in(page)

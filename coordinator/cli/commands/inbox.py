@@ -94,12 +94,12 @@ def _waiting(
         address = find_address(store, name)
         with suppress(UnknownAgent):  # only in the outbox
             page = inbox_page(store, blobs, address, wanted.limit, wanted.cursor)
-            messages, rest = page["items"], rest_in(page)
+            messages, rest = [message.as_json() for message in page.items], rest_in(page)
         outbox = outbox_object(store, address, None)
         if outbox is not None:
             facts = call_service(home, f"asking for {address}", lambda client: client.facts(str(address)))
             outbox = outbox_object(store, address, facts)
-    return str(address), messages, outbox, rest
+    return str(address), messages, outbox.as_json() if outbox is not None else None, rest
 
 
 def retry(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from coordinator.cli.paging import Bounds
     from coordinator.fleet.facts import AwakeFacts
     from coordinator.operations.cursors import Rest
-    from coordinator.operations.objects import AgentObject
+    from coordinator.operations.objects import Agent
     from coordinator.service.client import ServiceClient
 
 __all__ = ["ps"]
@@ -79,7 +80,7 @@ def ps(
 
 def _listed(
     home: Path, agent_type: str | None, tenant: str | None, wanted: Bounds, now_ms: int, *, awake: bool
-) -> tuple[list[AgentObject], Rest]:
+) -> tuple[list[dict[str, Any]], Rest]:
     """Return agents of a home on this machine with their whole addresses, and what follows them."""
     from chronicle.errors import Corrupt  # noqa: PLC0415
     from coordinator.operations.listing import AgentFilter, agent_of_summary, agent_page  # noqa: PLC0415
@@ -91,19 +92,16 @@ def _listed(
         page, rest = agent_page(store, AgentFilter(tenant, agent_type, awake), wanted.limit, wanted.cursor, now_ms)
         if not page and (problem := empty_journal_problem(home, store)) is not None:
             raise Corrupt(f"{home}/journal.db is damaged: {problem}; put it back from a backup")
-    agents = [agent_of_summary(summary, now_ms) for summary in page]
-    for agent, summary in zip(agents, page, strict=True):
-        agent["agent"] = label(summary.session)
-    _add_awake(home, agents)
-    return agents, rest
+    agents = [replace(agent_of_summary(summary, now_ms), agent=label(summary.session)) for summary in page]
+    return [agent.as_json() for agent in _with_awake(home, agents)], rest
 
 
-def _add_awake(home: Path, agents: Sequence[AgentObject]) -> None:
-    """Add what the service knows of the agents that are awake, if it answers."""
-    awake = [agent["agent"] for agent in agents if agent["status"] == "awake"]
+def _with_awake(home: Path, agents: Sequence[Agent]) -> Sequence[Agent]:
+    """Return agents with what the service knows of those that are awake, if it answers."""
+    awake = [agent.agent for agent in agents if agent.status == "awake"]
     if not awake or not service_alive(home):
-        return
-    from coordinator.operations.listing import add_awake  # noqa: PLC0415
+        return agents
+    from coordinator.operations.listing import with_awake  # noqa: PLC0415
     from coordinator.service.client import ServiceError, ServiceRefused  # noqa: PLC0415  slow to import
 
     async def ask(client: ServiceClient) -> dict[str, AwakeFacts]:
@@ -112,5 +110,5 @@ def _add_awake(home: Path, agents: Sequence[AgentObject]) -> None:
     try:
         facts = call_service(home, "asking for the agents that are awake", ask, lines=False)
     except (ServiceError, ServiceRefused):  # one of an older version, or one that is ending
-        return
-    add_awake(agents, facts or {}, str)
+        return agents
+    return [with_awake(agent, (facts or {}).get(agent.agent)) for agent in agents]

@@ -75,7 +75,7 @@ def _listed(home: Path, name: str, wanted: Bounds) -> tuple[str, list[dict[str, 
     with read_journal(home) as store:
         session = find_agent(store, name)
         page = reminder_page(store, Address.of(session), wanted.limit, wanted.cursor)
-    return label(session), [{**reminder} for reminder in page["items"]], rest_in(page)
+    return label(session), [reminder.as_json() for reminder in page.items], rest_in(page)
 
 
 def _cancel(home: Path, url: str, api_key: str, agent: str, name: str, *, json: bool) -> None:

@@ -45,7 +45,7 @@ def state(
         address = Address.of(session)
         found = state_object(store, blobs, address, turn)
     if json:
-        write_json({**found, "agent": str(address), "branch": session.main_branch_id})
+        write_json({**found.as_json(), "agent": str(address), "branch": session.main_branch_id})
         return
-    say(f"{address} after turn {found['turn']}")
-    write(json_text(found["state"], indent=2) + "\n")
+    say(f"{address} after turn {found.turn}")
+    write(json_text(found.state, indent=2) + "\n")

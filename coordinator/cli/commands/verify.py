@@ -92,7 +92,7 @@ def verify(
                 "blobs": blobs_read,
                 "journal": damage,
                 "files": files,
-                "agents": [verification_object(check) for check in checks],
+                "agents": [verification_object(check).as_json() for check in checks],
             }
         )
     else:

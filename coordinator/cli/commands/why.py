@@ -58,9 +58,9 @@ def why(
         now_ms = SystemClock().now_ms()
         found = why_object(store, blobs, address, facts, now_ms)
     if json:
-        write_json({**found, "agent": name})
+        write_json({**found.as_json(), "agent": name})
     else:
-        show_why({**found, "agent": name}, now_ms)
+        show_why({**found.as_json(), "agent": name}, now_ms)
 
 
 def nodes(

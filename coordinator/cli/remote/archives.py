@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from coordinator.cli.remote.connection import Gateway
     from coordinator.client.async_client import AsyncPodium
-    from coordinator.client.results import Imported
+    from coordinator.operations.objects import Imported
 
 __all__ = ["export", "import_"]
 
@@ -40,7 +40,7 @@ def export(gateway: Gateway, agent: str, file: Path, *, json: bool) -> None:
         with Archive(partial) as archive:
             archive.check()
             manifest = archive.manifest
-    show_export(exported_object(agent, manifest, file.stat().st_size), file, json=json)
+    show_export(exported_object(agent, manifest, file.stat().st_size).as_json(), file, json=json)
 
 
 def import_(gateway: Gateway, file: Path, name: str | None, *, json: bool) -> None:
@@ -53,7 +53,7 @@ def import_(gateway: Gateway, file: Path, name: str | None, *, json: bool) -> No
         with file.open("rb") as content:
             return await podium.import_archive(target, _pieces(content))
 
-    show_import(ask(gateway, f"importing {target}", send).model_dump(), json=json)
+    show_import(ask(gateway, f"importing {target}", send).as_json(), json=json)
 
 
 async def _pieces(content: BinaryIO) -> AsyncIterator[bytes]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from coordinator.cli.remote.connection import Gateway
     from coordinator.client.async_client import AsyncPodium
-    from coordinator.client.results import Difference, Forked, Verification
+    from coordinator.operations.objects import Difference, Forked, Verification
 
 __all__ = ["cancel_reminder", "delete", "drop", "erase", "fold", "fork", "passivate", "retry", "rewind", "verify"]
 
@@ -65,7 +65,7 @@ def fork(gateway: Gateway, moment: str, new_key: str, *, json: bool) -> None:
 
     made = ask(gateway, f"forking {moment}", make)
     if json:
-        write_json(made.model_dump(by_alias=True))
+        write_json(made.as_json())
     else:
         write_line(f"{made.agent} continues {made.source.agent} from turn {made.turn}")
 
@@ -124,7 +124,7 @@ def verify(gateway: Gateway, agent: str | None, *, json: bool) -> None:
     events, blobs = sum(each.events for each in checks), sum(each.blobs for each in checks)
     bad = sum(not each.ok for each in checks)
     if json:
-        agents = [each.model_dump(include={"agent", "ok", "events", "blobs", "problem"}) for each in checks]
+        agents = [each.as_json() for each in checks]
         write_json({"ok": not bad, "events": events, "blobs": blobs, "journal": None, "files": {}, "agents": agents})
     else:
         for each in checks:
@@ -145,7 +145,7 @@ def delete(gateway: Gateway, agent: str, *, yes: bool, detach: bool, json: bool)
         )
     deleted = ask(gateway, f"deleting {agent}", lambda podium: podium.delete(agent, detach=detach))
     if json:
-        write_json(deleted.model_dump())
+        write_json(deleted.as_json())
         return
     for name in deleted.detached:
         write_line(f"{name} is detached")
@@ -166,7 +166,7 @@ def fold(
         gateway,
         f"folding {agent}",
         lambda podium: podium.fold(agent, keep_turns=keep_turns, keep_days=keep_days, dry_run=dry_run),
-    ).model_dump()
+    ).as_json()
     if json:
         write_json(folded)
     else:
@@ -184,7 +184,7 @@ def erase(gateway: Gateway, agent: str, events: Sequence[str], *, yes: bool, jso
     if json:
         write_json({"agent": agent, "erased": [event.event_id for event in erased]})
     else:
-        show_erased([event.model_dump() for event in erased])
+        show_erased([event.as_json() for event in erased])
 
 
 def cancel_reminder(gateway: Gateway, agent: str, name: str) -> None:

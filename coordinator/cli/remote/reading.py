@@ -25,9 +25,8 @@ if TYPE_CHECKING:
     from coordinator.cli.paging import Bounds
     from coordinator.cli.remote.connection import Gateway, Moment
     from coordinator.client.async_client import AsyncPodium
-    from coordinator.client.paging import Page
-    from coordinator.client.results import Agent, Difference, FileVersion, FoundArtifact, State
     from coordinator.operations.cursors import Rest
+    from coordinator.operations.objects import Agent, Difference, FileVersion, FoundArtifact, Page, State
 
 __all__ = [
     "agents",
@@ -62,7 +61,7 @@ def agents(
 
 def why(gateway: Gateway, agent: str, *, json: bool) -> None:
     """Show what an agent waits for."""
-    found = ask(gateway, f"asking for {agent}", lambda podium: podium.why(agent)).model_dump()
+    found = ask(gateway, f"asking for {agent}", lambda podium: podium.why(agent)).as_json()
     if json:
         write_json(found)
     else:
@@ -71,7 +70,7 @@ def why(gateway: Gateway, agent: str, *, json: bool) -> None:
 
 def nodes(gateway: Gateway, *, json: bool) -> None:
     """Show the nodes of a home."""
-    found = [node.model_dump() for node in ask(gateway, "asking for the nodes", lambda podium: podium.nodes())]
+    found = [node.as_json() for node in ask(gateway, "asking for the nodes", lambda podium: podium.nodes())]
     if json:
         write_json({"service": True, "nodes": found})
     else:
@@ -87,7 +86,7 @@ def state(gateway: Gateway, moment: str, *, json: bool) -> None:
 
     found = ask(gateway, f"reading {moment}", read)
     if json:
-        write_json(found.model_dump(include={"agent", "version", "turn", "state"}))
+        write_json(found.as_json())
         return
     say(f"{found.agent} after turn {found.turn}")
     write(json_text(found.state, indent=2) + "\n")
@@ -118,7 +117,7 @@ def log(
                     say_later_events(at, (await podium.agent(agent)).version)
                     return
                 shown, at = shown + 1, event.seq
-                line = event.model_dump(exclude={"visible"})
+                line = {key: value for key, value in event.as_json().items() if key != "visible"}
                 if json:
                     write_json(line)
                 else:
@@ -127,7 +126,7 @@ def log(
                     return
         if not types and shown != limit:
             waiting = await podium.inbox(agent)
-            show_steps((step.model_dump() for message in waiting for step in message.steps), set(), json=json)
+            show_steps((step.as_json() for message in waiting for step in message.steps), set(), json=json)
 
     ask(gateway, "", show)
 
@@ -146,7 +145,7 @@ def inbox(gateway: Gateway, agent: str, wanted: Bounds) -> tuple[list[dict[str, 
         except ResourceNotFound:
             if outbox is None:
                 raise
-        return messages, outbox.model_dump() if outbox is not None else None, rest
+        return messages, outbox.as_json() if outbox is not None else None, rest
 
     return ask(gateway, f"reading the inbox of {agent}", read)
 
@@ -234,7 +233,7 @@ def artifact(gateway: Gateway, artifact_id: str, file: BinaryIO) -> dict[str, An
         file.write(await podium.artifact(found.agent, artifact_id))
         return found
 
-    return ask(gateway, f"reading {artifact_id}", read).artifact.model_dump()
+    return ask(gateway, f"reading {artifact_id}", read).artifact.as_json()
 
 
 def diff(gateway: Gateway, moment: str, other: str | None, *, json: bool) -> None:
@@ -247,7 +246,7 @@ def diff(gateway: Gateway, moment: str, other: str | None, *, json: bool) -> Non
             return await podium.diff(before.agent, before.turn, after.turn if after is not None else None)
         return await podium.diff(before.agent, before.turn, after.turn, other=after.agent)
 
-    found = ask(gateway, f"comparing {moment}", read).model_dump()
+    found = ask(gateway, f"comparing {moment}", read).as_json()
     if json:
         write_json(found)
     else:

@@ -50,7 +50,7 @@ async def admit(
     """Send a message and show its receipt."""
     receipt = await podium.send(agent, message, idempotency_key=key, when_busy=when_busy)
     if json:
-        write_json(receipt.model_dump())
+        write_json(receipt.as_json())
     else:
         write_line(receipt.message_id)
         say(f"{receipt.before} before it in the inbox of {receipt.agent}")

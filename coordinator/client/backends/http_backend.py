@@ -5,31 +5,35 @@ from __future__ import annotations
 import os
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from chronicle.canonical import decode
 from chronicle.errors import InvalidInput
 from coordinator.client.backends.connection import Connection, path_of
 from coordinator.client.backends.reconnecting import persistently, reconnecting
 from coordinator.client.errors import BadAnswer, InvalidRequest, error_of_wire, not_a
-from podium.address import DEFAULT_TENANT
+from coordinator.client.reading import read_answer
+from coordinator.operations import objects
+from podium.address import DEFAULT_TENANT, Address
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 
     import httpx
 
-    from coordinator.client.backends.port import Chunks, Frames, Wire
+    from coordinator.client.backends.port import Chunks, Frames, Request, Wire
     from coordinator.client.sse_parser import ServerSentEvent
+    from coordinator.operations.objects import Directory, Receipt
+    from coordinator.operations.objects.result import Result
     from coordinator.telemetry.recorder import Series, Value
-    from podium.address import Address
 
 __all__ = ["HttpBackend"]
 
 _EVENT_STREAM: Final = "text/event-stream"
 _NO_CONTENT: Final = 204
 _LAST_FRAME: Final = "agent_end"
+_R = TypeVar("_R", bound="Result")
 
 
 class HttpBackend:
@@ -52,31 +56,25 @@ class HttpBackend:
         """Close all connections; streams that are open end."""
         await self._connection.close()
 
-    async def agents(
-        self, agent_type: str | None, tenant: str | None, limit: int, cursor: str | None, *, awake: bool
-    ) -> Wire:
-        """Return a page of the home's agents, by address."""
-        return await self._get(
-            path_of("agents"), type=agent_type, tenant=tenant, awake=awake or None, limit=limit, cursor=cursor
-        )
+    async def call(self, request: Request[_R], agent: Address | None = None, **arguments: object) -> _R:
+        """Make a request, and return its result; a ``GET`` is repeated after a loss."""
+        named = {request.names.get(name, name): value for name, value in arguments.items() if value is not None}
+        content: Any = named.pop("content", None)
+        path = _path_of(request, agent, named)
+        sent = {name: _own_tenant(value).name if isinstance(value, Address) else value for name, value in named.items()}
 
-    async def agent(self, agent: Address) -> Wire:
-        """Return one agent."""
-        return await self._get(_path(agent))
+        async def attempt() -> _R:
+            found = await self._connection.json(
+                request.method,
+                path,
+                query=sent if request.method != "POST" else None,
+                body=sent if request.method == "POST" else None,
+                content=content,
+                **({} if request.method == "GET" else {"timeout_s": None}),  # it may wait for a turn to end
+            )
+            return read_answer(request.result(), _object(found))
 
-    async def why(self, agent: Address) -> Wire:
-        """Return what an agent waits for."""
-        return await self._get(_path(agent, "why"))
-
-    async def nodes(self) -> Wire:
-        """Return the nodes of the home's service."""
-        return await self._get(path_of("nodes"))
-
-    async def delete(self, agent: Address, *, detach: bool) -> Wire:
-        """Delete an agent."""
-        return _object(
-            await self._connection.json("DELETE", _path(agent), query={"detach": "true"} if detach else None)
-        )
+        return await (persistently(attempt, self._reconnect_s) if request.method == "GET" else attempt())
 
     async def metrics(self) -> dict[Series, Value]:
         """Return the metrics of the home."""
@@ -91,13 +89,14 @@ class HttpBackend:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    async def send(self, agent: Address, message: Mapping[str, Any], idempotency_key: str, when_busy: str) -> Wire:
+    async def send(self, agent: Address, message: Mapping[str, Any], idempotency_key: str, when_busy: str) -> Receipt:
         """Admit a message; return its receipt. A repetition after a loss has the same idempotency key."""
 
-        async def attempt() -> Wire:
+        async def attempt() -> Receipt:
             headers = {"Prefer": "respond-async", "Idempotency-Key": idempotency_key}
             body = _message_body(message, when_busy)
-            return _object(await self._connection.json("POST", _path(agent, "messages"), body=body, headers=headers))
+            found = await self._connection.json("POST", _path(agent, "messages"), body=body, headers=headers)
+            return read_answer(objects.Receipt, _object(found))
 
         return await persistently(attempt, self._reconnect_s)
 
@@ -131,39 +130,7 @@ class HttpBackend:
             async for position, frame in frames:
                 yield position, frame
 
-    async def message(self, agent: Address, message_id: str) -> Wire:
-        """Return a message and its outcome."""
-        return await self._get(_path(agent, "messages", message_id))
-
-    async def cancel(self, agent: Address, message_id: str) -> None:
-        """Cancel a pending, running or parked message."""
-        await self._post(_path(agent, "messages", message_id, "cancel"))
-
-    async def retry(self, agent: Address, message_id: str, *, drop_steps: bool) -> None:
-        """Make a parked message pending, and drop its steps if so asked."""
-        await self._post(_path(agent, "messages", message_id, "retry"), {"drop_steps": True} if drop_steps else None)
-
-    async def drop(self, agent: Address, message_id: str) -> None:
-        """Remove a pending or parked message."""
-        await self._post(_path(agent, "messages", message_id, "drop"))
-
-    async def inbox(self, agent: Address, limit: int, cursor: str | None) -> Wire:
-        """Return a page of the pending and parked messages, by position."""
-        return await self._get(_path(agent, "inbox"), limit=limit, cursor=cursor)
-
-    async def reminders(self, agent: Address, limit: int, cursor: str | None) -> Wire:
-        """Return a page of the reminders, by name."""
-        return await self._get(_path(agent, "reminders"), limit=limit, cursor=cursor)
-
-    async def cancel_reminder(self, agent: Address, name: str) -> None:
-        """Cancel a reminder."""
-        await self._connection.json("DELETE", _path(agent, "reminders", name))
-
     # -- history --------------------------------------------------------------------------------------------------
-
-    async def events(self, agent: Address, after: int, types: Sequence[str], cursor: str | None) -> Wire:
-        """Return a page of the recorded events after a ``seq``, oldest first."""
-        return await self._get(_path(agent, "events"), after=after, type=list(types), cursor=cursor)
 
     async def tail(self, agent: Address, after: int) -> AsyncGenerator[Wire]:
         """Yield the recorded events after a ``seq``, and new ones as they are recorded, without an end."""
@@ -173,51 +140,11 @@ class HttpBackend:
             async for event in events:
                 yield _frame_of(event)
 
-    async def state(self, agent: Address, at: int | None) -> Wire:
-        """Return the state at the end of a turn."""
-        return await self._get(_path(agent, "state"), at=at)
-
-    async def difference(self, agent: Address, before: int | None, after: int | None, other: Address | None) -> Wire:
-        """Return the differences between two turns, of an agent or of two."""
-        named = None if other is None else _own_tenant(other).name
-        return await self._get(_path(agent, "diff"), **{"from": before, "to": after, "with": named})
-
-    async def fold(self, agent: Address, keep_turns: int | None, keep_days: float | None, *, dry_run: bool) -> Wire:
-        """Drop the older history of an agent."""
-        body = {"keep_turns": keep_turns, "keep_days": keep_days, "dry_run": dry_run}
-        return _object(await self._post(_path(agent, "fold"), body))
-
-    async def erase(self, agent: Address, events: Sequence[str]) -> Wire:
-        """Erase the content of events of an agent."""
-        return _object(await self._post(_path(agent, "erase"), {"events": list(events)}))
-
     async def export(self, agent: Address) -> Chunks:
         """Yield the archive of an agent."""
         async with self._connection.response("GET", _path(agent, "archive"), timeout_s=None) as answer:
             async for chunk in self._connection.chunks(answer):
                 yield chunk
-
-    async def import_archive(self, agent: Address, content: bytes | AsyncIterator[bytes]) -> Wire:
-        """Create an agent from an archive."""
-        path = _path(agent, "archive")
-        return _object(await self._connection.json("PUT", path, content=content, timeout_s=None))
-
-    async def fork(self, agent: Address, key: str, at: int | None) -> Wire:
-        """Make an agent that continues another one."""
-        return _object(await self._post(_path(agent, "fork"), {"key": key} | ({} if at is None else {"at": at})))
-
-    async def rewind(self, agent: Address, turn: int, only: Sequence[str]) -> Wire:
-        """Return an agent to an earlier turn."""
-        body = {"turn": turn} | ({"only": list(only)} if only else {})
-        return _object(await self._post(_path(agent, "rewind"), body))
-
-    async def passivate(self, agent: Address) -> None:
-        """Put an agent to sleep after its running turn."""
-        await self._post(_path(agent, "passivate"))
-
-    async def verify(self, agent: Address) -> Wire:
-        """Check an agent's stored data."""
-        return _object(await self._post(_path(agent, "verify")))
 
     # -- files and artifacts --------------------------------------------------------------------------------------
 
@@ -228,33 +155,20 @@ class HttpBackend:
             async for chunk in chunks:
                 yield chunk
 
-    async def directory(self, agent: Address, path: str, turn: int | None) -> Wire:
+    async def directory(self, agent: Address, path: str, turn: int | None) -> Directory:
         """Return a directory of the workspace."""
-        if not path:
-            return await self._get(_path(agent, "files"), turn=turn)
-        async with self._connection.response("GET", _file_path(agent, path), query={"turn": turn}) as answer:
-            if _is_content(answer):
+        where = _file_path(agent, path) if path else _path(agent, "files")
+
+        async def attempt() -> Directory:
+            async with self._connection.response("GET", where, query={"turn": turn}) as answer:
+                if _is_content(answer):
+                    raise not_a(path, "directory")
+                found = _object(await self._connection.value(answer))
+            if found["type"] != "directory":
                 raise not_a(path, "directory")
-            found = await self._connection.value(answer)
-        if found["type"] != "directory":
-            raise not_a(path, "directory")
-        return _object(found)
+            return read_answer(objects.Directory, found)
 
-    async def file_history(self, agent: Address, path: str, turn: int | None, limit: int, cursor: str | None) -> Wire:
-        """Return a page of the versions of a path, oldest first."""
-        return await self._get(_path(agent, "history", os.fsencode(path)), turn=turn, limit=limit, cursor=cursor)
-
-    async def upload(self, agent: Address, path: str, content: bytes | AsyncIterator[bytes]) -> Wire:
-        """Write a file, as a turn of its own."""
-        return _object(await self._connection.json("PUT", _file_path(agent, path), content=content, timeout_s=None))
-
-    async def delete_file(self, agent: Address, path: str) -> Wire:
-        """Delete a file, as a turn of its own."""
-        return _object(await self._connection.json("DELETE", _file_path(agent, path), timeout_s=None))
-
-    async def artifacts(self, agent: Address, turn: int | None, limit: int, cursor: str | None) -> Wire:
-        """Return a page of the artifacts, oldest first."""
-        return await self._get(_path(agent, "artifacts"), turn=turn, limit=limit, cursor=cursor)
+        return await persistently(attempt, self._reconnect_s)
 
     async def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:
         """Yield the content of an artifact."""
@@ -262,23 +176,7 @@ class HttpBackend:
             async for chunk in chunks:
                 yield chunk
 
-    async def find_artifact(self, artifact_id: str) -> Wire:
-        """Return an artifact by its id, and an agent that has it."""
-        return await self._get(path_of("artifacts", artifact_id))
-
     # -- inside ---------------------------------------------------------------------------------------------------
-
-    async def _get(self, path: str, **query: object) -> Wire:
-        """Return the object that a route answers with; the request is repeated after a loss."""
-
-        async def attempt() -> Wire:
-            return _object(await self._connection.json("GET", path, query=query))
-
-        return await persistently(attempt, self._reconnect_s)
-
-    async def _post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """Make a request whose answer may have to wait for a turn to end."""
-        return await self._connection.json("POST", path, body=body or {}, timeout_s=None)
 
     @asynccontextmanager
     async def _stream(self, path: str, last_event_id: str) -> AsyncIterator[AsyncIterator[bytes] | None]:
@@ -323,6 +221,17 @@ def _own_tenant(agent: Address) -> Address:
     if agent.tenant != DEFAULT_TENANT:
         raise InvalidRequest(f"{agent} names a tenant; over HTTP the key does", code="invalid_address", param="agent")
     return agent
+
+
+def _path_of(request: Request[Any], agent: Address | None, arguments: dict[str, Any]) -> str:
+    """Return the path of a request; the arguments that are in it are taken out."""
+    parts: list[str | bytes] = []
+    for part in request.path.split("/"):
+        name = part[1:-1] if part.startswith("{") else None
+        value = arguments.pop(name) if name is not None else part
+        if value:
+            parts.append(os.fsencode(value) if name == "path" else value)
+    return path_of(*parts) if agent is None else _path(agent, *parts)
 
 
 def _path(agent: Address, *parts: str | bytes) -> str:

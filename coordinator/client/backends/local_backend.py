@@ -7,33 +7,37 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from chronicle.canonical import encode_input
 from chronicle.errors import ChronicleError
 from coordinator.client.errors import ClientError, Unreachable, error_of_wire, not_a
 from coordinator.home import Home
+from coordinator.operations import objects
 from coordinator.operations.agents import HomeAgents
+from coordinator.operations.objects.result import Result
 from coordinator.streams.position import Position
-from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Iterator, Mapping
     from pathlib import Path
     from typing import BinaryIO
 
-    from coordinator.client.backends.port import Chunks, Frames, Wire
+    from coordinator.client.backends.port import Chunks, Frames, Request, Wire
     from coordinator.operations.fleet import Fleet, FleetLink
+    from coordinator.operations.objects import Directory, Receipt
     from coordinator.service.link import ServiceLink
     from coordinator.streams.message_streams import MessageStreams
     from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
-    from podium.events import Part
 
 __all__ = ["LocalBackend"]
 
+_R = TypeVar("_R", bound=Result)
+_OPERATIONS: Final = "coordinator.operations"
 _PIECE_BYTES: Final = 256 * 1024
 _LOOK_S: Final = 0.2
 """Interval at which a tail looks for new events."""
@@ -78,33 +82,18 @@ class LocalBackend:
             self._link = self._own_link = ServiceLink(self._home, start=False)
         return await self._link.client()
 
-    async def agents(
-        self, agent_type: str | None, tenant: str | None, limit: int, cursor: str | None, *, awake: bool
-    ) -> Wire:
-        """Return a page of the home's agents, by address."""
+    async def call(self, request: Request[_R], agent: Address | None = None, **arguments: object) -> _R:
+        """Call the operation of a request, and return its result."""
+        given = {name: value for name, value in arguments.items() if value is not None}
+        if isinstance(content := given.get("content"), bytes):
+            given["content"] = _one(content)
+        of = () if agent is None else (agent,)
+        module, _, name = request.operation.rpartition(".")
         with _translated():
             agents = await self._agents()
-            return _wire(await agents.agents(agent_type, limit, cursor, awake=awake, tenant=tenant or DEFAULT_TENANT))
-
-    async def agent(self, agent: Address) -> Wire:
-        """Return one agent."""
-        with _translated():
-            return _wire(await (await self._agents()).agent(agent))
-
-    async def why(self, agent: Address) -> Wire:
-        """Return what an agent waits for."""
-        with _translated():
-            return _wire(await (await self._agents()).why(agent))
-
-    async def nodes(self) -> Wire:
-        """Return the nodes of the home's service."""
-        with _translated():
-            return _wire(await (await self._agents()).nodes())
-
-    async def delete(self, agent: Address, *, detach: bool) -> Wire:
-        """Delete an agent."""
-        with _translated():
-            return _wire(await (await self._agents()).delete(agent, detach=detach))
+            if not module:
+                return cast("_R", await getattr(agents, name)(*of, **given))
+            return cast("_R", await agents.read(getattr(import_module(f"{_OPERATIONS}.{module}"), name), *of, **given))
 
     async def metrics(self) -> dict[Series, Value]:
         """Return the metrics of the home."""
@@ -113,15 +102,13 @@ class LocalBackend:
 
     # -- messages -------------------------------------------------------------------------------------------------
 
-    async def send(self, agent: Address, message: Mapping[str, Any], idempotency_key: str, when_busy: str) -> Wire:
+    async def send(self, agent: Address, message: Mapping[str, Any], idempotency_key: str, when_busy: str) -> Receipt:
         """Admit a message; return its receipt."""
         with _translated():
             encode_input(message)  # or what JSON cannot represent would be sent as something else
             agents = await self._agents()
-            return _wire(
-                await agents.send(
-                    agent, dict(message), idempotency_key=idempotency_key, when_busy=BusyPolicy(when_busy)
-                )
+            return await agents.send(
+                agent, dict(message), idempotency_key=idempotency_key, when_busy=BusyPolicy(when_busy)
             )
 
     async def submit(self, agent: Address, message: Mapping[str, Any], idempotency_key: str, when_busy: str) -> Frames:
@@ -129,7 +116,7 @@ class LocalBackend:
         receipt = await self.send(agent, message, idempotency_key, when_busy)
         accepted = _accepted(receipt)
         with _translated():
-            async for each in self._frames(agent, receipt["message_id"], None, accepted):
+            async for each in self._frames(agent, receipt.message_id, None, accepted):
                 yield each
 
     async def follow(self, agent: Address, message_id: str, after: str) -> Frames:
@@ -140,78 +127,19 @@ class LocalBackend:
             async for each in self._frames(agent, message_id, position, accepted):
                 yield each
 
-    async def message(self, agent: Address, message_id: str) -> Wire:
-        """Return a message and its outcome."""
-        with _translated():
-            return _wire(await (await self._agents()).message(agent, message_id))
-
-    async def cancel(self, agent: Address, message_id: str) -> None:
-        """Cancel a pending, running or parked message."""
-        with _translated():
-            await (await self._agents()).cancel(agent, message_id)
-
-    async def retry(self, agent: Address, message_id: str, *, drop_steps: bool) -> None:
-        """Make a parked message pending, and drop its steps if so asked."""
-        with _translated():
-            await (await self._agents()).retry(agent, message_id, drop_steps=drop_steps)
-
-    async def drop(self, agent: Address, message_id: str) -> None:
-        """Remove a pending or parked message."""
-        with _translated():
-            await (await self._agents()).drop(agent, message_id)
-
-    async def inbox(self, agent: Address, limit: int, cursor: str | None) -> Wire:
-        """Return a page of the pending and parked messages, by position."""
-        with _translated():
-            return _wire(await (await self._agents()).inbox(agent, limit, cursor))
-
-    async def reminders(self, agent: Address, limit: int, cursor: str | None) -> Wire:
-        """Return a page of the reminders, by name."""
-        with _translated():
-            return _wire(await (await self._agents()).reminders(agent, limit, cursor))
-
-    async def cancel_reminder(self, agent: Address, name: str) -> None:
-        """Cancel a reminder."""
-        with _translated():
-            await (await self._agents()).cancel_reminder(agent, name)
-
     # -- history --------------------------------------------------------------------------------------------------
-
-    async def events(self, agent: Address, after: int, types: Sequence[str], cursor: str | None) -> Wire:
-        """Return a page of the recorded events after a ``seq``, oldest first."""
-        with _translated():
-            return _wire(await (await self._agents()).events(agent, after_seq=after, types=types, cursor=cursor))
 
     async def tail(self, agent: Address, after: int) -> AsyncGenerator[Wire]:
         """Yield the recorded events after a ``seq``, and new ones as they are recorded, without an end."""
-        while True:
-            if (await self.agent(agent))["version"] > after:
-                for event in (await self.events(agent, after, (), None))["items"]:
-                    after = event["seq"]
-                    yield event
-            else:
-                await asyncio.sleep(_LOOK_S)
-
-    async def state(self, agent: Address, at: int | None) -> Wire:
-        """Return the state at the end of a turn."""
-        with _translated():
-            return _wire(await (await self._agents()).state(agent, at))
-
-    async def difference(self, agent: Address, before: int | None, after: int | None, other: Address | None) -> Wire:
-        """Return the differences between two turns, of an agent or of two."""
-        with _translated():
-            return _wire(await (await self._agents()).diff((agent, before), (other or agent, after)))
-
-    async def fold(self, agent: Address, keep_turns: int | None, keep_days: float | None, *, dry_run: bool) -> Wire:
-        """Drop the older history of an agent."""
         with _translated():
             agents = await self._agents()
-            return _wire(await agents.fold(agent, keep_turns=keep_turns, keep_days=keep_days, dry_run=dry_run))
-
-    async def erase(self, agent: Address, events: Sequence[str]) -> Wire:
-        """Erase the content of events of an agent."""
-        with _translated():
-            return _wire(await (await self._agents()).erase(agent, events))
+            while True:
+                if await agents.version(agent) > after:
+                    for event in (await agents.events(agent, after_seq=after)).items:
+                        after = event.seq
+                        yield event.as_json()
+                else:
+                    await asyncio.sleep(_LOOK_S)
 
     async def export(self, agent: Address) -> Chunks:
         """Yield the archive of an agent."""
@@ -220,72 +148,24 @@ class LocalBackend:
                 async for piece in _pieces(await asyncio.to_thread(found.path.open, "rb")):
                     yield piece
 
-    async def import_archive(self, agent: Address, content: bytes | AsyncIterator[bytes]) -> Wire:
-        """Create an agent from an archive."""
-        pieces = _one(content) if isinstance(content, bytes) else content
-        with _translated():
-            return _wire(await (await self._agents()).import_agent(agent, pieces))
-
-    async def fork(self, agent: Address, key: str, at: int | None) -> Wire:
-        """Make an agent that continues another one."""
-        with _translated():
-            return _wire(await (await self._agents()).fork(agent, key, at))
-
-    async def rewind(self, agent: Address, turn: int, only: Sequence[str]) -> Wire:
-        """Return an agent to an earlier turn."""
-        with _translated():
-            parts = cast("Sequence[Part]", only)
-            return _wire(await (await self._agents()).rewind(agent, turn, parts or None))
-
-    async def passivate(self, agent: Address) -> None:
-        """Put an agent to sleep after its running turn."""
-        with _translated():
-            await (await self._agents()).passivate(agent)
-
-    async def verify(self, agent: Address) -> Wire:
-        """Check an agent's stored data."""
-        with _translated():
-            return _wire(await (await self._agents()).verify(agent))
-
     # -- files and artifacts --------------------------------------------------------------------------------------
 
     async def read_file(self, agent: Address, path: str, turn: int | None, iteration: int | None) -> Chunks:
         """Yield the content of a file."""
         with _translated():
             found = await (await self._agents()).file(agent, path, turn, iteration)
-            if isinstance(found, dict):
+            if isinstance(found, Result):
                 raise not_a(path, "file")
             async for piece in _pieces(await asyncio.to_thread(found.open)):
                 yield piece
 
-    async def directory(self, agent: Address, path: str, turn: int | None) -> Wire:
+    async def directory(self, agent: Address, path: str, turn: int | None) -> Directory:
         """Return a directory of the workspace."""
         with _translated():
             found = await (await self._agents()).file(agent, path, turn)
-        if not isinstance(found, dict) or found["type"] != "directory":
+        if not isinstance(found, objects.Directory):
             raise not_a(path, "directory")
-        return _wire(found)
-
-    async def file_history(self, agent: Address, path: str, turn: int | None, limit: int, cursor: str | None) -> Wire:
-        """Return a page of the versions of a path, oldest first."""
-        with _translated():
-            return _wire(await (await self._agents()).file_history(agent, path, turn, limit, cursor))
-
-    async def upload(self, agent: Address, path: str, content: bytes | AsyncIterator[bytes]) -> Wire:
-        """Write a file, as a turn of its own."""
-        pieces = _one(content) if isinstance(content, bytes) else content
-        with _translated():
-            return _wire(await (await self._agents()).put_file(agent, path, pieces))
-
-    async def delete_file(self, agent: Address, path: str) -> Wire:
-        """Delete a file, as a turn of its own."""
-        with _translated():
-            return _wire(await (await self._agents()).delete_file(agent, path))
-
-    async def artifacts(self, agent: Address, turn: int | None, limit: int, cursor: str | None) -> Wire:
-        """Return a page of the artifacts, oldest first."""
-        with _translated():
-            return _wire(await (await self._agents()).artifacts(agent, turn, limit, cursor))
+        return found
 
     async def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:
         """Yield the content of an artifact."""
@@ -294,11 +174,6 @@ class LocalBackend:
             found = await agents.artifact(agent, artifact_id)
             async for piece in _pieces(await asyncio.to_thread(agents.open_artifact, found)):
                 yield piece
-
-    async def find_artifact(self, artifact_id: str) -> Wire:
-        """Return an artifact by its id, and an agent that has it."""
-        with _translated():
-            return _wire(await (await self._agents()).find_artifact(artifact_id))
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -369,12 +244,13 @@ def _translated() -> Iterator[None]:
         raise error_of_wire(problem.status, told, retry_after_s=problem.retry_after_s) from error
 
 
-def _accepted(receipt: Mapping[str, Any]) -> Wire:
-    return {"type": "accepted", **{key: receipt[key] for key in ("message_id", "position", "before")}}
-
-
-def _wire(value: Mapping[str, Any]) -> Wire:
-    return cast("Wire", value)
+def _accepted(receipt: Receipt) -> Wire:
+    return {
+        "type": "accepted",
+        "message_id": receipt.message_id,
+        "position": receipt.position,
+        "before": receipt.before,
+    }
 
 
 async def _pieces(file: BinaryIO) -> AsyncGenerator[bytes]:

@@ -106,7 +106,7 @@ async def _run(
         lambda agent: caller.require(Scope.WRITE, agent),
     )
     receipt = await chats.send(address, sent, trace=traceparent)
-    mark_admitted(request, receipt["message_id"])
+    mark_admitted(request, receipt.message_id)
     return front_end_stream(
         request,
         streams,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import replace
+from typing import Annotated, Any
 
 from fastapi import Query
 
@@ -22,15 +23,15 @@ from coordinator.gateway.documents import statuses
 from coordinator.gateway.patterns import TENANT
 from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import (
-    AgentObject,
-    AgentPage,
+    Agent,
     Deleted,
     Erased,
     Folded,
     NodeList,
+    Page,
     Passivated,
     Verification,
-    WhyObject,
+    Why,
 )
 from coordinator.streams.public_texts import public_text
 from podium.address import check_tenant
@@ -61,7 +62,7 @@ async def list_agents(
     awake: Annotated[bool, Query(description="Agents that are awake only.")] = False,
     limit: Limit = 100,
     cursor: Cursor = None,
-) -> AgentPage:
+) -> Page[Agent]:
     """List agents, by address."""
     caller.require(Scope.READ)
     if tenant is not None and tenant != caller.tenant:
@@ -71,7 +72,7 @@ async def list_agents(
 
 
 @agent.get("", responses=statuses(404))
-async def get_agent(agents: Agents, address: Reading) -> AgentObject:
+async def get_agent(agents: Agents, address: Reading) -> Agent:
     """Describe an agent."""
     return await agents.agent(address)
 
@@ -89,14 +90,15 @@ async def delete_agent(
 
 
 @agent.get("/why", responses=statuses(404))
-async def explain_agent(agents: Agents, address: Reading) -> WhyObject:
+async def explain_agent(agents: Agents, address: Reading) -> Why:
     """Tell what an agent waits for, and what is known of its host, its lease, its inbox and its last failures."""
     found = await agents.why(address)
-    found["waits_for"] = public_text(found["waits_for"])
-    for name in ("problem", "wake_error", "last_death", "quarantine"):
-        text = found[name]
-        found[name] = public_text(text) if text is not None else None
-    return found
+    texts: dict[str, Any] = {
+        name: public_text(text)
+        for name in ("waits_for", "problem", "wake_error", "last_death", "quarantine")
+        if (text := getattr(found, name)) is not None
+    }
+    return replace(found, **texts)
 
 
 @router.get("/nodes", responses=statuses())

@@ -14,7 +14,7 @@ from coordinator.gateway.content import content_response
 from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Turn
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
-from coordinator.operations.objects import ArtifactPage, FoundArtifact
+from coordinator.operations.objects import Artifact, FoundArtifact, Page
 
 __all__ = ["by_id", "router"]
 
@@ -36,7 +36,7 @@ _CONTENT: Final[dict[int | str, dict[str, Any]]] = {
 @router.get("", responses=statuses(404))
 async def list_artifacts(
     agents: Agents, address: Reading, turn: Turn = None, limit: Limit = 100, cursor: Cursor = None
-) -> ArtifactPage:
+) -> Page[Artifact]:
     """List artifacts up to a turn, oldest first, inherited ones included."""
     return await agents.artifacts(address, turn, limit, cursor)
 

@@ -17,7 +17,7 @@ from coordinator.gateway.key_bound import body_of
 from coordinator.gateway.patterns import FILE_PATH
 from coordinator.gateway.routers import router_at
 from coordinator.operations.files import FileContent
-from coordinator.operations.objects import DirectoryObject, FileChanged, FileHistory, SymlinkObject
+from coordinator.operations.objects import Directory, FileChanged, FileHistory, Symlink
 
 __all__ = ["router"]
 
@@ -35,7 +35,7 @@ _CONTENT: Final[dict[int | str, dict[str, Any]]] = {
     200: {
         "description": "A file's bytes; as JSON, a directory or a symlink, which is not followed.",
         "content": {"*/*": _BYTES},
-        "model": DirectoryObject | SymlinkObject,
+        "model": Directory | Symlink,
     },
     206: {"description": "The bytes of the range.", "content": {"*/*": _BYTES}},
     304: {"description": "The content is the one of `If-None-Match`."},
@@ -46,11 +46,10 @@ _UPLOAD: Final[dict[str, Any]] = {"requestBody": {"content": {"*/*": _BYTES}}}
 
 
 @router.get("/files", responses=statuses(404))
-async def list_root(agents: Agents, address: Reading, turn: Turn = None) -> DirectoryObject:
+async def list_root(agents: Agents, address: Reading, turn: Turn = None) -> Directory:
     """List the root of the workspace at the end of a turn."""
     found = await agents.file(address, "", turn)
-    assert not isinstance(found, FileContent)
-    assert found["type"] == "directory"
+    assert isinstance(found, Directory)
     return found
 
 
@@ -104,7 +103,7 @@ async def _found(
 ) -> Response:
     found = await agents.file(address, _exact(request, path), turn, iteration)
     if not isinstance(found, FileContent):
-        return JSONResponse(found)
+        return JSONResponse(found.as_json())
     return content_response(
         request,
         name=found.path.rpartition("/")[2],

@@ -26,7 +26,8 @@ from coordinator.gateway.dependencies import (
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, event_tail
-from coordinator.operations.objects import Difference, EventPage, Forked, Rewound, StateObject
+from coordinator.operations.history import difference, state_object
+from coordinator.operations.objects import Difference, EventPage, Forked, Rewound, State
 from podium.address import Address
 
 __all__ = ["router"]
@@ -41,9 +42,9 @@ async def get_state(
     at: Annotated[
         int | None, Query(ge=0, le=MAX_TURN, description="A committed turn; the last one by default.")
     ] = None,
-) -> StateObject:
+) -> State:
     """Return the committed state at the end of a turn."""
-    return await agents.state(address, at)
+    return await agents.read(state_object, address, at)
 
 
 @router.get("/events", response_model=EventPage, responses={200: STREAM[200], **statuses(404)})
@@ -84,8 +85,8 @@ async def get_difference(
     other: OtherAgent = None,
 ) -> Difference:
     """Compare two turns of an agent, or of two agents: state, files and visible transcript."""
-    compared = address if other is None else permitted(caller, Scope.READ, other)
-    return await agents.diff((address, before), (compared, after))
+    compared = None if other is None else permitted(caller, Scope.READ, other)
+    return await agents.read(difference, address, before, after, compared)
 
 
 @router.post("/fork", status_code=201, responses=statuses(404, 409, 413, 507))
@@ -100,7 +101,7 @@ async def fork_agent(
     """Make an agent of the same type that continues this one after a turn. Nothing is copied; both are independent."""
     caller.require(Scope.WRITE, Address(address.agent_type, body.key, address.tenant))
     return await operations.once(
-        address, "fork", idempotency_key, body.model_dump(), lambda: agents.fork(address, body.key, body.at)
+        address, "fork", idempotency_key, body.model_dump(), Forked, lambda: agents.fork(address, body.key, body.at)
     )
 
 
@@ -113,5 +114,10 @@ async def rewind_agent(
     An agent that is awake ends its running turn first.
     """
     return await operations.once(
-        address, "rewind", idempotency_key, body.model_dump(), lambda: agents.rewind(address, body.turn, body.only)
+        address,
+        "rewind",
+        idempotency_key,
+        body.model_dump(),
+        Rewound,
+        lambda: agents.rewind(address, body.turn, body.only),
     )

@@ -15,7 +15,7 @@ from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, resumed_stream, sent_stream
-from coordinator.operations.objects import Answer, InboxPage, MessageObject, Receipt
+from coordinator.operations.objects import Answer, InboxMessage, Message, Page, Receipt
 
 __all__ = ["router"]
 
@@ -58,10 +58,10 @@ async def send_message(
     receipt = await agents.send(
         address, body.message, idempotency_key=idempotency_key, when_busy=body.when_busy, trace=traceparent
     )
-    message_id = receipt["message_id"]
+    message_id = receipt.message_id
     mark_admitted(request, message_id)
     if _responds_async(prefer):
-        return JSONResponse(receipt, 202, {"Preference-Applied": "respond-async"})
+        return JSONResponse(receipt.as_json(), 202, {"Preference-Applied": "respond-async"})
     if asks_for_stream:
         return sent_stream(request, streams, agents, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
     try:
@@ -72,7 +72,7 @@ async def send_message(
         return Response(status_code=204)  # nobody reads it
 
 
-@router.get("/messages/{message_id}", response_model=MessageObject, responses={**STREAM, **statuses(404)})
+@router.get("/messages/{message_id}", response_model=Message, responses={**STREAM, **statuses(404)})
 async def get_message(
     request: Request,
     agents: Agents,
@@ -81,7 +81,7 @@ async def get_message(
     message_id: MessageId,
     asks_for_stream: AsksForStream,
     last_event_id: LastEventId,
-) -> MessageObject | Response:
+) -> Message | Response:
     """Return a message with its status, and its answer or its error.
 
     With `Accept: text/event-stream` it is streamed: from the beginning, or after the `Last-Event-ID`, while its turn
@@ -93,7 +93,7 @@ async def get_message(
 
 
 @router.post("/messages/{message_id}/cancel", responses=statuses(404, 409))
-async def cancel_message(agents: Agents, address: Writing, message_id: MessageId) -> MessageObject:
+async def cancel_message(agents: Agents, address: Writing, message_id: MessageId) -> Message:
     """Cancel a pending, running or parked message."""
     return await agents.cancel(address, message_id)
 
@@ -101,19 +101,19 @@ async def cancel_message(agents: Agents, address: Writing, message_id: MessageId
 @router.post("/messages/{message_id}/retry", responses=statuses(404, 409))
 async def retry_message(
     agents: Agents, address: Writing, message_id: MessageId, body: RetryBody | None = None
-) -> MessageObject:
+) -> Message:
     """Make a parked message pending again, at its place, and wake the agent."""
     return await agents.retry(address, message_id, drop_steps=body is not None and body.drop_steps)
 
 
 @router.post("/messages/{message_id}/drop", responses=statuses(404, 409))
-async def drop_message(agents: Agents, address: Writing, message_id: MessageId) -> MessageObject:
+async def drop_message(agents: Agents, address: Writing, message_id: MessageId) -> Message:
     """Remove a pending or parked message permanently; one that is being handled is cancelled."""
     return await agents.drop(address, message_id)
 
 
 @router.get("/inbox", responses=statuses(404))
-async def list_inbox(agents: Agents, address: Reading, limit: Limit = 100, cursor: Cursor = None) -> InboxPage:
+async def list_inbox(agents: Agents, address: Reading, limit: Limit = 100, cursor: Cursor = None) -> Page[InboxMessage]:
     """List pending and parked messages, by position."""
     return await agents.inbox(address, limit, cursor)
 

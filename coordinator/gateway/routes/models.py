@@ -10,7 +10,8 @@ from coordinator.access.caller import Scope
 from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
-from coordinator.operations.model_calls import ModelCallPage
+from coordinator.operations.model_calls import ModelCall
+from coordinator.operations.objects import Page
 
 __all__ = ["router"]
 
@@ -25,7 +26,7 @@ async def list_model_calls(
     profile: Annotated[str | None, Query(max_length=64, description="Calls of this profile only.")] = None,
     limit: Limit = 100,
     cursor: Cursor = None,
-) -> ModelCallPage:
+) -> Page[ModelCall]:
     """List the calls of models by the tenant's agents and responses, the latest first."""
     caller.require(Scope.READ)
     return await agents.model_calls(caller.tenant, owner, profile, limit, cursor)

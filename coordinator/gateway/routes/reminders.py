@@ -9,7 +9,7 @@ from fastapi import Path
 from coordinator.gateway.dependencies import Agents, Cursor, Limit, Reading, Writing
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
-from coordinator.operations.objects import CancelledReminder, ReminderPage
+from coordinator.operations.objects import CancelledReminder, Page, Reminder
 
 __all__ = ["router"]
 
@@ -19,7 +19,7 @@ ReminderName = Annotated[str, Path(min_length=1, max_length=200, description="Th
 
 
 @router.get("", responses=statuses(404))
-async def list_reminders(agents: Agents, address: Reading, limit: Limit = 100, cursor: Cursor = None) -> ReminderPage:
+async def list_reminders(agents: Agents, address: Reading, limit: Limit = 100, cursor: Cursor = None) -> Page[Reminder]:
     """List the reminders that an agent has set, by name."""
     return await agents.reminders(address, limit, cursor)
 

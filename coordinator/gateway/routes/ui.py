@@ -129,7 +129,7 @@ async def _send(
         when_busy=body.when_busy,
         trace=traceparent,
     )
-    mark_admitted(request, receipt["message_id"])
+    mark_admitted(request, receipt.message_id)
     return _stream(request, agents, streams, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
 
 
@@ -144,7 +144,8 @@ async def _messages(agents: HomeAgents, chats: Conversations, address: Address, 
     found, earlier = await chats.exchanges(address, limit)
     if not agents.shows_error_texts:
         found = [without_text_of(exchange) for exchange in found]
-    return {"agent": address.name, "messages": ui_messages(found, _path(address)), "earlier": earlier}
+    shown = ui_messages(found, _path(address))
+    return ChatMessages(agent=address.name, messages=tuple(shown), earlier=earlier)
 
 
 def _stream(

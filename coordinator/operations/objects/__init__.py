@@ -1,119 +1,21 @@
-"""The JSON objects that operations return, and that HTTP answers with. Times are epoch milliseconds, sizes bytes.
+"""The results of operations: HTTP answers with them as JSON objects, the client returns them. Begin with `result`.
 
-Each object has one subject; a key that is ``null`` says so in its description. A reader ignores unknown keys. The
-modules divide them by subject; they are imported from here.
+Times are epoch milliseconds, sizes bytes. Each result has one subject; a key that is null says so in its description. A
+reader ignores unknown keys. The modules divide them by subject; they are imported from here, at their first use.
 """
 
 from __future__ import annotations
 
-from coordinator.operations.objects.agents import (
-    AgentObject,
-    AgentPage,
-    LastErrorObject,
-    NodeList,
-    NodeObject,
-    OutboxObject,
-    Passivated,
-    WhyObject,
-)
-from coordinator.operations.objects.files import (
-    ArtifactObject,
-    ArtifactPage,
-    DirectoryEntry,
-    DirectoryObject,
-    FileChanged,
-    FileHistory,
-    FileVersion,
-    FoundArtifact,
-    SymlinkObject,
-)
-from coordinator.operations.objects.history import (
-    Difference,
-    DiffSide,
-    DiffTranscript,
-    EventObject,
-    EventPage,
-    Forked,
-    ForkPointObject,
-    Part,
-    Rewound,
-    StateObject,
-    Verification,
-)
-from coordinator.operations.objects.messages import (
-    Answer,
-    AnswerArtifact,
-    AnswerReply,
-    CancelledReminder,
-    ChatMessages,
-    ErrorObject,
-    InboxMessageObject,
-    InboxPage,
-    MessageObject,
-    Receipt,
-    ReminderObject,
-    ReminderPage,
-    StepObject,
-)
-from coordinator.operations.objects.retention import (
-    Deleted,
-    DroppedCounts,
-    DroppedLater,
-    Erased,
-    ErasedEvent,
-    Exported,
-    Folded,
-    Imported,
-)
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "AgentObject",
-    "AgentPage",
-    "Answer",
-    "AnswerArtifact",
-    "AnswerReply",
-    "ArtifactObject",
-    "ArtifactPage",
-    "CancelledReminder",
-    "ChatMessages",
-    "Deleted",
-    "DiffSide",
-    "DiffTranscript",
-    "Difference",
-    "DirectoryEntry",
-    "DirectoryObject",
-    "DroppedCounts",
-    "DroppedLater",
-    "Erased",
-    "ErasedEvent",
-    "ErrorObject",
-    "EventObject",
-    "EventPage",
-    "Exported",
-    "FileChanged",
-    "FileHistory",
-    "FileVersion",
-    "Folded",
-    "ForkPointObject",
-    "Forked",
-    "FoundArtifact",
-    "Imported",
-    "InboxMessageObject",
-    "InboxPage",
-    "LastErrorObject",
-    "MessageObject",
-    "NodeList",
-    "NodeObject",
-    "OutboxObject",
-    "Part",
-    "Passivated",
-    "Receipt",
-    "ReminderObject",
-    "ReminderPage",
-    "Rewound",
-    "StateObject",
-    "StepObject",
-    "SymlinkObject",
-    "Verification",
-    "WhyObject",
-]
+from chronicle.lazy_exports import lazy_names
+
+if TYPE_CHECKING:
+    from coordinator.operations.objects.agents import *  # noqa: F403
+    from coordinator.operations.objects.files import *  # noqa: F403
+    from coordinator.operations.objects.history import *  # noqa: F403
+    from coordinator.operations.objects.messages import *  # noqa: F403
+    from coordinator.operations.objects.pages import *  # noqa: F403
+    from coordinator.operations.objects.retention import *  # noqa: F403
+else:
+    __getattr__ = lazy_names(__name__, "pages", "agents", "messages", "history", "files", "retention")

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass, field
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
-from coordinator.operations.objects.documented import documented
+from coordinator.operations.objects.result import Result, one_of
 
 __all__ = [
-    "AgentObject",
-    "AgentPage",
-    "LastErrorObject",
+    "Agent",
+    "LastError",
+    "Node",
     "NodeList",
-    "NodeObject",
-    "OutboxObject",
+    "Outbox",
     "Passivated",
-    "WhyObject",
+    "Why",
 ]
 
 
-@documented
-class AgentObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent(Result):
     """An agent."""
 
     agent: str
@@ -32,10 +29,10 @@ class AgentObject(TypedDict):
     """Its last committed turn."""
     version: int
     """The number of its events, inherited ones included."""
-    status: Literal["awake", "asleep"]
-    isolation: Literal["process", "shared"] | None
+    status: str = field(metadata=one_of("awake", "asleep"))
+    isolation: str | None = field(default=None, metadata=one_of("process", "shared", null=True))
     """Whether it has a process of its own; null while it sleeps."""
-    memory: int | None
+    memory: int | None = None
     """Memory of its process, bytes, in a shared process its share; null while it sleeps, or if that is not known."""
     pending: int
     """Messages that wait, the one being handled included."""
@@ -46,26 +43,15 @@ class AgentObject(TypedDict):
     """The time of its last event."""
 
 
-@documented
-class AgentPage(TypedDict):
-    """Agents, by address."""
-
-    items: list[AgentObject]
-    next_cursor: str | None
-    """The cursor of the next page; null at the end."""
-    remaining: int
-    """Items after this page."""
-
-
-@documented
-class Passivated(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Passivated(Result):
     """An agent that sleeps."""
 
     agent: str
 
 
-@documented
-class LastErrorObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LastError(Result):
     """The error of an agent's last failed attempt."""
 
     type: str
@@ -77,8 +63,8 @@ class LastErrorObject(TypedDict):
     at: int
 
 
-@documented
-class OutboxObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbox(Result):
     """Messages of other agents to an agent that are not in its inbox yet."""
 
     messages: int
@@ -88,56 +74,56 @@ class OutboxObject(TypedDict):
     """Why they are held; null while they are being delivered, or no service runs. For people; its words may change."""
 
 
-@documented
-class WhyObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why(Result):
     """What an agent waits for, and what is known of it."""
 
     agent: str
-    status: Literal["awake", "asleep"]
+    status: str = field(metadata=one_of("awake", "asleep"))
     waits_for: str
     """For people; its words may change."""
     service: bool
     """Whether a service runs: without one, all that only it knows is null."""
-    turn: int
+    turn: int = 0
     """Its last committed turn."""
-    pending: int
+    pending: int = 0
     """Messages that wait, the one being handled included."""
-    parked: int
-    outbox: OutboxObject | None
+    parked: int = 0
+    outbox: Outbox | None = None
     """Messages to it that are not in its inbox yet; null without any. An agent that other agents have sent messages to
     is told of although it does not exist yet, while they are held."""
-    message_id: str | None
+    message_id: str | None = None
     """The message whose turn runs; null if none runs."""
-    host_id: str | None
+    host_id: str | None = None
     """Its host; null if it has none."""
-    pid: int | None
+    pid: int | None = None
     """The id of the host's process, on its node; null if it has none, or it is not known."""
-    isolation: str | None
+    isolation: str | None = None
     """How its host is separated from other agents: `process` or `shared`; null if it has none."""
-    quarantine: str | None
+    quarantine: str | None = None
     """Why it gets a process of its own although its class is shared; null if it does not."""
-    epoch: int | None
+    epoch: int | None = None
     """Of its lease; null while none is recorded."""
-    holder: str | None
+    holder: str | None = None
     """Who has its lease: a host, or a command; null while nobody has."""
-    lease_expires_at: int | None
-    held: bool
+    lease_expires_at: int | None = None
+    held: bool = False
     """Whether an operation keeps it asleep, such as a rewind."""
-    problem: str | None
+    problem: str | None = None
     """Why its class cannot be loaded."""
-    retry_at: int | None
+    retry_at: int | None = None
     """When its wake is tried again, after failures that may pass."""
-    failed_wakes: int
+    failed_wakes: int = 0
     """Failed wakes in a row."""
-    wake_error: str | None
+    wake_error: str | None = None
     """The error of the last one."""
-    last_death: str | None
+    last_death: str | None = None
     """How the process of its last host died, until another host has activated it."""
-    last_error: LastErrorObject | None
+    last_error: LastError | None = None
 
 
-@documented
-class NodeObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node(Result):
     """A node and its hosts."""
 
     node: str
@@ -161,8 +147,8 @@ class NodeObject(TypedDict):
     """Agents on them; many may share one."""
 
 
-@documented
-class NodeList(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeList(Result):
     """The nodes of a home's service."""
 
-    items: list[NodeObject]
+    items: tuple[Node, ...]

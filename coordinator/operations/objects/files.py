@@ -2,95 +2,93 @@
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
-from coordinator.operations.objects.documented import documented
+from coordinator.operations.objects.pages import Page
+from coordinator.operations.objects.result import MAY_BE_ABSENT, Result, one_of
 
 __all__ = [
-    "ArtifactObject",
-    "ArtifactPage",
+    "Artifact",
+    "Directory",
     "DirectoryEntry",
-    "DirectoryObject",
     "FileChanged",
     "FileHistory",
     "FileVersion",
     "FoundArtifact",
-    "SymlinkObject",
+    "Symlink",
 ]
 
 
-@documented
-class DirectoryEntry(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryEntry(Result):
     """One name in a directory."""
 
     name: str
-    type: Literal["file", "directory", "symlink", "other"]
+    type: str = field(metadata=one_of("file", "directory", "symlink", "other"))
     size: int
     mode: str
     """Permission bits, octal."""
     modified_at: int
     hash: str | None
     """The content's id; equal content has equal ids."""
-    target: NotRequired[str]
+    target: str | None = field(default=None, metadata=MAY_BE_ABSENT)
     """Of a symlink."""
 
 
-@documented
-class DirectoryObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Directory(Result):
     """A directory of an agent's workspace, at the end of a turn."""
 
     agent: str
     turn: int
     path: str
     """From the workspace's root, which is the empty string."""
-    type: Literal["directory"]
-    entries: list[DirectoryEntry]
+    type: Literal["directory"] = "directory"
+    entries: tuple[DirectoryEntry, ...]
 
 
-@documented
-class SymlinkObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Symlink(Result):
     """A symlink: it is not followed."""
 
     agent: str
     turn: int
     path: str
-    type: Literal["symlink"]
+    type: Literal["symlink"] = "symlink"
     target: str
 
 
-@documented
-class FileVersion(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileVersion(Result):
     """One version of a path."""
 
     iteration: int
+    """From 1; never used again for another version."""
     timestamp: int
     size: int
     hash: str
     """The content's id; empty for a deletion."""
     op: str
+    """The operation that made it, such as `write` or `rename`."""
     turn: int
-    mode: NotRequired[str]
-    source: NotRequired[str]
-    """For rename and link, the path it came from."""
+    mode: str | None = field(default=None, metadata=MAY_BE_ABSENT)
+    source: str | None = field(default=None, metadata=MAY_BE_ABSENT)
+    """For `rename` and `link`, the path it came from."""
 
 
-@documented
-class FileHistory(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileHistory(Page[FileVersion]):
     """The versions of a path, oldest first."""
 
     agent: str
     path: str
-    items: list[FileVersion]
-    next_cursor: str | None
-    """The cursor of the next page; null at the end."""
-    remaining: int
-    """Items after this page."""
+    items: Sequence[FileVersion]
 
 
-@documented
-class FileChanged(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChanged(Result):
     """A file that was uploaded or deleted, as a turn of its own."""
 
     agent: str
@@ -105,9 +103,9 @@ class FileChanged(TypedDict):
     """The new version of the path."""
 
 
-@documented
-class ArtifactObject(TypedDict):
-    """An artifact."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact(Result):
+    """A published artifact."""
 
     artifact_id: str
     name: str
@@ -124,21 +122,10 @@ class ArtifactObject(TypedDict):
     """The message that was being handled; null in other hooks."""
 
 
-@documented
-class FoundArtifact(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundArtifact(Result):
     """An artifact that was found by its id."""
 
     agent: str
     """An agent that has it: the one that published it, unless that was deleted."""
-    artifact: ArtifactObject
-
-
-@documented
-class ArtifactPage(TypedDict):
-    """Artifacts, oldest first."""
-
-    items: list[ArtifactObject]
-    next_cursor: str | None
-    """The cursor of the next page; null at the end."""
-    remaining: int
-    """Items after this page."""
+    artifact: Artifact

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
-from coordinator.operations.objects.documented import documented
+from coordinator.operations.objects.result import Result, key
 
 __all__ = [
-    "DiffSide",
-    "DiffTranscript",
     "Difference",
-    "EventObject",
+    "DifferenceSide",
+    "Event",
     "EventPage",
-    "ForkPointObject",
+    "ForkPoint",
     "Forked",
     "Part",
     "Rewound",
-    "StateObject",
+    "State",
+    "TranscriptDifference",
     "Verification",
 ]
 
@@ -26,8 +25,8 @@ Part: TypeAlias = Literal["state", "files", "transcript"]
 """A part of an agent that a rewind restores."""
 
 
-@documented
-class StateObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State(Result):
     """The committed state of an agent at the end of a turn."""
 
     agent: str
@@ -37,8 +36,8 @@ class StateObject(TypedDict):
     state: dict[str, Any]
 
 
-@documented
-class ForkPointObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForkPoint(Result):
     """The turn that a fork continues."""
 
     agent: str
@@ -47,21 +46,33 @@ class ForkPointObject(TypedDict):
     """Of the event that ended this turn."""
 
 
-# Written as a call: one of its keys is a keyword.
-Forked = TypedDict("Forked", {"agent": str, "turn": int, "version": int, "from": ForkPointObject})
-"""A new agent that continues another one."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forked(Result):
+    """A new agent that continues another one."""
+
+    agent: str
+    turn: int
+    version: int
+    source: ForkPoint = field(metadata=key("from"))
 
 
-Rewound = TypedDict(
-    "Rewound",
-    {"agent": str, "from": int, "to": int, "only": list[Part], "turn": int | None},
-)
-"""The result of a rewind: the turn before it, the turn that was restored, the restored parts, and the new turn, null if
-nothing had to change."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound(Result):
+    """The result of a rewind."""
+
+    agent: str
+    before: int = field(metadata=key("from"))
+    """The last turn before the rewind."""
+    to: int
+    """The turn that was restored."""
+    only: tuple[Part, ...]
+    """The restored parts."""
+    turn: int | None
+    """The new turn; null if nothing had to change."""
 
 
-@documented
-class DiffSide(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferenceSide(Result):
     """One side of a comparison."""
 
     agent: str
@@ -69,33 +80,33 @@ class DiffSide(TypedDict):
     version: int
 
 
-@documented
-class DiffTranscript(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TranscriptDifference(Result):
     """Visible messages, replies and artifacts that one side alone has, as events."""
 
-    removed: list[dict[str, Any]]
-    added: list[dict[str, Any]]
+    removed: tuple[dict[str, Any], ...]
+    added: tuple[dict[str, Any], ...]
 
 
-@documented
-class Difference(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference(Result):
     """The differences between two turns."""
 
-    before: DiffSide
-    after: DiffSide
+    before: DifferenceSide
+    after: DifferenceSide
     common_version: int
     """The version up to which the histories of both are the same."""
-    state: list[dict[str, Any]]
+    state: tuple[dict[str, Any], ...]
     """RFC 6902 patch, from the state before to the state after."""
-    files: list[dict[str, Any]]
+    files: tuple[dict[str, Any], ...]
     """Changed paths."""
     diff: str
     """Unified diff of the files' text."""
-    transcript: DiffTranscript
+    transcript: TranscriptDifference
 
 
-@documented
-class EventObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event(Result):
     """An event of an agent's history."""
 
     branch_id: str
@@ -118,16 +129,16 @@ class EventObject(TypedDict):
     """Whether it is part of the transcript now: false for what a rewind of the transcript left behind."""
 
 
-@documented
-class EventPage(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventPage(Result):
     """Events, oldest first."""
 
-    items: list[EventObject]
+    items: tuple[Event, ...]
     next_cursor: str | None
 
 
-@documented
-class Verification(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification(Result):
     """The result of the check of an agent's stored data."""
 
     agent: str

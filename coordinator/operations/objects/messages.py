@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
-
-from coordinator.operations.objects.documented import documented
+from coordinator.operations.objects.result import Result, one_of
 
 __all__ = [
     "Answer",
@@ -14,19 +13,17 @@ __all__ = [
     "AnswerReply",
     "CancelledReminder",
     "ChatMessages",
-    "ErrorObject",
-    "InboxMessageObject",
-    "InboxPage",
-    "MessageObject",
+    "InboxMessage",
+    "Message",
+    "MessageError",
     "Receipt",
-    "ReminderObject",
-    "ReminderPage",
-    "StepObject",
+    "Reminder",
+    "Step",
 ]
 
 
-@documented
-class Receipt(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt(Result):
     """A message that is durably in an agent's inbox."""
 
     message_id: str
@@ -34,30 +31,30 @@ class Receipt(TypedDict):
     position: int
     """Its place in the inbox, from 1; never reused."""
     before: int
-    """Messages ahead of it, the one being handled included."""
+    """Messages ahead of it when it was admitted, the one being handled included."""
 
 
-@documented
-class ChatMessages(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatMessages(Result):
     """What was said, as the AI SDK has it."""
 
     agent: str
-    messages: list[dict[str, Any]]
+    messages: tuple[dict[str, Any], ...]
     """`UIMessage` objects, oldest first. The id of an assistant's message is podium's id of the message it answers."""
     earlier: bool
     """Whether there are earlier ones."""
 
 
-@documented
-class AnswerReply(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerReply(Result):
     """One message that the agent sent."""
 
     reply_id: str
     text: str
 
 
-@documented
-class AnswerArtifact(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerArtifact(Result):
     """An artifact that the turn added."""
 
     artifact_id: str
@@ -66,8 +63,8 @@ class AnswerArtifact(TypedDict):
     size: int
 
 
-@documented
-class Answer(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer(Result):
     """The answer to a message, whose turn is committed."""
 
     message_id: str
@@ -76,40 +73,40 @@ class Answer(TypedDict):
     version: int
     text: str
     """The texts of all replies, a line break between two."""
-    data: Any
+    data: Any = None
     """The JSON result that the agent set with ctx.reply; null without one."""
-    replies: list[AnswerReply]
-    artifacts: list[AnswerArtifact]
+    replies: tuple[AnswerReply, ...]
+    artifacts: tuple[AnswerArtifact, ...]
 
 
-@documented
-class ErrorObject(TypedDict):
-    """The error of a failed attempt."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageError(Result):
+    """The error of a failed attempt, or of a cancellation."""
 
     type: str
     """The name of the error's class in the agent."""
     message: str
 
 
-@documented
-class MessageObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message(Result):
     """A message, whatever its status."""
 
     message_id: str
     agent: str
     position: int
-    status: Literal["pending", "consumed", "cancelled", "parked"]
+    status: str = field(metadata=one_of("pending", "consumed", "cancelled", "parked"))
     attempts: int
     """Failed attempts."""
     admitted_at: int
     answer: Answer | None
     """Of a consumed message; null while its events are not kept."""
-    error: ErrorObject | None
+    error: MessageError | None
     """Of a cancelled or parked message, and of the last attempt of a pending one."""
 
 
-@documented
-class StepObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Result):
     """A step that an attempt of a message ended; further attempts do not run it again."""
 
     message_id: str
@@ -126,65 +123,43 @@ class StepObject(TypedDict):
     """The files at its end."""
 
 
-@documented
-class InboxMessageObject(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InboxMessage(Result):
     """A pending or parked message."""
 
     message_id: str
     position: int
-    status: Literal["pending", "parked"]
+    status: str = field(metadata=one_of("pending", "parked"))
     attempts: int
     admitted_at: int
     sender: str | None
     """The agent that sent it; null for a client's."""
     message: Any
-    error: ErrorObject | None
+    error: MessageError | None
     """Of its last attempt; null before the first one failed."""
-    steps: list[StepObject]
+    steps: tuple[Step, ...] = ()
     """In order."""
 
 
-@documented
-class InboxPage(TypedDict):
-    """Pending and parked messages, by position."""
-
-    items: list[InboxMessageObject]
-    next_cursor: str | None
-    """The cursor of the next page; null at the end."""
-    remaining: int
-    """Items after this page."""
-
-
-@documented
-class ReminderObject(TypedDict):
-    """A reminder that is set."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reminder(Result):
+    """A reminder that an agent has set."""
 
     name: str
     due: int
     """When it is due next, in epoch milliseconds."""
-    every_s: float | None
+    every_s: float | None = None
     """The interval of a repeated one, in seconds."""
-    cron: str | None
+    cron: str | None = None
     """The cron line of a repeated one."""
-    tz: str | None
+    tz: str | None = None
     """The time zone of the cron line."""
-    message: Any
+    message: Any = None
     """What the agent gets."""
 
 
-@documented
-class ReminderPage(TypedDict):
-    """Reminders, by name."""
-
-    items: list[ReminderObject]
-    next_cursor: str | None
-    """The cursor of the next page; null at the end."""
-    remaining: int
-    """Items after this page."""
-
-
-@documented
-class CancelledReminder(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelledReminder(Result):
     """A reminder that was cancelled."""
 
     agent: str

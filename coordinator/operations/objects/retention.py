@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
+from dataclasses import dataclass
 
-from coordinator.operations.objects.documented import documented
+from coordinator.operations.objects.result import Result
 
 __all__ = [
     "Deleted",
@@ -18,19 +18,19 @@ __all__ = [
 ]
 
 
-@documented
-class Deleted(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deleted(Result):
     """A deleted agent."""
 
     agent: str
     events: int
     """The number of events that were deleted with it."""
-    detached: list[str]
+    detached: tuple[str, ...]
     """Addresses of the forks that were detached."""
 
 
-@documented
-class DroppedCounts(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedCounts(Result):
     """A part of an agent's history."""
 
     events: int
@@ -41,7 +41,7 @@ class DroppedCounts(TypedDict):
     """Of the payloads in the journal."""
 
 
-@documented
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedLater(DroppedCounts):
     """What of an agent's history can be dropped later."""
 
@@ -51,8 +51,8 @@ class DroppedLater(DroppedCounts):
     """From this time on; null if it does not depend on time."""
 
 
-@documented
-class Folded(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Folded(Result):
     """An agent whose older history was dropped."""
 
     agent: str
@@ -67,8 +67,8 @@ class Folded(TypedDict):
     """What can be dropped once the newest mark is old enough; null if there is nothing."""
 
 
-@documented
-class ErasedEvent(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErasedEvent(Result):
     """An event whose content was erased."""
 
     event_id: str
@@ -78,17 +78,17 @@ class ErasedEvent(TypedDict):
     """Whether the content was in a blob, which `podium gc` frees."""
 
 
-@documented
-class Erased(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Erased(Result):
     """What was erased of an agent."""
 
     agent: str
-    erased: list[ErasedEvent]
+    erased: tuple[ErasedEvent, ...]
     """Without those that were erased before."""
 
 
-@documented
-class Exported(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exported(Result):
     """An agent that was written to an archive."""
 
     agent: str
@@ -103,8 +103,8 @@ class Exported(TypedDict):
     """Of the archive."""
 
 
-@documented
-class Imported(TypedDict):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported(Result):
     """An agent that was created from an archive."""
 
     agent: str

@@ -226,7 +226,7 @@ async def _dormant(base: Path) -> list[Row]:
             page = await agents.agents()
             pages.append(time.perf_counter() - began_s)
         agents.close()
-    if not page["next_cursor"]:
+    if not page.next_cursor:
         raise RuntimeError("the agents are not there")
     among_s = await _median_wake_s(home)
     page_ms = statistics.median(pages) * 1e3

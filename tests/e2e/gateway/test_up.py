@@ -134,7 +134,7 @@ class Served:
     def pending(self, agent: str) -> int:
         seen = self.podium.seen(agent)
         assert seen is not None
-        return seen["pending"]
+        return seen.pending
 
     def attempts(self, agent: str) -> list[int]:
         return [message["attempts"] for message in self.podium.json("inbox", agent, "--all")["messages"]]

@@ -29,12 +29,10 @@ from coordinator.client import (
     RequestConflict,
     ResourceNotFound,
     ServerFailed,
-    results,
 )
 from coordinator.client.backends.local_backend import LocalBackend
 from coordinator.gateway.app import create_app
 from coordinator.home import Home
-from coordinator.operations import objects
 from coordinator.operations.agents import HomeAgents
 from coordinator.streams.home_streams import HomeStreams
 from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Stepping, Troubled
@@ -456,35 +454,6 @@ async def test_a_directory_that_is_no_home_and_a_client_that_is_never_used(tmp_p
         pass
     with pytest.raises(InvalidRequest, match="not both"):
         AsyncPodium(home=tmp_path, url="http://127.0.0.1:8700")
-
-
-def test_results_have_the_keys_of_the_wire() -> None:
-    same_names = {
-        "Agent": "AgentObject",
-        "State": "StateObject",
-        "ForkPoint": "ForkPointObject",
-        "DifferenceSide": "DiffSide",
-        "TranscriptDifference": "DiffTranscript",
-        "Message": "MessageObject",
-        "MessageError": "ErrorObject",
-        "InboxMessage": "InboxMessageObject",
-        "Event": "EventObject",
-        "Artifact": "ArtifactObject",
-        "LastError": "LastErrorObject",
-        "Why": "WhyObject",
-        "Node": "NodeObject",
-        "Outbox": "OutboxObject",
-        "Reminder": "ReminderObject",
-        "Step": "StepObject",
-    }
-    for name in results.__all__:
-        kind: Any = getattr(results, name)
-        if name in {"Result", "read_result"}:
-            continue
-        wire = getattr(objects, same_names.get(name, name))
-        keys = {field.alias or key for key, field in kind.model_fields.items()}
-        assert keys == set(wire.__annotations__), name
-        assert issubclass(kind, results.Result)
 
 
 def test_errors_have_one_root() -> None:

@@ -80,7 +80,7 @@ async def test_an_answer_is_read_once_from_the_stream() -> None:
     async with ScriptedServer([scripted_sse_response(*STREAM)]) as server, client(server) as podium:
         run = await podium.stream(AGENT, {"n": 2**70})
         assert (await run.answer()).text == await run.text() == "Hello"
-        assert (await run.answer()).model_dump(mode="json") == RECORD["answer"]
+        assert (await run.answer()).as_json() == RECORD["answer"]
         (request,) = server.requests
         assert request.target == "/v1/agents/hello/alice/messages"
         assert request.json == {"message": {"n": 2**70}, "when_busy": "enqueue"}
@@ -93,7 +93,7 @@ async def test_an_answer_is_fetched_if_its_stream_was_read_or_not_from_its_begin
         run = await podium.stream(AGENT, "hi") if read else podium.resume(AGENT, MESSAGE, after=STREAM[3][0])
         if read:
             assert len(await types_of(run)) == len(STREAM)
-        assert (await run.answer()).model_dump(mode="json") == RECORD["answer"]
+        assert (await run.answer()).as_json() == RECORD["answer"]
         assert server.requests[-1].target == "/v1/agents/hello/alice/messages/msg_1"
 
 

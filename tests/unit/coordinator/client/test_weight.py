@@ -20,6 +20,7 @@ UNNEEDED = [
     "coordinator.streams.message_streams",
     "httpx",
     "podium.state.tracked",
+    "pydantic",
     "structlog",
 ]
 READS = f"""

@@ -308,7 +308,7 @@ async def test_an_upload_ends_with_its_key(served: Served, path: str) -> None:
     assert b'"revoked_key"' in answer
     assert {(line["who"], line["outcome"]) for line in served.audited()} == {(served.key_id, "RevokedKey")}
     listing: Any = await served.home.agents.file(Address("slow", "a", "default"), "")
-    assert listing["entries"] == []
+    assert listing.entries == ()
 
 
 async def test_a_download_is_cut_with_its_key(served: Served, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,8 +33,8 @@ def test_only_the_last_attempt_counts() -> None:
     ]
     answer = answer_of("notes/a", "msg_1", frames)
     assert answer is not None
-    assert (answer["text"], answer["data"], answer["turn"], answer["version"]) == ("kept, second", [1], 2, 9)
-    assert [reply["reply_id"] for reply in answer["replies"]] == ["rpl_2", "rpl_3"]
+    assert (answer.text, answer.data, answer.turn, answer.version) == ("kept, second", [1], 2, 9)
+    assert [reply.reply_id for reply in answer.replies] == ["rpl_2", "rpl_3"]
 
 
 def test_without_an_end_there_is_no_answer() -> None:

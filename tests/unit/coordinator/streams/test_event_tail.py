@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -18,6 +18,19 @@ from tests.waiting import until
 
 AGENT = Address("type", "key")
 DEADLINE_S = 30
+
+
+class Recorded(NamedTuple):
+    seq: int
+    type: str
+
+    def as_json(self) -> dict[str, Any]:
+        return self._asdict()
+
+
+class Page(NamedTuple):
+    items: list[Recorded]
+    next_cursor: str | None
 
 
 class History:
@@ -34,14 +47,14 @@ class History:
             raise self.gone
         return len(self.types)
 
-    async def events(self, address: Address, *, after_seq: int, types: Sequence[str], limit: int) -> Mapping[str, Any]:
+    async def events(self, address: Address, *, after_seq: int, types: Sequence[str], limit: int) -> Page:
         await asyncio.sleep(0)
         found = [
-            {"seq": seq, "type": kind}
+            Recorded(seq, kind)
             for seq, kind in enumerate(self.types, 1)
             if seq > after_seq and (not types or kind in types)
         ]
-        return {"items": found[:limit], "next_cursor": "more" if len(found) > limit else None}
+        return Page(found[:limit], "more" if len(found) > limit else None)
 
 
 async def seqs(reader: Any, until_seq: int) -> list[int]:

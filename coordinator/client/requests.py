@@ -1,0 +1,248 @@
+"""The operations of a client that are one request each: the client's table.
+
+A method is a row: its signature and its documentation for programs, and the `Request` that both backends know. Lists
+are in `coordinator.client.paging`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from coordinator.client.backends.port import Request
+from coordinator.client.texts import address_of
+from coordinator.client.twin import Twin, waiting
+from coordinator.operations import objects
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from coordinator.client.backends.port import Backend
+
+__all__ = ["AsyncRequests", "Requests"]
+
+
+class AsyncRequests:
+    """What `coordinator.client.AsyncPodium` asks of a home by one request."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+
+    async def message(self, agent: str, message_id: str) -> objects.Message:
+        """Return a message and its outcome so far.
+
+        Raises:
+            ResourceNotFound: no such message.
+        """
+        request = Request("GET", "messages/{message_id}", "message", lambda: objects.Message)
+        return await self._backend.call(request, address_of(agent), message_id=message_id)
+
+    async def cancel(self, agent: str, message_id: str) -> None:
+        """Cancel a pending, running or parked message: its turn is rolled back; durable on return.
+
+        Raises:
+            RequestConflict: it was handled already.
+        """
+        request = Request("POST", "messages/{message_id}/cancel", "cancel", lambda: objects.Message)
+        await self._backend.call(request, address_of(agent), message_id=message_id)
+
+    async def cancel_reminder(self, agent: str, name: str) -> None:
+        """Cancel a reminder of an agent; a message that it has sent already stays in the inbox.
+
+        Raises:
+            ResourceNotFound: the agent has no such reminder.
+        """
+        request = Request("DELETE", "reminders/{name}", "cancel_reminder", lambda: objects.CancelledReminder)
+        await self._backend.call(request, address_of(agent), name=name)
+
+    async def retry(self, agent: str, message_id: str, *, drop_steps: bool = False) -> None:
+        """Make a parked message pending again, at its place in the inbox, and wake the agent.
+
+        Args:
+            drop_steps: its next attempt runs all steps anew.
+
+        Raises:
+            RequestConflict: its steps are to be dropped, and it is pending at an agent that is awake.
+        """
+        request = Request("POST", "messages/{message_id}/retry", "retry", lambda: objects.Message)
+        await self._backend.call(request, address_of(agent), message_id=message_id, drop_steps=drop_steps)
+
+    async def drop(self, agent: str, message_id: str) -> None:
+        """Remove a pending or parked message permanently; one that is being handled is cancelled."""
+        request = Request("POST", "messages/{message_id}/drop", "drop", lambda: objects.Message)
+        await self._backend.call(request, address_of(agent), message_id=message_id)
+
+    async def agent(self, agent: str) -> objects.Agent:
+        """Return one agent.
+
+        Raises:
+            ResourceNotFound: there is none.
+        """
+        return await self._backend.call(Request("GET", "", "agent", lambda: objects.Agent), address_of(agent))
+
+    async def delete(self, agent: str, *, detach: bool = False) -> objects.Deleted:
+        """Delete an agent permanently: its events, state, files and messages.
+
+        Args:
+            detach: detach forks first; they lose the history that they inherited.
+
+        Raises:
+            RequestConflict: forks read its history, or it is awake.
+        """
+        request = Request("DELETE", "", "delete", lambda: objects.Deleted)
+        return await self._backend.call(request, address_of(agent), detach=detach)
+
+    async def fork(self, agent: str, key: str, *, at: int | None = None) -> objects.Forked:
+        """Make a new agent that continues another one, with its state, files and history.
+
+        Args:
+            key: the new agent's; its type is the other one's.
+            at: the turn that it continues; the last one by default.
+
+        Raises:
+            RequestConflict: there is an agent of that key already.
+        """
+        request = Request("POST", "fork", "fork", lambda: objects.Forked, {"turn": "at"})
+        return await self._backend.call(request, address_of(agent), key=key, turn=at)
+
+    async def rewind(self, agent: str, turn: int, *, only: Sequence[str] = ()) -> objects.Rewound:
+        """Return an agent to an earlier turn, as a new turn; nothing is deleted.
+
+        Args:
+            only: the parts to restore, of ``state``, ``files`` and ``transcript``; all by default.
+
+        Raises:
+            ResourceNotFound: it has no such turn.
+        """
+        request = Request("POST", "rewind", "rewind", lambda: objects.Rewound)
+        return await self._backend.call(request, address_of(agent), turn=turn, only=list(only) or None)
+
+    async def fold(
+        self, agent: str, *, keep_turns: int | None = None, keep_days: float | None = None, dry_run: bool = False
+    ) -> objects.Folded:
+        """Drop the older history of an agent for good; state, files and versions of files stay.
+
+        Args:
+            keep_turns: keep the last turns, so many at least.
+            keep_days: keep what is younger at least. Without both limits all history before now is dropped.
+            dry_run: change nothing, and return what would be done.
+
+        Raises:
+            RequestConflict: it is awake, or forks read what would be dropped.
+        """
+        request = Request("POST", "fold", "fold", lambda: objects.Folded)
+        limits = {"keep_turns": keep_turns, "keep_days": keep_days}
+        return await self._backend.call(request, address_of(agent), **limits, dry_run=dry_run)
+
+    async def erase(self, agent: str, events: Sequence[str]) -> objects.Erased:
+        """Erase the content of messages, replies, results and artifacts for good; the chain of events still verifies.
+
+        Args:
+            events: ids of events, or of artifacts.
+
+        Raises:
+            ResourceNotFound: the agent has no event of one of the ids; nothing was erased.
+        """
+        request = Request("POST", "erase", "erase", lambda: objects.Erased, {"event_ids": "events"})
+        return await self._backend.call(request, address_of(agent), event_ids=list(events))
+
+    async def import_archive(self, agent: str, content: bytes | AsyncIterator[bytes]) -> objects.Imported:
+        """Create an agent from an archive, which is verified as a whole before anything is written.
+
+        Args:
+            agent: the address of the new agent.
+            content: what `export` yielded.
+
+        Raises:
+            RequestConflict: there is an agent of that address.
+            InvalidRequest: the content is no archive, or a damaged one.
+            PermissionDenied: the key is not an operator's.
+        """
+        request = Request("PUT", "archive", "import_agent", lambda: objects.Imported)
+        return await self._backend.call(request, address_of(agent), content=content)
+
+    async def why(self, agent: str) -> objects.Why:
+        """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
+
+        Raises:
+            ResourceNotFound: no such agent.
+        """
+        return await self._backend.call(Request("GET", "why", "why", lambda: objects.Why), address_of(agent))
+
+    async def nodes(self) -> list[objects.Node]:
+        """Return the nodes that run agents.
+
+        Raises:
+            PermissionDenied: the key is not an operator's.
+            ServerFailed: no service runs.
+        """
+        return list((await self._backend.call(Request("GET", "/nodes", "nodes", lambda: objects.NodeList))).items)
+
+    async def passivate(self, agent: str) -> None:
+        """Put an agent to sleep after its running turn; return when it sleeps."""
+        request = Request("POST", "passivate", "passivate", lambda: objects.Passivated)
+        await self._backend.call(request, address_of(agent))
+
+    async def verify(self, agent: str) -> objects.Verification:
+        """Check all stored data of an agent against its hashes. Damage is returned, not raised."""
+        request = Request("POST", "verify", "verify", lambda: objects.Verification)
+        return await self._backend.call(request, address_of(agent))
+
+    async def state(self, agent: str, *, at: int | None = None) -> objects.State:
+        """Return an agent's committed state.
+
+        Args:
+            at: the turn at whose end it is; the last one by default.
+
+        Raises:
+            ResourceNotFound: no such agent, or no such turn.
+        """
+        request = Request("GET", "state", "history.state_object", lambda: objects.State, {"turn": "at"})
+        return await self._backend.call(request, address_of(agent), turn=at)
+
+    async def diff(
+        self, agent: str, before: int | None = None, after: int | None = None, *, other: str | None = None
+    ) -> objects.Difference:
+        """Return the differences between two turns, of an agent or of two agents: in state, files and transcript.
+
+        Args:
+            before: a turn of the agent; the last one by default.
+            after: another one; the last one by default.
+            other: the agent that ``after`` is a turn of, such as a fork; by default the same one.
+        """
+        names = {"before": "from", "after": "to", "other": "with"}
+        request = Request("GET", "diff", "history.difference", lambda: objects.Difference, names)
+        compared = address_of(other) if other is not None else None
+        return await self._backend.call(request, address_of(agent), before=before, after=after, other=compared)
+
+    async def find_artifact(self, artifact_id: str) -> objects.FoundArtifact:
+        """Return an artifact by its id alone, with an agent that has it.
+
+        Raises:
+            ResourceNotFound: no agent has it.
+        """
+        request = Request("GET", "/artifacts/{artifact_id}", "find_artifact", lambda: objects.FoundArtifact)
+        return await self._backend.call(request, artifact_id=artifact_id)
+
+
+class Requests(Twin):
+    """The blocking twin of `AsyncRequests`."""
+
+    message = waiting(AsyncRequests.message)
+    cancel = waiting(AsyncRequests.cancel)
+    cancel_reminder = waiting(AsyncRequests.cancel_reminder)
+    retry = waiting(AsyncRequests.retry)
+    drop = waiting(AsyncRequests.drop)
+    agent = waiting(AsyncRequests.agent)
+    delete = waiting(AsyncRequests.delete)
+    fork = waiting(AsyncRequests.fork)
+    rewind = waiting(AsyncRequests.rewind)
+    fold = waiting(AsyncRequests.fold)
+    erase = waiting(AsyncRequests.erase)
+    import_archive = waiting(AsyncRequests.import_archive)
+    why = waiting(AsyncRequests.why)
+    nodes = waiting(AsyncRequests.nodes)
+    passivate = waiting(AsyncRequests.passivate)
+    verify = waiting(AsyncRequests.verify)
+    state = waiting(AsyncRequests.state)
+    diff = waiting(AsyncRequests.diff)
+    find_artifact = waiting(AsyncRequests.find_artifact)
