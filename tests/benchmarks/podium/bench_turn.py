@@ -2,21 +2,26 @@
 
 A turn makes 1.2 KB new: a message of 600 bytes, a reply of 600 bytes, and a counter in the state. Admission is not
 timed. The floor is one plain ``INSERT`` of the same bytes a turn, WAL and ``synchronous=FULL``, in the same run, a
-batch of turns and a batch of inserts in turn. Medians of the runs' medians.
+batch of turns and a batch of inserts in turn; a peer appends the same bytes to a session, of openai-agents. Medians of
+the runs' medians. Python's function calls and SQLite's statements are counted, the same on all machines.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sqlite3
+import sys
 import tempfile
 import time
+from collections import Counter
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from agents import SQLiteSession
 
 from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.postgres import PostgresJournalStore
@@ -30,6 +35,7 @@ from tests.otlp_receiver import otlp_receiver
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import FrameType
 
     from tests.benchmarks.__main__ import Row
 
@@ -56,6 +62,8 @@ def run() -> list[Row]:
         ),
         _row("turns 901-1,000", median(aged), ">= 0.9", "turns 1-100, in turns a second"),
         _row("bytes stored, 1,000 turns said and remembered", stored, "<= 2", "2.4 KB a turn"),
+        *asyncio.run(_against_openai_agents()),
+        *asyncio.run(_counts()),
         *asyncio.run(_telemetry()),
         *_syncs(),
         _row(
@@ -107,6 +115,59 @@ async def _stored() -> float:
                 await turns_s(agent, BATCH)
         total = sum(path.stat().st_size for path in directory.rglob("*") if path.is_file())
     return total / (TURNS * 4 * len(TEXT))
+
+
+async def _against_openai_agents() -> list[Row]:
+    """Measure a durable turn against two items of the same bytes that openai-agents' ``SQLiteSession`` appends."""
+    items: list[Any] = [{"role": role, "content": TEXT} for role in ("user", "assistant")]
+    ratios, rates = [], []
+    with _home() as directory, closing(SQLiteSession("one", directory / "session.db")) as session:
+        async with harness(Talker, directory) as agent:
+            for _ in range(TURNS // BATCH):
+                turn_s = await turns_s(agent, BATCH)
+                began_s = time.perf_counter()
+                for _ in range(BATCH):
+                    await session.add_items(items)
+                append_s = time.perf_counter() - began_s
+                ratios.append(append_s / turn_s)
+                rates.append(BATCH / append_s)
+    against = f"SQLiteSession of openai-agents, appended, {median(rates):.0f}/s"
+    return [_row("durable turn, whole", median(ratios), ">= 1", against)]
+
+
+async def _counts() -> list[Row]:
+    """Count what one turn of an agent that is awake makes: calls of Python functions, and SQL statements."""
+    calls, statements = Counter[str](), Counter[str]()
+    connect = sqlite3.connect
+
+    def traced(*arguments: Any, **options: Any) -> sqlite3.Connection:
+        db: sqlite3.Connection = connect(*arguments, **options)
+        db.set_trace_callback(lambda statement: statements.update((statement.partition(" ")[0],)))
+        return db
+
+    def called(_: FrameType, event: str, __: object) -> None:
+        calls[event] += 1
+
+    with _home() as directory, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sqlite3, "connect", traced)
+        async with harness(Talker, directory) as agent:
+            await turns_s(agent, COUNTED)
+            for _ in range(COUNTED):
+                agent.clock.advance(0.001)
+                agent.admit(TEXT)
+            statements.clear()
+            sys.setprofile(called)
+            try:
+                for _ in range(COUNTED):
+                    agent.clock.advance(0.001)
+                    await agent.activation.handle_next()
+            finally:
+                sys.setprofile(None)
+            made = statements.total() / COUNTED
+    return [
+        _row("calls of Python functions a turn", calls["call"] / COUNTED, "<= 500", "", unit=""),
+        _row("SQL statements a turn", made, "<= 7", "BEGIN and COMMIT are two", unit=""),
+    ]
 
 
 async def _telemetry() -> list[Row]:
@@ -184,5 +245,5 @@ async def _postgres_rates(conninfo: str, db: psycopg.Connection[tuple[object, ..
     return rates
 
 
-def _row(name: str, value: float, target: str, against: str) -> Row:
-    return {"name": name, "value": round(value, 3), "unit": "x", "target": target, "floor": against}
+def _row(name: str, value: float, target: str, against: str, unit: str = "x") -> Row:
+    return {"name": name, "value": round(value, 3), "unit": unit, "target": target, "floor": against}
