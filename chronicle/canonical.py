@@ -212,9 +212,10 @@ def _ecmascript_float(value: float) -> str:
 def _loaded(data: bytes) -> Json:
     """Return the value of a text without long integers."""
     try:
-        return cast("Json", orjson.loads(data))
+        value: Json = orjson.loads(data)
     except ValueError as error:
         raise InvalidInput(f"not JSON: {error}") from error
+    return value
 
 
 def _parsed(data: bytes, parse_int: Callable[[str], int], members: Callable[[list[tuple[str, Json]]], object]) -> Json:

@@ -7,7 +7,7 @@ know, are kept as they are, so that another version finds them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
@@ -77,7 +77,7 @@ class Headers:
     def from_json(cls, stored: JsonObject | None) -> Headers:
         """Return the headers that the journal holds."""
         if not stored:
-            return cls()
+            return _NONE
         ask = AskHeader.from_json(stored.get("ask"))
         reminder = ReminderHeader.from_json(stored.get("reminder"))
         trace = stored.get("trace")
@@ -95,6 +95,9 @@ class Headers:
         if self.trace is not None:
             found["trace"] = self.trace
         return found or None
+
+
+_NONE: Final = Headers()
 
 
 def question_key(message_id: str, step_key: str) -> str:

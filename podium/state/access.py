@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from podium.state.guard import Permit, use_permit
+from podium.state.guard import PERMIT, Permit
 from podium.state.tracked.guarded import guard_of
 
 __all__ = ["permit_turn", "restrict_to_turns", "retire"]
@@ -40,8 +40,9 @@ def permit_turn(state: Any, turn: str) -> Iterator[Permit]:
     permit = Permit(turn)
     guard = guard_of(state)
     guard.grant(permit)
+    before = PERMIT.set(permit)
     try:
-        with use_permit(permit):
-            yield permit
+        yield permit
     finally:
+        PERMIT.reset(before)
         guard.revoke()

@@ -10,8 +10,7 @@ A validator that corrects its model (``mode="after"``, assigning fields) changes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -103,7 +102,7 @@ def _items(owner: Tracked) -> Iterator[tuple[Any, Any]]:
 def _member(owner: Tracked, key: Any) -> object:
     if isinstance(owner, TrackedDict):
         return owner.get(key)
-    model = cast("BaseModel", owner)
+    model: Any = owner  # of pydantic's
     return model.__dict__.get(key, (model.__pydantic_extra__ or {}).get(key))
 
 
@@ -127,11 +126,13 @@ def _check_slot(owner: Tracked, key: Any, child: Tracked, slot: Shape) -> None:
     """Run the validators declared around a container, for its position."""
     while isinstance(slot, Nullable | Deferred):
         slot = slot.inner if isinstance(slot, Nullable) else slot.shape
-    with _refusals_at(child):
+    try:
         if isinstance(slot, UnionShape) and slot.needs_round_trip:
             slot.check_round_trip(child)
         elif isinstance(slot, Checked):
             _recheck(owner, key, child, slot)
+    except Exception as error:  # noqa: BLE001  raised again, with its path
+        _raise_at(child, error)
 
 
 def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
@@ -155,12 +156,15 @@ def _recheck(owner: Tracked, key: Any, child: Tracked, slot: Checked) -> None:
 def _check_whole(owner: Tracked) -> None:
     """Run the validators declared for a container as a whole."""
     shape = owner._podium.shape
-    with _refusals_at(owner):
+    try:
         if isinstance(shape, ListShape | DictShape | SetShape):
             if shape.bounds is not None:
                 validated(shape.bounds, plain(owner))
         elif isinstance(shape, ModelShape):
-            _check_model(cast("BaseModel", owner), shape)
+            model: Any = owner
+            _check_model(model, shape)
+    except Exception as error:  # noqa: BLE001  raised again, with its path
+        _raise_at(owner, error)
 
 
 def _check_model(owner: BaseModel, shape: ModelShape) -> None:
@@ -195,15 +199,12 @@ def _is_equal(shape: ModelShape, owner: BaseModel, other: object) -> bool:
     return shape.fits(other) and encode(shape.encode(other)) == encode(shape.encode(owner))
 
 
-@contextmanager
-def _refusals_at(owner: Tracked) -> Iterator[None]:
-    """Turn errors of a container's validation into an `InvalidState` with its path."""
-    try:
-        yield
-    except Refusal as refusal:
-        tokens: list[Token] = [*path_of(owner), *reversed(refusal.tail)]
-        raise InvalidState(join(tokens), refusal.reason) from refusal.__cause__
-    except StateError:
-        raise
-    except Exception as error:  # a user's validator: pydantic passes on all but ValueError and AssertionError
-        raise InvalidState(join(path_of(owner)), f"a validator raised {type(error).__name__}: {error}") from error
+def _raise_at(owner: Tracked, error: Exception) -> NoReturn:
+    """Raise an error of a container's validation as an `InvalidState` with its path."""
+    if isinstance(error, Refusal):
+        tokens: list[Token] = [*path_of(owner), *reversed(error.tail)]
+        raise InvalidState(join(tokens), error.reason) from error.__cause__
+    if isinstance(error, StateError):
+        raise error
+    # A user's validator: pydantic passes on all but ValueError and AssertionError.
+    raise InvalidState(join(path_of(owner)), f"a validator raised {type(error).__name__}: {error}") from error

@@ -26,7 +26,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Final
 
-__all__ = ["Guard", "Permit", "current_permit", "use_permit"]
+__all__ = ["PERMIT", "Guard", "Permit", "current_permit", "use_permit"]
 
 
 class Permit:
@@ -44,11 +44,12 @@ class Permit:
         self.is_over = False
 
 
-_permit: Final[ContextVar[Permit | None]] = ContextVar("podium_state_permit", default=None)
+PERMIT: Final[ContextVar[Permit | None]] = ContextVar("podium_state_permit", default=None)
+"""The permit of the calling code."""
 _NOBODY: Final = Permit("nobody")
 """Held by no code."""
 
-current_permit: Final = _permit.get
+current_permit: Final = PERMIT.get
 """Return the permit of the calling code; ``None`` outside of turns."""
 
 
@@ -110,8 +111,8 @@ class Guard:
 @contextmanager
 def use_permit(permit: Permit) -> Iterator[None]:
     """Run the ``with`` block with a permit: for a task of a turn that was not created by the turn's own code."""
-    before = _permit.set(permit)
+    before = PERMIT.set(permit)
     try:
         yield
     finally:
-        _permit.reset(before)
+        PERMIT.reset(before)

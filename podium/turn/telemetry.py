@@ -9,13 +9,12 @@ of series must not grow with the number of agents.
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, Self, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from contextlib import AbstractContextManager
 
 __all__ = [
@@ -243,6 +242,12 @@ class _NoSpan:
     traceparent: str | None
     """The parent's: a trace of others passes through."""
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Do nothing."""
+
     def rename(self, name: str) -> None:
         """Do nothing."""
 
@@ -254,7 +259,6 @@ class _NoSpan:
 
 
 class _NoTracer:
-    @contextmanager
     def span(
         self,
         name: str,  # noqa: ARG002  the port has it
@@ -263,9 +267,9 @@ class _NoTracer:
         kind: SpanKind = SpanKind.INTERNAL,  # noqa: ARG002
         parent: str | None = None,
         since_s: float = 0.0,  # noqa: ARG002
-    ) -> Iterator[Span]:
+    ) -> _NoSpan:
         """Trace nothing."""
-        yield _NoSpan(parent)
+        return _NoSpan(parent)
 
 
 NO_METER: Final[Meter] = _NoMeter()

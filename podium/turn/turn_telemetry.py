@@ -25,6 +25,7 @@ from podium.turn.telemetry import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     from chronicle.clock import Clock
     from chronicle.journal.records import InboxMessage
@@ -55,16 +56,6 @@ def message_attributes(address: Address, operation: str) -> dict[str, str]:
     }
 
 
-@contextmanager
-def _logged(turn: int) -> Iterator[None]:
-    """Log with the number of a turn; ``bound_contextvars`` reads all variables of the context, and takes far longer."""
-    before = bind_contextvars(turn=turn)
-    try:
-        yield
-    finally:
-        reset_contextvars(**before)
-
-
 class TurnTelemetry:
     """The measurements and spans of one activation. Turns run one at a time.
 
@@ -85,13 +76,15 @@ class TurnTelemetry:
 
     # -- spans ----------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def attempt(self, message: InboxMessage, epoch: int) -> Iterator[Span]:
+    def attempt(self, message: InboxMessage, epoch: int) -> AbstractContextManager[Span]:
         """Trace an attempt of a message, up to its commit or the record of its failure."""
+        trace = Headers.from_json(message.headers).trace
         if self._tracer is NO_TRACER:
-            with NO_TRACER.span("", {}, parent=Headers.from_json(message.headers).trace) as span:
-                yield span
-            return
+            return NO_TRACER.span("", {}, parent=trace)
+        return self._attempt(message, epoch, trace)
+
+    @contextmanager
+    def _attempt(self, message: InboxMessage, epoch: int, trace: str | None) -> Iterator[Span]:
         address, agent_type = self._address, self._address.agent_type
         attributes: dict[str, str | int] = {
             **message_attributes(address, "process"),
@@ -103,7 +96,6 @@ class TurnTelemetry:
             "podium.attempt": message.attempts + 1,
             "podium.epoch": epoch,
         }
-        trace = Headers.from_json(message.headers).trace
         with (
             self._tracer.span(f"process {agent_type}", attributes, kind=SpanKind.CONSUMER, parent=trace) as span,
             self._opened(),
@@ -119,7 +111,8 @@ class TurnTelemetry:
         """
         self._cause = cause
         self._began_s = self._clock.monotonic_s()
-        with _logged(turn):
+        before = bind_contextvars(turn=turn)  # `bound_contextvars` reads all variables of the context, and takes longer
+        try:
             if attempt is not None:
                 attempt.set("podium.turn", turn)
                 yield attempt
@@ -128,18 +121,16 @@ class TurnTelemetry:
             name = f"{HOOKS[cause]} {self._address.agent_type}"
             with self._tracer.span(name, {**agent, "podium.turn": turn}) as span, self._opened():
                 yield span
+        finally:
+            reset_contextvars(**before)
 
-    @contextmanager
-    def seal(self) -> Iterator[None]:
+    def seal(self) -> AbstractContextManager[None]:
         """Measure and trace the sealing of the workspace."""
-        with self._part("seal", SEAL_DURATION):
-            yield
+        return self._part("seal", SEAL_DURATION)
 
-    @contextmanager
-    def commit(self) -> Iterator[None]:
+    def commit(self) -> AbstractContextManager[None]:
         """Measure and trace a commit."""
-        with self._part("commit", COMMIT_DURATION):
-            yield
+        return self._part("commit", COMMIT_DURATION)
 
     @contextmanager
     def step(self, name: str, key: str) -> Iterator[Span]:

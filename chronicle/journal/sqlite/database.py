@@ -21,6 +21,7 @@ import weakref
 from collections import deque
 from contextlib import contextmanager, suppress
 from functools import cache
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import (
@@ -59,6 +60,8 @@ _CHECKPOINT_PAGES: Final = 256
 LOG_INDEX_BYTES: Final = 32 * 1024
 """The minimum size of ``-shm``, which SQLite allocates before it reads or writes the log."""
 _IDLE_READERS: Final = 8
+_MAX_ROWS: Final = 32
+"""Rows of one ``INSERT``: so many statements are kept prepared for each kind of row."""
 _log: Final = logging.getLogger(__name__)
 _open_databases: Final[weakref.WeakSet[SqliteDatabase]] = weakref.WeakSet()
 _inherited: Final[list[SqliteConnection]] = []
@@ -72,8 +75,11 @@ class SqliteConnection(sqlite3.Connection):
     for_update: Final = ""
 
     def insert(self, sql: str, rows: Sequence[Sequence[Any]], /) -> None:
-        """Run an ``INSERT`` for each row, with one look-up of the prepared statement for all."""
-        self.executemany(sql, rows)
+        """Run an ``INSERT`` for all rows; for very many of them, one for each."""
+        if len(rows) > _MAX_ROWS:
+            self.executemany(sql, rows)
+            return
+        self.execute(_for_rows(sql, len(rows)), tuple(chain.from_iterable(rows)))
 
     def changed(self, sql: str, values: Sequence[Any], /) -> int:
         """Run an ``UPDATE``, and return the number of changed rows."""
@@ -81,6 +87,13 @@ class SqliteConnection(sqlite3.Connection):
 
     def wait(self) -> None:
         """Do nothing: each statement has run when its call returns."""
+
+
+@cache
+def _for_rows(sql: str, count: int) -> str:
+    """Return an ``INSERT`` of one row as one of several."""
+    head, values = sql.rsplit(" VALUES ", 1)
+    return f"{head} VALUES {', '.join([values] * count)}"
 
 
 class SqliteDatabase:

@@ -20,8 +20,6 @@ from podium.state.tracked.sets import TrackedSet, set_changes, update_order
 from podium.state.tracked.tuples import TrackedTuple
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
-
     from podium.state.patch.apply import Patch
     from podium.state.tracked.models import ModelShape
     from podium.state.tracked.shape import Shape
@@ -93,17 +91,17 @@ def _emit(owner: Tracked, path: str, patch: Patch) -> None:
     elif isinstance(owner, TrackedTuple):
         _emit_children(owner, path, patch)
     else:
-        _emit_model(cast("BaseModel", owner), node, path, patch)
+        _emit_model(owner, node, path, patch)
 
 
-def _emit_model(owner: BaseModel, node: TrackingNode, path: str, patch: Patch) -> None:
+def _emit_model(owner: Any, node: TrackingNode, path: str, patch: Patch) -> None:
     shape: ModelShape = node.shape
     for name, old in (node.olds or {}).items():
         now = owner.__dict__.get(name, MISSING)
         if now is MISSING:
             now = (owner.__pydantic_extra__ or {}).get(name, MISSING)
         _emit_place(shape.slot(name), old, now, path if shape.is_root_model else f"{path}/{escape(name)}", patch)
-    _emit_children(cast("Tracked", owner), path, patch)
+    _emit_children(owner, path, patch)
 
 
 def _emit_place(shape: Shape, old: object, now: object, path: str, patch: Patch) -> None:

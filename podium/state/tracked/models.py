@@ -234,7 +234,7 @@ class ModelShape(Declared):
         Raises:
             InvalidValue: it does not validate, or JSON cannot represent it.
         """
-        tracked = cast("Tracked", owner)
+        tracked: Any = owner
         try:
             if name in self.declared:
                 checked = self.validate_field(owner, name, value)
@@ -335,15 +335,13 @@ class ModelShape(Declared):
 
 def put_field(owner: TrackedModel, name: str, kept: object) -> None:
     """Store an accepted value in a field. The lock of the state is held."""
-    model = cast("BaseModel", owner)
+    model: Any = owner  # of pydantic's
     model.__pydantic_fields_set__.add(name)
     old = _get(model, name)
     if old is MISSING or not same_leaf(old, kept):
         note_old(owner, name, old)
         unlink(old)
-        fields = (
-            model.__dict__ if name in owner._podium.shape.fields else cast("dict[str, Any]", model.__pydantic_extra__)
-        )
+        fields = model.__dict__ if name in owner._podium.shape.fields else model.__pydantic_extra__
         fields[name] = kept
         link(kept, owner, name)
 
@@ -434,9 +432,10 @@ def _built_again(model: BaseModel) -> StateError:
 def _node_of(model: object) -> _ModelNode | None:
     """Return a model's node; ``None`` while pydantic builds it."""
     try:
-        return cast("_ModelNode", object.__getattribute__(model, "_podium"))
+        node: _ModelNode = object.__getattribute__(model, "_podium")
     except AttributeError:
         return None
+    return node
 
 
 def _get(owner: BaseModel, name: str) -> object:

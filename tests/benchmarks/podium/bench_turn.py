@@ -156,13 +156,13 @@ async def _counts() -> list[Row]:
                 agent.clock.advance(0.001)
                 agent.admit(TEXT)
             statements.clear()
-            sys.setprofile(called)
-            try:
-                for _ in range(COUNTED):
-                    agent.clock.advance(0.001)
+            for _ in range(COUNTED):
+                agent.clock.advance(0.001)
+                sys.setprofile(called)
+                try:
                     await agent.activation.handle_next()
-            finally:
-                sys.setprofile(None)
+                finally:
+                    sys.setprofile(None)
             made = statements.total() / COUNTED
     return [
         _row("calls of Python functions a turn", calls["call"] / COUNTED, "<= 500", "", unit=""),
