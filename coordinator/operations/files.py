@@ -91,8 +91,7 @@ class Files:
         return UnknownFile(f"{self.agent.address} has no file {path!r} after turn {self.agent.turn}; {there}")
 
     def _view(self) -> HistoryView:
-        root = read_root(self.blobs, self.tree.oplog_id)
-        return HistoryView(self.blobs, root.histories, root.moved_seq, {}, {}, root.gaps)
+        return HistoryView(self.blobs, read_root(self.blobs, self.tree.oplog_id))
 
     def _instead(self, path: str) -> str:
         entries = islice(walk(self.blobs, self.tree.tree_id), _LISTED_PATHS)

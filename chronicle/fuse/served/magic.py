@@ -272,21 +272,21 @@ class Magic:
 
     def _query_directory(self, key: Key, path: bytes) -> MagicEntry | None:
         """Return the directory of a path that is one, or was one as far as ``query`` is concerned."""
-        layer = self._layer
-        kinds = layer.kinds_of(path)
-        if kinds & DIRECTORY and layer.had_entries(path):
+        view = self._layer.history_view()
+        kinds = view.kinds(path)
+        if kinds & DIRECTORY and view.had_entries(path):
             return self._directory(key, lasting=True)
-        if kinds == DIRECTORY or isinstance(layer.resolve(path), DirNode):
+        if kinds == DIRECTORY or isinstance(self._layer.resolve(path), DirNode):
             return self._directory(key)
         return None
 
     def _directory_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
         """Return the directory that a path was at a version, or that leads to old content below it."""
-        layer = self._layer
-        if not layer.kinds_of(path) & DIRECTORY:
+        view = self._layer.history_view()
+        if not view.kinds(path) & DIRECTORY:
             return None
-        record = layer.version(path, number)
-        leads = layer.had_entries(path)
+        record = view.find(path, number)
+        leads = view.had_entries(path)
         if record is not None and record.kind is Kind.DIR and not record.deleted:
             mode = _DIR_MODE if record.mode is None else stat.S_IFDIR | record.mode | 0o500
             return self._directory(key, mode, record.timestamp_ms * 1_000_000, lasting=leads)
@@ -311,7 +311,7 @@ class Magic:
         match key:
             case (b"log",):
                 return self._live(key, 0)
-            case (b"query", path) if self._layer.kinds_of(path) & OTHER:
+            case (b"query", path) if self._layer.history_view().kinds(path) & OTHER:
                 return self._live(key, self._query_size(path))
             case (b"at", number, path) if _NUMBER.fullmatch(number):
                 return self._file_at(key, int(number), path)
@@ -320,12 +320,12 @@ class Magic:
         return None
 
     def _file_at(self, key: Key, number: int, path: bytes) -> MagicEntry | None:
-        layer = self._layer
-        record = layer.version(path, number)
+        view = self._layer.history_view()
+        record = view.find(path, number)
         if record is None or record.deleted or record.kind is Kind.DIR:
             return None
         ino, mtime_ns = self._inode(key, is_directory=False), record.timestamp_ms * 1_000_000
-        if record.target is not None and not (layer.kinds_of(path) & DIRECTORY and layer.had_entries(path)):
+        if record.target is not None and not (view.kinds(path) & DIRECTORY and view.had_entries(path)):
             return MagicEntry(key, ino, _LINK_MODE, record.size, mtime_ns, target=record.target)
         # A symlink that is reached by opening it only is shown as a file with its target.
         mode = _FILE_MODE if record.mode is None or record.target is not None else stat.S_IFREG | record.mode | 0o400
@@ -370,12 +370,12 @@ class Magic:
     # -- query and diff -------------------------------------------------------------------------------------------
 
     def _query_size(self, path: bytes) -> int:
-        if not self._layer.has_short_history(path, _SIZED_VERSIONS):
+        if not self._layer.history_view().is_short(path, _SIZED_VERSIONS):
             return 0
         return sum(map(len, query_pieces(self._layer.iterations(path, hashed=False))))
 
     def _names_with_history(self, path: bytes) -> list[bytes]:
-        names = set(self._layer.names_with_history(path))
+        names = set(self._layer.history_view().names(path))
         directory = self._layer.resolve(path)
         if isinstance(directory, DirNode):
             names.update(name for name, _, _ in self._layer.dirents(directory))

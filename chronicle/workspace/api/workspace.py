@@ -247,7 +247,7 @@ class ApiWorkspace:
             if isinstance(node, FileNode):
                 if node.content is not None and not node.dirty:
                     return node.content.id
-                last = self._layer.last_version(place)
+                last = self._layer.history_view().last(place)
                 return self._layer.content_id(last) if last is not None else None
             return None
 

@@ -5,15 +5,12 @@ Nothing is opened, locked or created on this machine; uncommitted changes are no
 
 from __future__ import annotations
 
-import io
 import threading
 from typing import TYPE_CHECKING, BinaryIO
 
-from chronicle.errors import NotFound
-from chronicle.workspace.content import content
-from chronicle.workspace.history.oplog import read_root
+from chronicle.workspace.history.oplog import first_root, read_root
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.layer.history_reader import encode_path, iteration_of
+from chronicle.workspace.layer.history_reader import iterations_of, open_at
 from chronicle.workspace.trees.tree import EMPTY
 
 if TYPE_CHECKING:
@@ -37,29 +34,14 @@ class CommittedWorkspace:
         self.tree_id = ref.tree_id if ref is not None else EMPTY
         self._reader = reader
         self._lock = threading.Lock()  # a view caches what it has read, and belongs to one thread at a time
-        if ref is None:
-            self._view = HistoryView(reader, None, 0, {}, {}, ())
-        else:
-            root = read_root(reader, ref.oplog_id)
-            self._view = HistoryView(reader, root.histories, root.moved_seq, {}, {}, root.gaps)
+        self._view = HistoryView(reader, read_root(reader, ref.oplog_id) if ref is not None else first_root(0))
 
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`."""
         with self._lock:
-            found = self._view.records(encode_path(path))
-        if not found:
-            raise NotFound(f"{path!r} never existed")
-        return [iteration_of(record) for record in found]
+            return iterations_of(self._view, path)
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
-        raw = encode_path(path)
         with self._lock:
-            record = self._view.find(raw, iteration)
-            if record is None or record.deleted:
-                raise self._view.missing(raw, iteration)
-        if record.content is not None:
-            return content.open(self._reader, record.content)
-        if record.target is not None:
-            return io.BytesIO(record.target)
-        raise NotFound("a version of a directory has no content of its own")
+            return open_at(self._reader, self._view, path, iteration)

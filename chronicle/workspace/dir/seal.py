@@ -211,7 +211,7 @@ def _op(old: Entry | None, new: Entry, path: bytes, renamed: Mapping[bytes, byte
 def _with_versions(buffer: BlobBuffer, state: DirState, records: dict[bytes, list[Record]]) -> CommitBuilder:
     """Return a builder that has the new versions, and the floors of paths without any."""
     commit = state.commit
-    view = HistoryView(buffer, commit.histories, commit.moved_seq, records, state.floors, commit.gaps)
+    view = HistoryView(buffer, commit, records, state.floors)
     builder = CommitBuilder(buffer, view, commit, state.base, state.base_commit)
     for path in records:
         builder.add_versions(path, view.unstored(path))

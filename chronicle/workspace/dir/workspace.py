@@ -12,7 +12,6 @@ the numbers of versions that were rolled back are lost with it.
 
 from __future__ import annotations
 
-import io
 import logging
 import os
 import time
@@ -21,8 +20,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from chronicle.blobs.buffer import BlobBuffer, PassingBuffer
 from chronicle.blobs.readers import CachingReader
 from chronicle.clock import SystemClock
-from chronicle.errors import Conflict, Corrupt, InvalidInput, NotFound, OverQuota, StaleEpoch
-from chronicle.workspace.content import content as contents
+from chronicle.errors import Conflict, Corrupt, InvalidInput, OverQuota, StaleEpoch
 from chronicle.workspace.dir.manifest import Manifest, Ownership, committed_index, make_durably
 from chronicle.workspace.dir.restore import check_rights, restore
 from chronicle.workspace.dir.scan import HIDDEN, Index, scan
@@ -30,7 +28,7 @@ from chronicle.workspace.dir.seal import DirState, commit_scan, known_inos, usag
 from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root, read_root_on
 from chronicle.workspace.history.path_histories import decode_history
 from chronicle.workspace.history.view import HistoryView
-from chronicle.workspace.layer.history_reader import encode_path, iteration_of
+from chronicle.workspace.layer.history_reader import iterations_of, open_at
 from chronicle.workspace.layer.workspace_home import lock_workspace, unlock_workspace, workspace_home
 from chronicle.workspace.port import Opened, Quota
 from chronicle.workspace.trees import nodes, tree
@@ -344,22 +342,11 @@ class DirWorkspace:
 
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations up to the last seal; see `chronicle.workspace.port.Workspace.history`."""
-        found = self._view().records(encode_path(path))
-        if not found:
-            raise NotFound(f"{path!r} never existed")
-        return [iteration_of(record) for record in found]
+        return iterations_of(self._view(), path)
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
-        raw, view = encode_path(path), self._view()
-        record = view.find(raw, iteration)
-        if record is None or record.deleted:
-            raise view.missing(raw, iteration)
-        if record.content is not None:
-            return contents.open(self._reader, record.content)
-        if record.target is not None:
-            return io.BytesIO(record.target)
-        raise NotFound("a version of a directory has no content of its own")
+        return open_at(self._reader, self._view(), path, iteration)
 
     def close(self) -> None:
         """Release the directory; it stays as it is."""
@@ -370,8 +357,7 @@ class DirWorkspace:
     # -- internals ------------------------------------------------------------------------------------------------
 
     def _view(self) -> HistoryView:
-        commit = self._commit
-        return HistoryView(self._reader, commit.histories, commit.moved_seq, {}, self._manifest.floors, commit.gaps)
+        return HistoryView(self._reader, self._commit, {}, self._manifest.floors)
 
     def _keep_floors_since(self, base: TreeRef | None) -> None:
         """Keep as floors the numbers of versions that were sealed since the base, and those that a first tree has."""

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import InvalidInput
 from chronicle.workspace.history import attributes, link_map
 from chronicle.workspace.history.commit_builder import CommitBuilder
-from chronicle.workspace.history.oplog import Attr, OplogRoot, decode_attr, first_root, read_root
+from chronicle.workspace.history.oplog import Attr, decode_attr, first_root, read_root
 from chronicle.workspace.history.path_histories import Record
-from chronicle.workspace.history.view import HistoryView
+from chronicle.workspace.history.view import HistoryView, floors_of
 from chronicle.workspace.port import Usage
 from chronicle.workspace.trees import nodes, tree
 from chronicle.workspace.trees.tree import Entry, Kind
@@ -202,8 +202,7 @@ class _Edit:
 
     def _build(self, usage: Usage, size: int) -> Edited:
         tree_id = tree.update_tree(self._buffer, self._last.tree_id, self._entries)
-        floors = {path: floor for path in self._records if (floor := self._floor(path))}
-        view = self._view(floors)
+        view = self._view()
         builder = CommitBuilder(self._buffer, view, self._last, self._now, self._last)
         for path in self._records:
             builder.add_versions(path, view.unstored(path))
@@ -292,16 +291,7 @@ class _Edit:
         self._records[path] = [Record(0, self._seq, self._now_ms, op, self._turn, kind, content, mode=mode)]
         self._seq += 1
 
-    def _view(self, floors: dict[bytes, int] | None = None) -> HistoryView:
-        last = self._last
+    def _view(self) -> HistoryView:
         return HistoryView(
-            self._buffer, last.histories, last.moved_seq, self._records, floors or {}, last.gaps, last.next_seq
+            self._buffer, self._last, self._records, floors_of(self._buffer, self._abandoned, self._records)
         )
-
-    def _floor(self, path: bytes) -> int:
-        """Return the highest number that a path has in abandoned commits."""
-        return max((_plain_view(self._buffer, root).floor(path) for root in self._abandoned), default=0)
-
-
-def _plain_view(buffer: NodeBuffer, root: OplogRoot) -> HistoryView:
-    return HistoryView(buffer, root.histories, root.moved_seq, {}, {}, root.gaps, root.next_seq)

@@ -10,9 +10,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.workspace.history.commit_builder import CommitBuilder
-from chronicle.workspace.history.oplog import OplogRoot, first_root, read_root
+from chronicle.workspace.history.oplog import first_root, read_root
 from chronicle.workspace.history.path_histories import Record
-from chronicle.workspace.history.view import HistoryView
+from chronicle.workspace.history.view import HistoryView, floors_of
 from chronicle.workspace.trees import tree
 from chronicle.workspace.trees.tree import Kind
 
@@ -61,8 +61,7 @@ def rewound(
         path: [_record(entry, was, seq + at, turn, now_ms)]
         for at, (path, was, entry) in enumerate(_differences(buffer, now.tree_id, target.tree_id))
     }
-    floors = {path: floor for path in pending if (floor := _floor(buffer, abandoned, path))}
-    view = _view(buffer, last, pending, floors)
+    view = HistoryView(buffer, last, pending, floors_of(buffer, abandoned, pending))
     builder = CommitBuilder(buffer, view, last, now, last)
     for path in pending:
         builder.add_versions(path, view.unstored(path))
@@ -92,17 +91,3 @@ def _record(entry: Entry | None, was: Entry | None, seq: int, turn: int, now_ms:
         return Record(0, seq, now_ms, "delete", turn, was.kind)
     target = entry.target if entry.kind is Kind.SYMLINK else None
     return Record(0, seq, now_ms, "restore", turn, entry.kind, entry.content, target, mode=entry.mode)
-
-
-def _floor(reader: BlobReader, abandoned: Sequence[OplogRoot], path: bytes) -> int:
-    """Return the highest number that a path has in abandoned commits."""
-    return max((_view(reader, root).floor(path) for root in abandoned), default=0)
-
-
-def _view(
-    reader: BlobReader,
-    root: OplogRoot,
-    pending: dict[bytes, list[Record]] | None = None,
-    floors: dict[bytes, int] | None = None,
-) -> HistoryView:
-    return HistoryView(reader, root.histories, root.moved_seq, pending or {}, floors or {}, root.gaps, root.next_seq)

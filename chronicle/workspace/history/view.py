@@ -21,14 +21,13 @@ from chronicle.workspace.history.derived_versions import DerivedVersions, above
 from chronicle.workspace.history.own_records import OwnRecords
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.ids import BlobId
-    from chronicle.workspace.history.oplog import Gap
+    from chronicle.workspace.history.oplog import Gap, OplogRoot
     from chronicle.workspace.history.path_histories import PathHistory, Record
 
-__all__ = ["HistoryView", "Versions"]
+__all__ = ["HistoryView", "Versions", "floors_of"]
 
 
 class HistoryView:
@@ -39,35 +38,30 @@ class HistoryView:
 
     Args:
         reader: reads the blobs.
-        root: the stored map of histories.
-        moved_seq: the seq of the last renaming of a directory, stored or pending; 0 if there was none.
+        commit: the commit; its ``moved_seq`` includes pending renamings of directories, and its gaps those that were
+            rolled back since.
         pending: records by path that are not stored yet, oldest first; their numbers are ignored.
-        floors: by path, the highest number given to versions that were rolled back.
-        gaps: numbers given to paths below directories by renamings that were rolled back.
-        floors_seq: floors apply to versions from this seq on; versions derived from earlier commits have their numbers
-            already.
+        floors: by path, the highest number given to versions that were rolled back. They apply to versions after the
+            commit: versions derived from earlier ones have their numbers already.
         beat: called repeatedly during long derivations: the watchdog's progress report.
     """
 
     def __init__(
         self,
         reader: BlobReader,
-        root: BlobId | None,
-        moved_seq: int,
-        pending: Mapping[bytes, Sequence[Record]],
-        floors: Mapping[bytes, int],
-        gaps: Sequence[Gap],
-        floors_seq: int = 0,
+        commit: OplogRoot,
+        pending: Mapping[bytes, Sequence[Record]] = {},
+        floors: Mapping[bytes, int] = {},
         beat: Callable[[], None] = lambda: None,
     ) -> None:
         self._reader = reader
-        self._own = OwnRecords(reader, root, pending)
-        self._derived = DerivedVersions(self._own, moved_seq, beat)
+        self._own = OwnRecords(reader, commit.histories, pending)
+        self._derived = DerivedVersions(self._own, commit.moved_seq, beat)
         self._floors = floors
         self._gaps: dict[bytes, list[Gap]] = {}
-        for gap in gaps:
+        for gap in commit.gaps:
             self._gaps.setdefault(gap.directory, []).append(gap)
-        self._floors_seq = floors_seq
+        self._floors_seq = commit.next_seq
 
     def moved(self, seq: int) -> None:
         """Record the seq of the last renaming of a directory."""
@@ -233,3 +227,9 @@ class Versions:
 def _skip(given: int, skip: tuple[int, int, int]) -> int:
     _, floor, more = skip
     return max(given, floor) + more
+
+
+def floors_of(reader: BlobReader, abandoned: Sequence[OplogRoot], paths: Iterable[bytes]) -> dict[bytes, int]:
+    """Return the highest number that each path has in abandoned commits, for paths that have any."""
+    views = [HistoryView(reader, commit) for commit in abandoned]
+    return {path: floor for path in paths if (floor := max((view.floor(path) for view in views), default=0))}

@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
     from chronicle.workspace.history.path_histories import Record
-    from chronicle.workspace.history.view import Versions
+    from chronicle.workspace.history.view import HistoryView, Versions
     from chronicle.workspace.layer.disk.files import LayerFiles
     from chronicle.workspace.layer.state.layer_state import LayerState
 
-__all__ = ["HistoryReader", "Iterations", "Operations", "encode_path", "iteration_of"]
+__all__ = ["HistoryReader", "Iterations", "Operations", "encode_path", "iteration_of", "iterations_of", "open_at"]
 
 _ZEROS: Final = "0" * len(blob_id(b""))
 
@@ -64,35 +64,7 @@ class HistoryReader:
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
-        raw = encode_path(path)
-        record = self.version(raw, iteration)
-        if record is None or record.deleted:
-            raise self._history.view().missing(raw, iteration)
-        return self.open_version(record)
-
-    def version(self, path: bytes, number: int) -> Record | None:
-        """Return one version of a path."""
-        return self._history.view().find(path, number)
-
-    def last_version(self, path: bytes) -> Record | None:
-        """Return the newest version of a path, a deletion perhaps; None if it never existed."""
-        return self._history.view().last(path)
-
-    def kinds_of(self, path: bytes) -> int:
-        """Return what a path ever was, as in `PathHistory.kinds`; 0 for nothing."""
-        return self._history.view().kinds(path)
-
-    def has_short_history(self, path: bytes, limit: int) -> bool:
-        """Say whether a path has no more versions than so many, which are at hand; see `HistoryView.is_short`."""
-        return self._history.view().is_short(path, limit)
-
-    def had_entries(self, path: bytes) -> bool:
-        """Say whether anything below a path ever had a version."""
-        return self._history.view().had_entries(path)
-
-    def names_with_history(self, path: bytes) -> list[bytes]:
-        """Return the names in a directory that ever had a version, or below which something had."""
-        return self._history.view().names(path)
+        return self.open_version(_version_at(self._history.view(), path, iteration))
 
     def operations(self) -> Operations:
         """Return every operation until now, oldest first, pending ones included."""
@@ -121,15 +93,9 @@ class HistoryReader:
         Raises:
             NotFound: it is a directory.
         """
-        if record.content is not None:
-            return contents.open(self._reader, record.content)
-        if record.target is not None:
-            return io.BytesIO(record.target)
-        if record.held is None:
-            if record.kind is not Kind.DIR:
-                return io.BytesIO()  # a FIFO, socket or device
-            raise NotFound("a version of a directory has no content of its own")
-        return self._files.open_version(record.held, self._reader)
+        if record.held is not None and record.content is None:
+            return self._files.open_version(record.held, self._reader)
+        return _open_stored(self._reader, record)
 
     def content_id(self, record: Record) -> str:
         """Return the id of a version's content as in a tree; empty if it has none."""
@@ -202,6 +168,43 @@ def _as_long(record: Record) -> str:
     if record.held is None or record.deleted:
         return iteration_of(record).hash
     return record.held.content.id if record.held.content is not None else _ZEROS
+
+
+def iterations_of(view: HistoryView, path: str) -> Sequence[Iteration]:
+    """Return a path's iterations in a view without pending versions.
+
+    Raises:
+        NotFound: it never existed.
+    """
+    found = view.records(encode_path(path))
+    if not found:
+        raise NotFound(f"{path!r} never existed")
+    return [iteration_of(record) for record in found]
+
+
+def open_at(reader: BlobReader, view: HistoryView, path: str, iteration: int) -> BinaryIO:
+    """Open a path's content at an iteration in a view without pending versions.
+
+    Raises:
+        NotFound: it had none then.
+    """
+    return _open_stored(reader, _version_at(view, path, iteration))
+
+
+def _version_at(view: HistoryView, path: str, iteration: int) -> Record:
+    raw = encode_path(path)
+    record = view.find(raw, iteration)
+    if record is None or record.deleted:
+        raise view.missing(raw, iteration)
+    return record
+
+
+def _open_stored(reader: BlobReader, record: Record) -> BinaryIO:
+    if record.content is not None:
+        return contents.open(reader, record.content)
+    if record.kind is Kind.DIR:
+        raise NotFound("a version of a directory has no content of its own")
+    return io.BytesIO(record.target or b"")  # of a symlink; a FIFO, socket or device is empty
 
 
 def iteration_of(record: Record, content_id: str | None = None) -> Iteration:

@@ -198,30 +198,6 @@ class Layer:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
         return self._histories.at(path, iteration)
 
-    def version(self, path: bytes, number: int) -> Record | None:
-        """Return one version of a path."""
-        return self._histories.version(path, number)
-
-    def last_version(self, path: bytes) -> Record | None:
-        """Return the newest version of a path, a deletion perhaps; None if it never existed."""
-        return self._histories.last_version(path)
-
-    def kinds_of(self, path: bytes) -> int:
-        """Return what a path ever was, as in `PathHistory.kinds`; 0 for nothing."""
-        return self._histories.kinds_of(path)
-
-    def has_short_history(self, path: bytes, limit: int) -> bool:
-        """Say whether a path has no more versions than so many, which are at hand; see `HistoryView.is_short`."""
-        return self._histories.has_short_history(path, limit)
-
-    def had_entries(self, path: bytes) -> bool:
-        """Say whether anything below a path ever had a version."""
-        return self._histories.had_entries(path)
-
-    def names_with_history(self, path: bytes) -> list[bytes]:
-        """Return the names in a directory that ever had a version, or below which something had."""
-        return self._histories.names_with_history(path)
-
     def operations(self) -> Operations:
         """Return every operation until now, oldest first, pending ones included."""
         return self._histories.operations()

@@ -70,7 +70,7 @@ def test_what_is_left_is_one_of_them(tmp_path: Path) -> None:
         layer, recovered = open_layer(LayerSpec("w", layers, refs[-1], 1, 2), blobs, SystemClock())
         assert recovered is None
         assert layer.seal().tree_id in {ref.tree_id for ref in refs}
-        last = layer.last_version(b"directory 0")
+        last = layer.history_view().last(b"directory 0")
         assert last is not None
         assert (layer.resolve(b"directory 0") is None) == last.deleted
         layer.close()

@@ -118,15 +118,10 @@ class PendingHistory:
 
     def new_view(self) -> HistoryView:
         """Return a view of its own, for a seal: other readers may use the shared one while it runs."""
-        commit = self._commit
-        gaps = (*commit.gaps, *self.gaps)
         return HistoryView(
             self._reader,
-            commit.histories,
-            self.moved_seq,
+            replace(self._commit, moved_seq=self.moved_seq, gaps=(*self._commit.gaps, *self.gaps)),
             self.records,
             self.floors,
-            gaps,
-            commit.next_seq,
             lambda: self.beat(),  # noqa: PLW0108 - it may be set after the first view was made
         )
