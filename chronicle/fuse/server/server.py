@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.server.engine import Served
     from chronicle.fuse.server.request import MountRequest
-    from chronicle.fuse.transport.choice import Session
+    from chronicle.fuse.transport.session import Session
     from chronicle.fuse.watchdog import Heartbeat
     from chronicle.workspace.layer.state.touched import Touched
     from chronicle.workspace.port import TreeRef
@@ -133,7 +133,7 @@ class _Server:
     """The mount's session, the host's connections and the channel to the zygote."""
 
     def __init__(
-        self, mountpoint: Path, served: Served, session: Session, listener: socket.socket, zygote: Connection
+        self, mountpoint: Path, served: Served, session: Session[Any], listener: socket.socket, zygote: Connection
     ) -> None:
         self._mountpoint = mountpoint
         self._served = served

@@ -25,7 +25,6 @@ This module knows nothing of workspaces: any ``pyfuse3.Operations`` will do. A `
 
 from __future__ import annotations
 
-import logging
 import os
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -35,43 +34,33 @@ import pyfuse3
 from chronicle.errors import Unavailable
 from chronicle.fuse.transport import device
 from chronicle.fuse.transport.parked_requests import ParkedQueue
-from chronicle.fuse.transport.parking import Parking
 from chronicle.fuse.transport.pyfuse3_trio_shim import Gate, TrioShim
-from chronicle.fuse.transport.request_poll import RequestPoll
-from chronicle.fuse.transport.revoke import drop_pages
+from chronicle.fuse.transport.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Coroutine
     from pathlib import Path
 
     from chronicle.fuse.deadlines import FetchedBlobs, ParkingPolicy
-    from chronicle.fuse.transport.interleave import Interleaver
     from chronicle.fuse.transport.pyfuse3_trio_shim import ParkedRead
     from chronicle.fuse.watchdog import Heartbeat
 
 __all__ = ["Pyfuse3Session"]
 
-log = logging.getLogger(__name__)
-
 _MAX_DEFERRED: Final = 64
 """Requests that one command may defer; each takes a megabyte at most."""
 
 
-class Pyfuse3Session:
-    """A mount and the loop that serves it.
-
-    The caller mounts, runs and closes in one thread, once per process: pyfuse3 cannot hold a second session.
+class Pyfuse3Session(Session["Coroutine[Any, Any, None]"]):
+    """A session whose requests are suspended loops of pyfuse3, which cannot hold a second session.
 
     Args:
         operations: answer the requests. An operation may suspend at the gate and in `ParkedRead` only, and raise
             nothing but ``FUSEError``.
-        mountpoint: an existing directory.
-        heartbeat: records the server's activity.
+        mountpoint, heartbeat, allow_other: see `Session`.
         gate: suspends operations that change something; without one no request is served during a command.
         parking: decides which operations may be parked, for a remote store.
         source: the mount's device in ``df`` and mountinfo; ASCII without commas.
-        allow_other: admit users other than the mounting one, subject to the files' modes. Needs root or
-            ``user_allow_other`` in ``/etc/fuse.conf``.
     """
 
     def __init__(
@@ -85,12 +74,8 @@ class Pyfuse3Session:
         source: str = "chronicle",
         allow_other: bool = False,
     ) -> None:
+        super().__init__(mountpoint, heartbeat, ParkedQueue(), parking, source=source, allow_other=allow_other)
         self._operations = operations
-        self._mountpoint = mountpoint
-        self._source = source
-        self._allow_other = allow_other
-        self._poll = RequestPoll(heartbeat)
-        self._fuse_fd: int | None = None
         self._open = False
         self._gate = gate
         self._trio = TrioShim(self._wait_for_request, self._suspend)
@@ -98,14 +83,6 @@ class Pyfuse3Session:
         """The loop that reads requests during a command, suspended where it waits for the next."""
         self._deferred: list[Coroutine[Any, Any, None]] = []
         """Loops whose operations are suspended at the gate, the oldest first."""
-        self._broken: Exception | None = None
-        """An exception that an operation raised during a command, against its contract."""
-        self._parked: ParkedQueue[Coroutine[Any, Any, None]] = ParkedQueue()
-        """Loops whose operations wait for a blob."""
-        self._parking: Parking[Coroutine[Any, Any, None]] | None = None
-        if parking is not None:
-            self._parking = Parking(self._parked, parking, self._poll, self._execute_parked, self._check_parked)
-        self._in_command = False
 
     def mount(self) -> None:
         """Mount. The kernel queues requests from now on; `run` answers them.
@@ -123,48 +100,14 @@ class Pyfuse3Session:
             raise Unavailable(f"could not serve {self._mountpoint}: {error}") from error
         self._open = True
 
-    def watch(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call back, between requests, each time a descriptor is readable or hung up.
-
-        The callback must not raise: an exception ends the session.
-        """
-        self._poll.add(fd, callback)
-
-    def unwatch(self, fd: int) -> None:
-        """Stop watching a descriptor. Call this before closing it."""
-        self._poll.remove(fd)
-
-    def run(self) -> None:
-        """Serve until the mount is unmounted from outside or `stop` is called.
-
-        Raises:
-            Exception: an operation or a callback raised it against its contract; it is logged. Its request fails when
-                the session is closed, which the caller does next.
-        """
+    def _serve(self) -> None:
         main: Coroutine[Any, Any, None] = pyfuse3.main(1, 1)
-        if self._parking is not None:
-            self._parking.begin()
         try:
             main.send(None)
         except StopIteration:
             return
-        except Exception:
-            log.exception("the mount failed: %s", self._mountpoint)
-            raise
-        finally:
-            self._fail_waiting()
         main.close()
         raise RuntimeError("pyfuse3 suspended; the session has no event loop to resume it")
-
-    def stop(self) -> None:
-        """Make `run` return before it reads another request. For callbacks."""
-        self._poll.stop()
-
-    def interleave(self) -> Interleaver:
-        """Serve requests that change nothing while a callback runs, and defer the others. For callbacks."""
-        self._in_command = True
-        extra = self._parking.watched() if self._parking is not None else None
-        return self._poll.interleave(self._serve_one, self._check_parked, self._replay_deferred, extra)
 
     def _serve_one(self) -> bool:
         """Read a request during a command, and answer or defer it; False if no more are to be read."""
@@ -214,8 +157,7 @@ class Pyfuse3Session:
         if isinstance(waits, Gate):
             self._deferred.append(loop)
             return
-        assert self._parking is not None
-        self._parking.park(loop, waits.fetched)
+        self._park(loop, waits.fetched)
 
     def _execute_parked(self, loop: Coroutine[Any, Any, None], _: FetchedBlobs) -> None:
         """Resume an operation whose read has ended, or whose deadline has expired."""
@@ -231,39 +173,22 @@ class Pyfuse3Session:
             if self._gate is not None:
                 self._gate.shut = False
 
-    def _check_parked(self) -> None:
-        if self._parking is not None and self._parked:
-            self._parking.resume()
-
     def _fail_waiting(self) -> None:
         """Fail deferred and parked requests, which will not be executed: dropping pages would wait for them."""
         if self._gate is not None:
             self._gate.refuses = True
             self._broken = None
             self._replay_deferred()
-        for loop in self._parking.end() if self._parking is not None else ():
+        for loop in self._end_parking():
             self._trio.finish(loop)
 
-    def invalidate(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
-        """Make the kernel drop cached names, and the cached attributes and pages of inodes.
+    def _drop_name(self, parent: int, name: bytes) -> None:
+        with suppress(OSError):
+            pyfuse3.invalidate_entry(parent, name)
 
-        Requests are served meanwhile, since dropping a name or a page waits for the requests on it.
-        """
-
-        def tell() -> None:
-            for parent, name in names:
-                with suppress(OSError):  # the kernel has forgotten it
-                    pyfuse3.invalidate_entry(parent, name)
-            for inode in inodes:
-                with suppress(OSError):
-                    pyfuse3.invalidate_inode(inode)
-
-        self._poll.run_in_thread(tell, done)
-
-    def drop_pages(self, inodes: Iterable[int]) -> None:
-        """Make the kernel drop the cached pages of inodes; see `revoke`. Only for a session that is stopped."""
-        if self._fuse_fd is not None:
-            drop_pages(self._fuse_fd, inodes, pyfuse3.invalidate_inode)
+    def _drop_inode(self, inode: int) -> None:
+        with suppress(OSError):
+            pyfuse3.invalidate_inode(inode)
 
     def close(self) -> None:
         """Close the connection to the kernel; users of the mount get ENOTCONN. It stays mounted.
@@ -281,5 +206,5 @@ class Pyfuse3Session:
         Returns:
             False when the session is to end.
         """
-        self._fuse_fd = fuse_fd
+        self._device = fuse_fd
         return self._poll.wait(fuse_fd)

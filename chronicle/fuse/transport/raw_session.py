@@ -26,19 +26,16 @@ from chronicle.fuse.deadlines import fetched_of
 from chronicle.fuse.transport import device, wire
 from chronicle.fuse.transport.deferred_requests import DeferredRequests
 from chronicle.fuse.transport.parked_requests import ParkedRequests
-from chronicle.fuse.transport.parking import Parking
-from chronicle.fuse.transport.request_poll import RequestPoll
 from chronicle.fuse.transport.requests import Requests
-from chronicle.fuse.transport.revoke import GONE, drop_pages
+from chronicle.fuse.transport.revoke import GONE
+from chronicle.fuse.transport.session import Session
 from chronicle.fuse.transport.wire import Init, Notify, Opcode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from chronicle.fuse.deadlines import FetchedBlobs
     from chronicle.fuse.served.filesystem import FileSystem
-    from chronicle.fuse.transport.interleave import Interleaver
     from chronicle.fuse.transport.requests import Header
     from chronicle.fuse.watchdog import Heartbeat
 
@@ -83,41 +80,26 @@ _FEATURES: Final = int(
 _INIT_EXT: Final = int(Init.INIT_EXT)
 
 
-class RawSession:
-    """A mount and the loop that serves it. The caller mounts, runs and closes in one thread.
+class RawSession(Session[bytes]):
+    """A session whose requests are bytes.
 
     Args:
         filesystem: executes the requests.
-        mountpoint: an existing directory.
-        heartbeat: records the server's activity.
-        source: the mount's device in ``df`` and mountinfo.
-        allow_other: admit users other than the mounting one, subject to the files' modes. Needs root or
-            ``user_allow_other`` in ``/etc/fuse.conf``.
+        mountpoint, heartbeat, source, allow_other: see `Session`.
     """
 
     def __init__(
         self, filesystem: FileSystem, mountpoint: Path, heartbeat: Heartbeat, *, source: str, allow_other: bool
     ) -> None:
-        self._mountpoint = mountpoint
-        self._source = source
-        self._allow_other = allow_other
+        self._parked: ParkedRequests
+        super().__init__(
+            mountpoint, heartbeat, ParkedRequests(), filesystem.parking, source=source, allow_other=allow_other
+        )
         self._buffer = mmap.mmap(-1, _BUFFER_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._into = [memoryview(self._buffer)[_FIRST:]]
         self._requests = Requests(filesystem, self._buffer, _FIRST)
         filesystem.notify_attributes = self._notify_attributes
-        self._poll = RequestPoll(heartbeat)
-        self._device = -1
         self._deferred = DeferredRequests()
-        self._policy = filesystem.parking
-        """Decides which requests may be parked; ``None`` for a store on this node, whose reads are not waited for."""
-        self._parked = ParkedRequests()
-        self._parking: Parking[bytes] | None = None
-        if self._policy is not None:
-            self._parking = Parking(self._parked, self._policy, self._poll, self._execute_parked, self._check_waiting)
-        self._in_command = False
-        """Whether a command interleaves requests, or those that it deferred are still to be executed."""
-        self._broken: Exception | None = None
-        """A failure of the device during a command."""
 
     def mount(self) -> None:
         """Mount. The kernel queues requests from now on; `run` answers them.
@@ -126,35 +108,6 @@ class RawSession:
             Unavailable: the kernel or ``fusermount3`` refused.
         """
         self._device = device.mount(self._mountpoint, self._source, allow_other=self._allow_other)
-
-    def watch(self, fd: int, callback: Callable[[], None]) -> None:
-        """Call back, between requests, each time a descriptor is readable or hung up. The callback must not raise."""
-        self._poll.add(fd, callback)
-
-    def unwatch(self, fd: int) -> None:
-        """Stop watching a descriptor. Call this before closing it."""
-        self._poll.remove(fd)
-
-    def stop(self) -> None:
-        """Make `run` return before it reads another request. For callbacks."""
-        self._poll.stop()
-
-    def run(self) -> None:
-        """Serve until the mount is unmounted from outside or `stop` is called.
-
-        Raises:
-            Exception: a callback raised it against its contract, or the device failed; it is logged. Later requests
-                fail when the session is closed, which the caller does next.
-        """
-        if self._parking is not None:
-            self._parking.begin()
-        try:
-            self._serve()
-        except Exception:
-            log.exception("the mount failed: %s", self._mountpoint)
-            raise
-        finally:
-            self._fail_waiting()
 
     def _serve(self) -> None:
         fd, wait, into, buffer = self._device, self._poll.wait, self._into, self._buffer
@@ -181,7 +134,7 @@ class RawSession:
             try:
                 code, body = answer(header)
             except Pending as pending:
-                self._park(self._buffer[_FIRST : _FIRST + length], pending)
+                self._park(self._buffer[_FIRST : _FIRST + length], fetched_of(pending), length)
                 continue
             finally:
                 if policy is not None:
@@ -196,12 +149,6 @@ class RawSession:
             elif has_grown:
                 buffer.madvise(mmap.MADV_DONTNEED, _RESIDENT_BYTES)
                 has_grown = False
-
-    def interleave(self) -> Interleaver:
-        """Serve requests that change nothing while a callback runs, and defer the others. For callbacks."""
-        self._in_command = True
-        extra = self._parking.watched() if self._parking is not None else None
-        return self._poll.interleave(self._serve_one, self._check_waiting, self._replay_deferred, extra)
 
     def _serve_one(self) -> bool:
         """Read a request during a command, and answer or defer it; False if no more are to be read."""
@@ -232,8 +179,7 @@ class RawSession:
             self._fail(number, errno.EINTR)
         for number in self._parked.take_terminated():
             self._fail(number, errno.EINTR)
-        if self._parking is not None:
-            self._parking.update()
+        self._update_parking()
 
     def _handle_interrupt(self) -> None:
         """Execute INTERRUPT: the caller of a request has a signal pending."""
@@ -256,11 +202,6 @@ class RawSession:
 
     # -- parked requests -----------------------------------------------------------------------------
 
-    def _park(self, request: bytes, pending: Pending) -> None:
-        """Park a request until the blob that it needs is here."""
-        assert self._parking is not None
-        self._parking.park(request, fetched_of(pending), len(request))
-
     def _execute_parked(self, request: bytes, fetched: FetchedBlobs) -> None:
         """Execute a request whose read has ended, or whose deadline has expired, again."""
         fetched.collect()
@@ -279,14 +220,13 @@ class RawSession:
     def _check_waiting(self) -> None:
         """Fail the requests of killed callers, and resume parked requests that are due."""
         self._fail_killed_callers()
-        if self._parking is not None and self._parked:
-            self._parking.resume()
+        super()._check_waiting()
 
     def _fail_waiting(self) -> None:
         """Fail deferred and parked requests, which will not be executed: dropping pages would wait for them."""
         while (request := self._deferred.take()) is not None:
             self._fail(wire.IN_HEADER.unpack_from(request)[2], errno.ENOTCONN)
-        for request in self._parking.end() if self._parking is not None else ():
+        for request in self._end_parking():
             self._fail(wire.IN_HEADER.unpack_from(request)[2], errno.ENOTCONN)
 
     def _fail(self, number: int, code: int) -> None:
@@ -306,7 +246,7 @@ class RawSession:
         try:
             code, body = self._requests.answer(header)
         except Pending as pending:
-            self._park(self._buffer[_FIRST : _FIRST + length], pending)
+            self._park(self._buffer[_FIRST : _FIRST + length], fetched_of(pending), length)
             return
         finally:
             if self._policy is not None:
@@ -368,23 +308,11 @@ class RawSession:
         with suppress(OSError):  # the kernel has forgotten it
             os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), what, 0) + body)
 
-    def invalidate(self, names: Iterable[tuple[int, bytes]], inodes: Iterable[int], done: Callable[[], None]) -> None:
-        """Make the kernel drop cached names, and the cached attributes and pages of inodes.
+    def _drop_name(self, parent: int, name: bytes) -> None:
+        self._tell(Notify.INVAL_ENTRY, wire.NOTIFY_ENTRY.pack(parent, len(name), 0) + name + b"\0")
 
-        Requests are served meanwhile, since dropping a name or a page waits for the requests on it.
-        """
-
-        def tell() -> None:
-            for parent, name in names:
-                self._tell(Notify.INVAL_ENTRY, wire.NOTIFY_ENTRY.pack(parent, len(name), 0) + name + b"\0")
-            for inode in inodes:
-                self._notify(inode, 0)
-
-        self._poll.run_in_thread(tell, done)
-
-    def drop_pages(self, inodes: Iterable[int]) -> None:
-        """Make the kernel drop the cached pages of inodes; see `revoke`. Only for a session that is stopped."""
-        drop_pages(self._device, inodes, lambda inode: self._notify(inode, 0))
+    def _drop_inode(self, inode: int) -> None:
+        self._notify(inode, 0)
 
     def close(self) -> None:
         """Close the connection to the kernel; users of the mount get ENOTCONN. It stays mounted.

@@ -245,9 +245,9 @@ def test_a_command_goes_on_as_one_after_operations_of_pyfuse3_were_carried_out_i
     read: Future[bytes] = Future()
     fetched = FetchedBlobs()
     fetched.wait_for_read(read, [], 60, is_exclusive=True)
-    session._parking.park(None, fetched)
+    session._park(None, fetched)
     read.set_result(b"")
     heartbeat.cells[1] = COMMAND
-    session._parking.resume()
+    session._resume_parked()
     assert (carried_out, heartbeat.cells[1]) == ([REQUEST], COMMAND)
     session._parked.close()
