@@ -34,6 +34,7 @@ COMMANDS: Final[dict[str, str]] = {
     "nodes": "why.nodes",
     "top": "top.top",
     "log": "log.log",
+    "turns": "turns.turns",
     "inbox": "inbox.inbox",
     "retry": "inbox.retry",
     "drop": "inbox.drop",

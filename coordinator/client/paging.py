@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from coordinator.client.backends.port import Backend
-    from coordinator.operations.objects import Agent, Artifact, FileVersion, InboxMessage, Page, Reminder
+    from coordinator.operations.objects import Agent, Artifact, FileVersion, InboxMessage, Page, Reminder, Turn
 
 __all__ = ["PAGE_ITEMS", "AsyncLists", "AsyncPages", "Lists", "Pages", "items_of"]
 
@@ -58,6 +58,15 @@ class AsyncLists:
     async def artifacts(self, agent: str) -> list[Artifact]:
         """Return the artifacts of an agent, oldest first."""
         return [found async for found in items_of(lambda at: self.pages().artifacts(agent, cursor=at))]
+
+    async def turns(self, agent: str) -> AsyncGenerator[Turn]:
+        """Yield the committed turns of an agent, oldest first.
+
+        Raises:
+            ResourceNotFound: no such agent.
+        """
+        async for found in items_of(lambda at: self.pages().turns(agent, cursor=at)):
+            yield found
 
     def pages(self) -> AsyncPages:
         """Return the lists of the home, a page at a time."""
@@ -106,6 +115,11 @@ class AsyncPages:
         request = Request("GET", "artifacts", "artifacts", lambda: objects.Page[objects.Artifact])
         return await self._backend.call(request, address_of(agent), turn=turn, limit=limit, cursor=cursor)
 
+    async def turns(self, agent: str, *, limit: int = PAGE_ITEMS, cursor: str | None = None) -> Page[Turn]:
+        """Return a page of the committed turns of an agent, oldest first."""
+        request = Request("GET", "turns", "history.turn_page", lambda: objects.Page[objects.Turn])
+        return await self._backend.call(request, address_of(agent), limit=limit, cursor=cursor)
+
     async def file_history(
         self, agent: str, path: str, *, turn: int | None = None, limit: int = PAGE_ITEMS, cursor: str | None = None
     ) -> Page[FileVersion]:
@@ -126,6 +140,7 @@ class Pages(Twin):
     inbox = waiting(AsyncPages.inbox)
     reminders = waiting(AsyncPages.reminders)
     artifacts = waiting(AsyncPages.artifacts)
+    turns = waiting(AsyncPages.turns)
     file_history = waiting(AsyncPages.file_history)
 
 
@@ -136,6 +151,7 @@ class Lists(Twin):
     inbox = waiting(AsyncLists.inbox)
     reminders = waiting(AsyncLists.reminders)
     artifacts = waiting(AsyncLists.artifacts)
+    turns = iterating(AsyncLists.turns)
     pages = making(AsyncLists.pages, Pages)
 
 

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
+from chronicle.canonical import encode
 from chronicle.journal.event_codec import event_view
-from chronicle.workspace.trees.tree_diff import change_object, render
+from chronicle.journal.payloads import payload_of
+from chronicle.workspace.trees.tree import EMPTY
+from chronicle.workspace.trees.tree_diff import change_object, changes, render
 from coordinator.operations import objects
 from coordinator.operations.cursors import cursor_after, place_after
-from podium.agent_record import find_session, read_agent
+from podium.agent_record import find_session, read_agent, retry_if_folded, tree_of
+from podium.events import AGENT_FORKED, AGENT_SNAPSHOT, FULL_STATE_EVENTS, STATE_EVENTS, TURN_CANCELLED, TURN_FAILED
 from podium.history.compare import compare
 from podium.history.transcript import visible_transcript
 from podium.turn.upload import shown_path
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Event
     from chronicle.workspace.trees.tree_diff import Change
     from podium.address import Address
     from podium.agent_record import AgentRecord
     from podium.history.compare import Comparison
 
-__all__ = ["difference", "difference_object", "event_page", "state_object", "version"]
+__all__ = ["difference", "difference_object", "event_page", "state_object", "turn_page", "version"]
 
 
 def version(store: JournalStore, address: Address) -> int:
@@ -84,6 +89,63 @@ def event_page(
         ),
         next_cursor=cursor_after("events", of, found[limit - 1].seq) if len(found) > limit else None,
     )
+
+
+def turn_page(
+    store: JournalStore, blobs: BlobReader, address: Address, *, limit: int = 100, cursor: str | None = None
+) -> objects.Page[objects.Turn]:
+    """Return a page of an agent's committed turns, oldest first, inherited ones included.
+
+    Raises:
+        UnknownAgent: there is no such agent.
+        InvalidCursor: it is of another list.
+    """
+    of = [str(address)]
+    after = place_after(cursor, "turns", of, 0)
+    session = find_session(store, address)
+
+    def read() -> objects.Page[objects.Turn]:
+        head = store.head(session.main_branch_id)
+        # The event that the cursor names is read again: it has the files before the first turn of the page.
+        events = store.events(head.branch_id, max(after - 1, 0), head.seq)
+        page = list(islice(_turns(events, after, blobs), limit))
+        more = page and page[-1].turn < head.turn
+        return objects.Page(
+            items=page,
+            next_cursor=cursor_after("turns", of, page[-1].seq) if more else None,
+            remaining=head.turn - page[-1].turn if more else 0,
+        )
+
+    return retry_if_folded(store, session.main_branch_id, read)
+
+
+def _turns(events: Iterable[Event], after_seq: int, blobs: BlobReader) -> Iterator[objects.Turn]:
+    """Yield the turns that end after a seq."""
+    began_ms: int | None = None
+    tree_id = EMPTY
+    for event in events:
+        if event.type in {AGENT_FORKED, TURN_FAILED, TURN_CANCELLED}:
+            began_ms = None
+        elif event.type not in STATE_EVENTS:
+            began_ms = event.ts if began_ms is None else began_ms
+        else:
+            payload = cast("dict[str, Any]", payload_of(event, blobs))
+            tree = tree_of(payload)
+            before, tree_id = tree_id, tree.tree_id if tree is not None else EMPTY
+            if event.type != AGENT_SNAPSHOT and event.seq > after_seq:
+                state = payload["state"] if event.type in FULL_STATE_EVENTS else payload["state"]["patch"]
+                yield objects.Turn(
+                    turn=event.turn,
+                    seq=event.seq,
+                    cause=payload.get("cause", event.type.removeprefix("agent.")),
+                    message_id=event.correlation_id,
+                    began_at=event.ts if began_ms is None else began_ms,
+                    ended_at=event.ts,
+                    patch_bytes=len(encode(state)),
+                    files_changed=len(changes(blobs, before, tree_id)),
+                    steps=tuple(payload.get("steps", {"steps": ()})["steps"]),
+                )
+            began_ms = None
 
 
 def difference(

@@ -26,8 +26,8 @@ from coordinator.gateway.dependencies import (
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, event_tail
-from coordinator.operations.history import difference, state_object
-from coordinator.operations.objects import Difference, EventPage, Forked, Rewound, State
+from coordinator.operations.history import difference, state_object, turn_page
+from coordinator.operations.objects import Difference, EventPage, Forked, Page, Rewound, State, Turn
 from podium.address import Address
 
 __all__ = ["router"]
@@ -69,6 +69,12 @@ async def list_events(
     if asks_for_stream:
         return await event_tail(request, streams, agents, address, after, types or (), last_event_id)
     return await agents.events(address, after_seq=after, types=types or (), limit=limit, cursor=cursor)
+
+
+@router.get("/turns", responses=statuses(404))
+async def list_turns(agents: Agents, address: Reading, limit: Limit = 100, cursor: Cursor = None) -> Page[Turn]:
+    """List committed turns, oldest first: their causes, times, steps, and how much they changed."""
+    return await agents.read(turn_page, address, limit=limit, cursor=cursor)
 
 
 @router.get("/diff", responses=statuses(404))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from coordinator.operations.objects.result import Result, key
+from coordinator.operations.objects.result import Result, key, one_of
 
 __all__ = [
     "Difference",
@@ -18,6 +18,7 @@ __all__ = [
     "Rewound",
     "State",
     "TranscriptDifference",
+    "Turn",
     "Verification",
 ]
 
@@ -135,6 +136,30 @@ class EventPage(Result):
 
     items: tuple[Event, ...]
     next_cursor: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Turn(Result):
+    """A committed turn of an agent."""
+
+    turn: int
+    seq: int
+    """Of the event that ended it."""
+    cause: str = field(
+        metadata=one_of("message", "init", "config", "idle", "shutdown", "upload", "created", "rewound", "detached")
+    )
+    """What it ran for: a message, another hook, or an upload; or the operation that it was."""
+    message_id: str | None
+    """The message that it handled; null without one."""
+    began_at: int
+    """The begin of the attempt that was committed; of a turn that recorded nothing before its end, that end."""
+    ended_at: int
+    patch_bytes: int
+    """Of its patch of the state, or of the whole state if it has no patch, as JSON."""
+    files_changed: int
+    """Paths that differ from those at the end of the turn before; a renamed one counts once."""
+    steps: tuple[dict[str, Any], ...] = ()
+    """Summaries of its steps and calls of models, in the order of their ends, as its event has them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

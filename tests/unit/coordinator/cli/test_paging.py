@@ -29,6 +29,7 @@ NAMES = ["counter/a", "counter/b", "counter/c", "publisher/a", "teller/x", "tell
 LISTS = [
     ("ps",),
     ("inbox", "counter/a"),
+    ("turns", "counter/a"),
     ("reminders", "counter/a"),
     ("history", "counter/a", "out.txt"),
     ("history", "counter/a@2", "out.txt"),
@@ -100,7 +101,7 @@ def run(request: pytest.FixtureRequest, made: HomeMaker, capsys: pytest.CaptureF
 
 def rows(arguments: tuple[str, ...], printed: str) -> list[Any]:
     found = json.loads(printed)
-    keys = {"ps": "agents", "inbox": "messages", "reminders": "reminders", "models": "calls"}
+    keys = {"ps": "agents", "inbox": "messages", "reminders": "reminders", "turns": "turns", "models": "calls"}
     return found if isinstance(found, list) else list(found[keys[arguments[0]]])
 
 

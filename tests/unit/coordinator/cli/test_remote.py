@@ -78,6 +78,7 @@ READING = [
     ("state", "counter/a@2"),
     ("log", "counter/a", "--type", "turn.committed"),
     ("log", "counter/a", "--after", "3", "--limit", "4"),
+    ("turns", "counter/a"),
     ("inbox", "counter/a"),
     ("why", "counter/a"),
     ("reminders", "counter/a"),

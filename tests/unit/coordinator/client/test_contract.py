@@ -15,6 +15,7 @@ import jsonpatch
 import pytest
 import uvicorn
 
+from chronicle.canonical import encode
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from coordinator.access.caller import OpenAccess
@@ -296,6 +297,63 @@ async def test_state_events_and_differences(podium: AsyncPodium) -> None:
     with pytest.raises(ResourceNotFound) as caught:
         await podium.state(AGENT, at=9)
     assert (caught.value.code, caught.value.kind) == ("unknown_turn", "UnknownMoment")
+
+
+async def test_turns_are_listed_with_what_they_did(podium: AsyncPodium, fleet: HarnessFleet) -> None:
+    for said in ("one", "two"):
+        await handled(podium, AGENT, said)
+    await podium.rewind(AGENT, 1, only=["state"])
+    turns = [turn async for turn in podium.turns(AGENT)]
+    assert [(turn.turn, turn.cause) for turn in turns] == [
+        (0, "created"),
+        (1, "message"),
+        (2, "message"),
+        (3, "rewound"),
+    ]
+    events = {event.seq: event async for event in podium.events(AGENT)}
+    for turn in turns:
+        end = events[turn.seq]
+        assert (turn.turn, turn.ended_at, turn.message_id) == (end.turn, end.ts, end.correlation_id)
+        state = end.payload["state"]
+        assert turn.patch_bytes == len(encode(state if turn.turn == 0 else state["patch"]))
+        of_turn = [event.ts for event in events.values() if event.turn == turn.turn]
+        assert turn.began_at == min(of_turn)
+    assert [turn.files_changed for turn in turns] == [0, 1, 1, 0]
+    assert len((await podium.diff(AGENT, 1, 2)).files) == 1
+    first = await podium.pages().turns(AGENT, limit=3)
+    assert (list(first.items), first.remaining) == (turns[:3], 1)
+    rest = await podium.pages().turns(AGENT, cursor=first.next_cursor)
+    assert (list(rest.items), rest.next_cursor, rest.remaining) == (turns[3:], None, 0)
+    forked = await podium.fork(AGENT, "bob", at=1)
+    fleet.clock.advance(1)
+    await handled(podium, forked.agent, "three")
+    *inherited, own = [turn async for turn in podium.turns(forked.agent)]
+    assert (inherited, own.turn, own.files_changed) == (turns[:2], 2, 1)
+    assert own.began_at == fleet.clock.now_ms()
+    with pytest.raises(ResourceNotFound):
+        await podium.pages().turns("notes/none")
+    with pytest.raises(InvalidRequest) as caught:
+        await podium.pages().turns(AGENT, cursor=(await podium.pages().turns(forked.agent, limit=1)).next_cursor)
+    assert caught.value.code == "invalid_cursor"
+
+
+async def test_a_turn_has_its_steps_and_the_times_of_its_last_attempt(podium: AsyncPodium) -> None:
+    Stepping.ran, Stepping.fails = [], True
+    receipt = await podium.send("stepping/a", "hi")
+    async with asyncio.timeout(DEADLINE_S):
+        while (await podium.message("stepping/a", receipt.message_id)).status != "parked":
+            await asyncio.sleep(INTERVAL_S)
+    assert [turn.turn async for turn in podium.turns("stepping/a")] == [0]
+    Stepping.fails = False
+    await podium.retry("stepping/a", receipt.message_id)
+    async with asyncio.timeout(DEADLINE_S):
+        while (await podium.message("stepping/a", receipt.message_id)).status != "consumed":
+            await asyncio.sleep(INTERVAL_S)
+    _, turn = [turn async for turn in podium.turns("stepping/a")]
+    assert (turn.message_id, [(step["key"], step["status"]) for step in turn.steps]) == (
+        receipt.message_id,
+        [("note#1", "done")],
+    )
 
 
 async def test_why_and_nodes(podium: AsyncPodium) -> None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 ANYONE: Final = {"healthz", "readyz"}
 SCOPES: Final = {
     Scope.READ: {
-        *("list_agents", "get_agent", "explain_agent", "get_state", "list_events", "get_difference"),
+        *("list_agents", "get_agent", "explain_agent", "get_state", "list_events", "list_turns"),
+        "get_difference",
         *("list_root", "get_file", "head_file", "get_file_history"),
         *("list_artifacts", "get_artifact", "head_artifact", "find_artifact"),
         *("get_message", "list_inbox", "list_reminders", "list_model_calls"),
