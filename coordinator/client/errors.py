@@ -42,8 +42,6 @@ __all__ = [
     "ResourceNotFound",
     "ServerFailed",
     "Unreachable",
-    "error_of_wire",
-    "not_a",
 ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.lazy_exports import lazy_names
+from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from coordinator.operations.objects.agents import *  # noqa: F403
@@ -18,4 +18,5 @@ if TYPE_CHECKING:
     from coordinator.operations.objects.pages import *  # noqa: F403
     from coordinator.operations.objects.retention import *  # noqa: F403
 else:
-    __getattr__ = lazy_names(__name__, "pages", "agents", "messages", "history", "files", "retention")
+    _SUBJECTS = ("pages", "agents", "messages", "history", "files", "retention")
+    __getattr__, __dir__ = lazy_exports(__name__, {}, *(f"{__name__}.{subject}" for subject in _SUBJECTS))

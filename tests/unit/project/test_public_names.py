@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 import podium.agent
-from coordinator.operations import objects
 from podium.agent.models import delta_state
 
 ROOT = Path(__file__).parents[3]
@@ -20,8 +19,6 @@ REFERENCE = ROOT / "docs" / "reference" / "python.md"
 LAZY = ["chronicle", "podium", "podium.agent", "podium.models", "coordinator", "coordinator.client"]
 OTHERS = ["podium.state", "podium.testing", "podium.testing.migrations", "chronicle.repository", "coordinator.testing"]
 PUBLIC = [*LAZY, *OTHERS]
-OBJECTS = "coordinator.operations.objects"
-OF_OTHERS = {"coordinator.client": objects.__all__}  # type: ignore[attr-defined]  # it is made at its first use
 HEAVY = ["ray", "pyfuse3", "sqlite3", "psycopg", "fsspec", "rich", "structlog", "httpx"]
 
 
@@ -36,7 +33,9 @@ def _imported(statement: str, modules: list[str]) -> list[str]:
 def test_each_public_name_is_its_modules_own(name: str) -> None:
     package = importlib.import_module(name)
     assert set(package.__all__) <= set(dir(package))
-    modules = {**dict.fromkeys(OF_OTHERS.get(name, ()), OBJECTS), **package._MODULES}
+    others = getattr(package, "_OTHERS", ())
+    of_others = {public: other for other in others for public in importlib.import_module(other).__all__}
+    modules = {**of_others, **package._MODULES}
     assert set(package.__all__) == set(modules)
     for public, module in modules.items():
         assert getattr(package, public) is getattr(importlib.import_module(module), public)
