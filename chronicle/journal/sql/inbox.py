@@ -52,7 +52,7 @@ _PENDING_FIRST: Final = (
 )
 
 
-def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int) -> Receipt:
+def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
     """Admit a message, or find the receipt of its first admission.
 
     Raises:
@@ -105,7 +105,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
     return Receipt(session_id, message.message_id, position, repeated=False, before=before)
 
 
-def pending(db: Connection, session_id: SessionId, limit: int) -> Sequence[InboxMessage]:
+def pending(db: Connection, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
     """Return the pending messages, in order of position."""
     rows = db.execute(_PENDING_FIRST, (session_id, limit))
     return [inbox_message_from(row) for row in rows]
@@ -163,7 +163,7 @@ def retry(db: Connection, session_id: SessionId, message_id: MessageId) -> Inbox
     return find_message(db, message_id)
 
 
-def sessions_with_pending(db: Connection, prefix: str) -> Sequence[Session]:
+def sessions_with_pending(db: Connection, prefix: str = "") -> Sequence[Session]:
     """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
     rows = db.execute(
         f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND substr(name, 1, ?) = ? AND EXISTS (SELECT 1 "

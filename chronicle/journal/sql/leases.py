@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["acquire", "find", "held", "release"]
 
 
-def acquire(db: Connection, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool) -> Lease:
+def acquire(
+    db: Connection, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
+) -> Lease:
     """Acquire the lease under a new epoch, one higher than the last.
 
     Raises:

@@ -58,7 +58,7 @@ def due(db: Connection, now_ms: int, limit: int) -> Sequence[Reminder]:
     return [Reminder(*row) for row in rows]
 
 
-def next_ms(db: Connection, after_ms: int) -> int | None:
+def next_ms(db: Connection, after_ms: int = -1) -> int | None:
     """Return the first time after ``after_ms`` at which a reminder is due."""
     (first,) = db.execute("SELECT min(due_ms) FROM reminder WHERE due_ms > ?", (after_ms,)).fetchone()
     return int(first) if first is not None else None
@@ -77,7 +77,7 @@ def fire(
     due_ms: int,
     message: NewMessage,
     next_due_ms: int | None,
-    next_body: bytes | None,
+    next_body: bytes | None = None,
 ) -> Receipt | None:
     """Admit the message of a reminder that is due at ``due_ms``, and move or drop the reminder.
 

@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import NotFound, Unavailable
 from chronicle.journal.ports.reserve import NO_RESERVE
 from chronicle.journal.records import Commit, OutboxEnvelope, StepWrite
-from chronicle.journal.sql import branches, commits, inbox, leases, reminders, snapshots, steps, writes
+from chronicle.journal.sql import branches, commits, inbox, leases, snapshots, writes
+from chronicle.journal.sql import reminders as reminder_rows
+from chronicle.journal.sql import steps as step_rows
 from chronicle.journal.sql.rows import OUTBOX_COLUMNS, event_from, hash_bytes, hash_text, outbox_message_from, row_id
 from chronicle.journal.sql.sessions import SqlSessions
+from chronicle.journal.sql.transactions import reading, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -23,19 +26,12 @@ if TYPE_CHECKING:
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
     from chronicle.journal.ports.reserve import Reserve
     from chronicle.journal.records import (
-        Backlog,
         Branch,
         Event,
         Head,
-        InboxMessage,
         InboxWrite,
-        Lease,
-        MessageStatus,
-        NewMessage,
         OutboxMessage,
         Receipt,
-        Reminder,
-        Session,
         Snapshot,
         StoredStep,
     )
@@ -129,7 +125,7 @@ class SqlJournalStore(SqlSessions):
         prepared: dict[int, writes.ReadyWrite] = {}
         for index, write in enumerate(writes_):
             try:
-                ready = self._prepare(write) if isinstance(write, Commit) else steps.prepare(write)
+                ready = self._prepare(write) if isinstance(write, Commit) else step_rows.prepare(write)
             except Exception as error:  # noqa: BLE001 - whatever it is, the others are written
                 outcomes.append(error)
             else:
@@ -222,10 +218,7 @@ class SqlJournalStore(SqlSessions):
 
     # -- inbox ----------------------------------------------------------------------------------------------------
 
-    def admit(self, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
-        """Admit a message, durably."""
-        with self._db.writing() as db:
-            return inbox.admit(db, session_id, message, limit)
+    admit = writing(inbox.admit)
 
     def admit_many(self, admissions: Sequence[InboxWrite]) -> list[Receipt | Exception]:
         """Admit several messages with one sync to disk; each is admitted or refused by itself."""
@@ -242,101 +235,36 @@ class SqlJournalStore(SqlSessions):
                 outcomes[index] = error
         return [outcomes[index] for index in range(len(admissions))]
 
-    def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
-        """Return the pending messages, in order of position."""
-        with self._db.reading() as db:
-            return inbox.pending(db, session_id, limit)
-
-    def message(self, message_id: MessageId) -> InboxMessage:
-        """Return one message, whatever its status."""
-        with self._db.reading() as db:
-            return inbox.find_message(db, message_id)
-
-    def message_of_key(self, session_id: SessionId, idempotency_key: str) -> InboxMessage | None:
-        """Return the message that was admitted to a session under an idempotency key."""
-        with self._db.reading() as db:
-            return inbox.message_of_key(db, session_id, idempotency_key)
-
-    def messages(self, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
-        """Return a session's messages of one status, in order of position."""
-        with self._db.reading() as db:
-            return inbox.messages(db, session_id, status)
-
-    def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
-        """Make a parked message pending again, at its old position and with its attempts reset."""
-        with self._db.writing() as db:
-            return inbox.retry(db, session_id, message_id)
-
-    def waiting_before(self, message_id: MessageId) -> int:
-        """Return the number of pending messages before one."""
-        with self._db.reading() as db:
-            return inbox.waiting_before(db, message_id)
-
-    def sessions_with_pending(self, prefix: str = "") -> Sequence[Session]:
-        """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
-        with self._db.reading() as db:
-            return inbox.sessions_with_pending(db, prefix)
-
-    def backlog(self) -> Backlog:
-        """Count what waits in all sessions."""
-        with self._db.reading() as db:
-            return inbox.backlog(db)
+    pending = reading(inbox.pending)
+    message = reading(inbox.find_message)
+    message_of_key = reading(inbox.message_of_key)
+    messages = reading(inbox.messages)
+    retry_message = writing(inbox.retry)
+    waiting_before = reading(inbox.waiting_before)
+    sessions_with_pending = reading(inbox.sessions_with_pending)
+    backlog = reading(inbox.backlog)
 
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def put_step(self, session_id: SessionId, step: StoredStep, epoch: int | None) -> None:
         """Store the result of a part of the handling of a pending message, durably."""
-        self._write(steps.prepare(StepWrite(session_id, step, epoch)))
+        self._write(step_rows.prepare(StepWrite(session_id, step, epoch)))
 
-    def steps(self, message_id: MessageId) -> Sequence[StoredStep]:
-        """Return the steps of a message, by number."""
-        with self._db.reading() as db:
-            return steps.of_message(db, message_id)
+    steps = reading(step_rows.of_message)
+    drop_steps = writing(step_rows.drop)
 
     def steps_of_session(self, session_id: SessionId) -> Sequence[StoredStep]:
         """Return the steps of all messages of a session, by the position of the message, then number."""
         with self._db.reading_one_moment() as db:
-            return steps.of_session(db, session_id)
-
-    def drop_steps(self, message_id: MessageId) -> None:
-        """Drop the steps of a message; doing it twice is harmless."""
-        with self._db.writing() as db:
-            steps.drop(db, message_id)
+            return step_rows.of_session(db, session_id)
 
     # -- reminders ------------------------------------------------------------------------------------------------
 
-    def reminders(self, session_id: SessionId) -> Sequence[Reminder]:
-        """Return a session's reminders, by name."""
-        with self._db.reading() as db:
-            return reminders.of_session(db, session_id)
-
-    def due_reminders(self, now_ms: int, limit: int) -> Sequence[Reminder]:
-        """Return reminders of all sessions that are due at or before ``now_ms``, longest due first."""
-        with self._db.reading() as db:
-            return reminders.due(db, now_ms, limit)
-
-    def next_reminder_ms(self, after_ms: int = -1) -> int | None:
-        """Return the first time after ``after_ms`` at which a reminder of any session is due; ``None`` without one."""
-        with self._db.reading() as db:
-            return reminders.next_ms(db, after_ms)
-
-    def cancel_reminder(self, session_id: SessionId, name: str) -> bool:
-        """Drop a reminder outside of a commit, durably; return whether there was one."""
-        with self._db.writing() as db:
-            return reminders.cancel(db, session_id, name)
-
-    def fire_reminder(
-        self,
-        session_id: SessionId,
-        name: str,
-        due_ms: int,
-        message: NewMessage,
-        next_due_ms: int | None,
-        next_body: bytes | None = None,
-    ) -> Receipt | None:
-        """Admit the message of a due reminder, and move or drop the reminder, in one durable transaction."""
-        with self._db.writing() as db:
-            return reminders.fire(db, session_id, name, due_ms, message, next_due_ms, next_body)
+    reminders = reading(reminder_rows.of_session)
+    due_reminders = reading(reminder_rows.due)
+    next_reminder_ms = reading(reminder_rows.next_ms)
+    cancel_reminder = writing(reminder_rows.cancel)
+    fire_reminder = writing(reminder_rows.fire)
 
     # -- outbox ---------------------------------------------------------------------------------------------------
 
@@ -366,17 +294,10 @@ class SqlJournalStore(SqlSessions):
 
     # -- leases ---------------------------------------------------------------------------------------------------
 
-    def acquire_lease(
-        self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
-    ) -> Lease:
-        """Acquire the lease under a new epoch, one higher than the last."""
-        with self._db.writing() as db:
-            return leases.acquire(db, session_id, holder, now_ms, ttl_ms, takeover=takeover)
-
-    def release_lease(self, session_id: SessionId, epoch: int) -> None:
-        """Release the lease; does nothing if it is no longer held under that epoch."""
-        with self._db.writing() as db:
-            leases.release(db, session_id, epoch)
+    acquire_lease = writing(leases.acquire)
+    release_lease = writing(leases.release)
+    lease = reading(leases.find)
+    held_sessions = reading(leases.held)
 
     def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> Sequence[SessionId]:
         """Extend leases, each given by its session and epoch, to ``now_ms + ttl_ms`` in one transaction."""
@@ -393,16 +314,6 @@ class SqlJournalStore(SqlSessions):
         with self._db.writing() as db:
             for session_id, epoch in sorted(leases):
                 db.execute("UPDATE session SET holder = NULL WHERE session_id = ? AND epoch = ?", (session_id, epoch))
-
-    def lease(self, session_id: SessionId) -> Lease | None:
-        """Return the lease as last acquired; ``None`` if released or never acquired."""
-        with self._db.reading() as db:
-            return leases.find(db, session_id)
-
-    def held_sessions(self, holder_prefix: str) -> Sequence[tuple[Session, Lease]]:
-        """Return the leases, expired or not, whose holder's name starts with ``holder_prefix``, with their sessions."""
-        with self._db.reading() as db:
-            return leases.held(db, holder_prefix)
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 
