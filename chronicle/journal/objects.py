@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from chronicle.blobs.ident import blob_id
 from chronicle.canonical import decode, encode
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BlobId, SessionId
 
-__all__ = ["Repetition", "StoredObject", "new_object", "object_body"]
+__all__ = ["ObjectName", "Repetition", "StoredObject", "new_object", "object_body"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +38,14 @@ class Repetition:
     def conflict(self) -> IdempotencyConflict:
         """Return the error for an earlier request with the same key that asked for something else."""
         return IdempotencyConflict(self.given_key or self.key)
+
+
+class ObjectName(NamedTuple):
+    """The name of an object."""
+
+    kind: str
+    object_id: str
+    namespace: str = DEFAULT_NAMESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +76,11 @@ class StoredObject:
 
 def new_object(
     blobs: BlobStore,
-    kind: str,
-    object_id: str,
+    name: ObjectName,
     created_ms: int,
     body: JsonObject,
     *,
     content: bytes | None = None,
-    namespace: str = DEFAULT_NAMESPACE,
     session_id: SessionId | None = None,
     expires_ms: int | None = None,
     repetition: Repetition | None = None,
@@ -88,22 +94,22 @@ def new_object(
     data = encode(body)
     large = {blob_id(data): data} if len(data) > MAX_INLINE else {}
     ref = next(iter(large), None)
-    named = None
+    content_id = None
     if content is not None:
-        named = blob_id(content)
-        large[named] = content
+        content_id = blob_id(content)
+        large[content_id] = content
     if large:
         blobs.put(large)
     return StoredObject(
-        kind,
-        object_id,
+        name.kind,
+        name.object_id,
         created_ms,
         data if ref is None else None,
         ref,
         sha256(data).hexdigest(),
-        namespace,
+        name.namespace,
         session_id,
-        named,
+        content_id,
         sum(map(len, large.values())),
         expires_ms,
         repetition,

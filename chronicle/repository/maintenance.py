@@ -6,7 +6,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.packs.pack_checker import PackChecker
 from chronicle.errors import Corrupt, NotFound, StoreInUse, StoreShared
 from chronicle.fuse.zygote import launcher
@@ -154,10 +154,8 @@ def collect_garbage(store: StoreDirectory, *, alone: bool = False, dry_run: bool
         return collect(
             store.blobs_url,
             lambda: _reached(store),
+            GcRules(alone=alone, dry_run=dry_run, keep_from=1.0 if alone else 0.5),
             roots=lambda: "\n".join(sorted({f"{ref.tree_id} {ref.oplog_id}" for ref in _roots(store)})),
-            alone=alone,
-            dry_run=dry_run,
-            keep_from=1.0 if alone else 0.5,
         )
 
 

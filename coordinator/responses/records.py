@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.errors import NotFound
-from chronicle.journal.objects import new_object, object_body
+from chronicle.journal.objects import ObjectName, new_object, object_body
 from coordinator.operations.errors import UnknownResponse
 from coordinator.responses.items import messages_of
 from coordinator.responses.transcript import GivenResponse
@@ -67,11 +67,9 @@ def store_record(
     session_id = cast("SessionId | None", record.response["session_id"])
     stored = new_object(
         blobs,
-        KIND,
-        record.response["id"],
+        ObjectName(KIND, record.response["id"], tenant),
         record.created_ms,
         body,
-        namespace=tenant,
         session_id=session_id,
         repetition=repetition,
     )

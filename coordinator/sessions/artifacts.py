@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from chronicle.canonical import decode, encode
 from chronicle.errors import InvalidInput, NotFound
-from chronicle.journal.objects import new_object, object_body
+from chronicle.journal.objects import ObjectName, new_object, object_body
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.errors import UnknownSessionArtifact
 from coordinator.sessions.finding import find_session, writable
@@ -135,12 +135,10 @@ def create_artifact(
     stored = store.put_object(
         new_object(
             blobs,
-            ARTIFACT,
-            ids.other("art_", now_ms),
+            ObjectName(ARTIFACT, ids.other("art_", now_ms), tenant),
             now_ms,
             _body(new, data),
             content=data,
-            namespace=tenant,
             session_id=session.session_id if session is not None else None,
             expires_ms=now_ms + _TEMPORARY_MS if new.retention_class == "temporary" else None,
             repetition=_repetition(new, data, key),

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import Conflict
 from chronicle.ids import BranchId, EventId
-from chronicle.journal.objects import new_object, object_body
+from chronicle.journal.objects import ObjectName, new_object, object_body
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.errors import UnknownSessionEvent
 from coordinator.sessions.finding import find_branch, find_session, writable
@@ -100,11 +100,9 @@ def fork_branch(
     if repetition is not None:
         new = new_object(
             blobs,
-            _FORK,
-            branch_id,
+            ObjectName(_FORK, branch_id, tenant),
             now_ms,
             {"parent_seq": seq},
-            namespace=tenant,
             session_id=session.session_id,
             repetition=repetition,
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from xml.sax.saxutils import quoteattr
 
 from chronicle.errors import InvalidInput, NotFound
-from chronicle.journal.objects import new_object, object_body
+from chronicle.journal.objects import ObjectName, new_object, object_body
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.operations.errors import BundleTooLarge, UnknownBundle
 from coordinator.sessions.artifacts import artifact_content, find_artifact
@@ -131,12 +131,10 @@ def create_bundle(
     stored = store.put_object(
         new_object(
             blobs,
-            BUNDLE,
-            ids.other("bnd_", now_ms),
+            ObjectName(BUNDLE, ids.other("bnd_", now_ms), tenant),
             now_ms,
             new.body,
             content=new.compiled,
-            namespace=tenant,
             repetition=new.repetition,
         )
     )

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 from chronicle.errors import NotFound
 from chronicle.ids import IdSource
-from chronicle.journal.objects import new_object, object_body
+from chronicle.journal.objects import ObjectName, new_object, object_body
 from coordinator.operations.objects.result import Result, read_result
 from coordinator.sessions.repetition import repeated, repetition_of
 from podium.agent_record import find_session
@@ -88,11 +88,9 @@ class RepeatedOperations:
                     _ = store.put_object(
                         new_object(
                             blobs,
-                            _ANSWER,
-                            self._ids.other("ans_", now_ms),
+                            ObjectName(_ANSWER, self._ids.other("ans_", now_ms), address.tenant),
                             now_ms,
                             answer.as_json(),
-                            namespace=address.tenant,
                             session_id=find_session(store, address).session_id,
                             repetition=repetition,
                         )

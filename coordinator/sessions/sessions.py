@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from chronicle.canonical import encode
 from chronicle.errors import NotFound
 from chronicle.ids import SessionId
-from chronicle.journal.objects import new_object, object_body
+from chronicle.journal.objects import ObjectName, new_object, object_body
 from chronicle.journal.records import Session
 from coordinator.operations.cursors import cursor_after, place_after
 from coordinator.sessions.bundles import find_bundle
@@ -55,14 +55,7 @@ def create_session(
         check(tenant, len(encode(body)))
     session_id, branch_id = ids.session(now_ms), ids.branch(now_ms)
     new = new_object(
-        blobs,
-        SESSION,
-        session_id,
-        now_ms,
-        body,
-        namespace=tenant,
-        session_id=session_id,
-        repetition=repetition,
+        blobs, ObjectName(SESSION, session_id, tenant), now_ms, body, session_id=session_id, repetition=repetition
     )
     stored = store.put_object(new, Session(session_id, session_id, branch_id, now_ms, tenant))
     return session_object(store, blobs, store.session_of_id(SessionId(stored.object_id)))

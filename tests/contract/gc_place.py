@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.gc.collector import GcReport, collect
+from chronicle.blobs.gc.collector import GcReport, GcRules, collect
 from chronicle.blobs.packs.catalog import PACK_FOLDER
 from chronicle.blobs.packs.opening import open_medium
 from chronicle.blobs.packs.pack_store import PackBlobStore
@@ -55,11 +55,8 @@ class Place:
         return collect(
             self.url,
             reached,
+            GcRules(grace_s=GRACE_S, alone=alone, dry_run=dry_run, keep_from=keep_from),
             roots=roots,
-            grace_s=GRACE_S,
-            alone=alone,
-            dry_run=dry_run,
-            keep_from=keep_from,
             clock=self.clock,
         )
 

@@ -13,7 +13,7 @@ import pytest
 
 from chronicle.blobs import blob_id, ident
 from chronicle.blobs.buffer import BlobBuffer
-from chronicle.blobs.gc.collector import GcReport, collect
+from chronicle.blobs.gc.collector import GcReport, GcRules, collect
 from chronicle.blobs.packs.catalog import pack_object
 from chronicle.errors import Conflict, Corrupt, InvalidInput, Unavailable
 from chronicle.ids import BlobId
@@ -296,7 +296,7 @@ def test_one_collection_at_a_time(tmp_path: Path) -> None:
 
 def test_a_grace_that_remote_writers_cannot_keep_is_refused() -> None:
     with pytest.raises(InvalidInput, match="too short"):
-        collect(f"memory://{uuid4().hex}", dict, grace_s=30)
+        collect(f"memory://{uuid4().hex}", dict, GcRules(grace_s=30))
 
 
 def test_a_damaged_list_of_condemned_packs_stops_writers(tmp_path: Path) -> None:

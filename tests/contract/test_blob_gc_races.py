@@ -13,7 +13,7 @@ import fsspec
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.gc.collector import GcReport, collect
+from chronicle.blobs.gc.collector import GcReport, GcRules, collect
 from chronicle.blobs.media.fsspec_objects import RemoteObjects
 from chronicle.blobs.media.objects import LocalObjects
 from chronicle.blobs.packs.catalog import read_pack_index
@@ -42,9 +42,7 @@ class Store:
         return collect(
             self.url,
             lambda: named(*reached),
-            grace_s=GRACE_S,
-            alone=alone,
-            keep_from=keep_from,
+            GcRules(grace_s=GRACE_S, alone=alone, keep_from=keep_from),
             clock=self.clock,
         )
 
@@ -143,7 +141,7 @@ def test_a_far_writer_whose_look_at_the_packs_failed_looks_again(monkeypatch: py
 
     def collected() -> GcReport:
         clock.advance(GRACE_S + 1)
-        return collect(url, dict, grace_s=GRACE_S, clock=clock)
+        return collect(url, dict, GcRules(grace_s=GRACE_S), clock=clock)
 
     sleeper = PackBlobStore(url, clock=clock, cache_bytes=0)
     sleeper.put(named(b"gone"))

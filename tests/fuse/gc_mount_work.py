@@ -26,7 +26,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.errors import NotFound, Unavailable
 from chronicle.fuse.server.client import FuseWorkspace, attach_fuse_workspace, open_fuse_workspace
 from chronicle.fuse.zygote import launcher
@@ -338,7 +338,9 @@ class Worker:
     def collect_once(self, grace_s: float) -> None:
         repository = self.repository
         report = collect(
-            repository.blobs_url, lambda: _reached(repository), grace_s=grace_s, merge_from=MERGE_FROM, keep_from=0.8
+            repository.blobs_url,
+            lambda: _reached(repository),
+            GcRules(grace_s=grace_s, merge_from=MERGE_FROM, keep_from=0.8),
         )
         assert not report.damaged
         tell(self.directory, self.role, dropped=report.dropped, merged=report.merged)

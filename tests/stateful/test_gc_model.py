@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.ids import BlobId, IdSource
@@ -89,9 +89,7 @@ class GcModel(RuleBasedStateMachine):
         collect(
             self.url,
             self.reached,
-            grace_s=GRACE_S,
-            keep_from=keep_from,
-            merge_from=merge_from,
+            GcRules(grace_s=GRACE_S, keep_from=keep_from, merge_from=merge_from),
             clock=self.clock,
             ids=self.ids,
         )

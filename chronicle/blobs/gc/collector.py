@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs import ident
 from chronicle.blobs.gc.idle_note import is_noted, note, state_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.packs.pack_format import PackEntry
     from chronicle.ids import BlobId
 
-__all__ = ["GRACE_S", "MERGE_FROM", "GcReport", "collect"]
+__all__ = ["GRACE_S", "MERGE_FROM", "GcReport", "GcRules", "collect"]
 
 GRACE_S: Final = 3600.0
 """A commit follows its put within seconds; an hour allows for a stopped process, clock skew and a slow store."""
@@ -54,6 +54,27 @@ _MERGE_BYTES: Final = 1024**3
 """Above this total size large packs are not merged: merging takes 10 s per GiB, and for a while the space of both."""
 _INDEX_BYTES: Final = 60
 """Bytes of the index per blob."""
+
+
+@dataclass(frozen=True, slots=True)
+class GcRules:
+    """The rules of a collection."""
+
+    grace_s: float = GRACE_S
+    """The grace period, seconds; see the module. More than a minute on media that are not local."""
+    alone: bool = False
+    """The caller warrants that no other process uses the store until `collect` returns: then both halves are done at
+    once, and young packs are not spared."""
+    dry_run: bool = False
+    """Change nothing."""
+    keep_from: float = 0.5
+    """Packs with at least this reachable fraction of their stored bytes are kept; 1.0 drops every unreachable byte, as
+    permanent deletion needs."""
+    merge_from: int = MERGE_FROM
+    """The number of small packs from which they are merged."""
+
+
+_RULES: Final = GcRules()
 
 
 @dataclass(slots=True)
@@ -85,34 +106,22 @@ class GcReport:
 def collect(
     url: str,
     reached: Callable[[], Collection[BlobId]],
+    rules: GcRules = _RULES,
     *,
     roots: Callable[[], str] | None = None,
-    grace_s: float = GRACE_S,
-    alone: bool = False,
-    dry_run: bool = False,
-    keep_from: float = 0.5,
-    merge_from: int = MERGE_FROM,
     clock: Clock | None = None,
     ids: IdSource | None = None,
-    options: Mapping[str, Any] | None = None,
 ) -> GcReport:
     """Drop packs whose grace period is over, and condemn packs with few reachable blobs.
 
     Args:
         url: the store's.
         reached: returns the ids of all blobs reachable from the roots that exist when it is called; called once.
+        rules: see `GcRules`.
         roots: returns a text that names these roots: equal texts mean equal reachable blobs. With it, a call that is
             ``alone`` notes that it left nothing to do, and a call that finds the noted state does not call ``reached``.
-        grace_s: the grace period, seconds; see the module. More than a minute on media that are not local.
-        alone: the caller warrants that no other process uses the store until this returns: then both halves are done
-            at once, and young packs are not spared.
-        dry_run: change nothing.
-        keep_from: packs with at least this reachable fraction of their stored bytes are kept; 1.0 drops every
-            unreachable byte, as permanent deletion needs.
-        merge_from: the number of small packs from which they are merged.
         clock: dates the list of condemned packs, and new packs.
         ids: names new packs.
-        options: arguments of the fsspec file system.
 
     Raises:
         InvalidInput: the grace period is too short for the medium.
@@ -120,23 +129,23 @@ def collect(
         Unavailable: the store could not be reached. Another call continues where this one stopped.
     """
     clock = clock if clock is not None else SystemClock()
-    ids = ids if ids is not None else IdSource()
-    names = ids
+    names = ids if ids is not None else IdSource()
+    alone, dry_run = rules.alone, rules.dry_run
 
     def new_name() -> str:
         return names.other("", clock.now_ms())
 
-    objects, catalog, _ = open_medium(url, new_name, options)
-    if not alone and not isinstance(objects, LocalObjects) and grace_s <= STAMP_S:
+    objects, catalog, _ = open_medium(url, new_name)
+    if not alone and not isinstance(objects, LocalObjects) and rules.grace_s <= STAMP_S:
         raise InvalidInput(
-            f"a grace of {grace_s} s is too short for {url}: writers look for condemned packs every {STAMP_S} s"
+            f"a grace of {rules.grace_s} s is too short for {url}: writers look for condemned packs every {STAMP_S} s"
         )
     with only_one(objects, dry_run=dry_run):
-        collection = _Collection(objects, catalog, new_name, clock, merge_from=merge_from, dry_run=dry_run)
+        collection = _Collection(objects, catalog, new_name, clock, rules)
         condemned = read_condemned(objects)
 
         def state(of: str, packs: Mapping[str, int]) -> str:
-            return state_of(packs, of, keep_from=keep_from, merge_from=merge_from)
+            return state_of(packs, of, keep_from=rules.keep_from, merge_from=rules.merge_from)
 
         named = roots() if alone and roots is not None else None
         if named is not None and not condemned.packs:
@@ -149,7 +158,7 @@ def collect(
         collection.survey()
         if alone and not dry_run and isinstance(objects, LocalObjects) and is_full(objects):
             collection.make_room(kept)
-        grace_ms = round(grace_s * 1000)
+        grace_ms = round(rules.grace_s * 1000)
         if condemned.packs:
             left_ms = condemned.left_ms(grace_ms, clock)
             if alone or left_ms <= 0:
@@ -157,12 +166,12 @@ def collect(
             elif left_ms > grace_ms:  # the clock was set back: the grace period restarts, or it might last for years
                 condemned = collection.announce(condemned.generation, condemned.packs)
         if not condemned.packs:
-            condemned = collection.condemn(condemned, kept, None if alone else grace_ms, keep_from)
+            condemned = collection.condemn(condemned, kept, None if alone else grace_ms)
             if alone and condemned.packs:
                 condemned = collection.sweep(condemned, kept)
         if condemned.packs:
             collection.report.ripe_ms = clock.now_ms() + max(0, condemned.left_ms(0 if alone else grace_ms, clock))
-        elif named is not None and not dry_run and collection.is_done(kept, keep_from):
+        elif named is not None and not dry_run and collection.is_done(kept):
             note(objects, state(named, collection.listed()))
         if isinstance(objects, LocalObjects) and not dry_run:
             clear_tmp(objects)
@@ -178,9 +187,7 @@ class _Collection:
         catalog: Catalog,
         new_name: Callable[[], str],
         clock: Clock,
-        *,
-        merge_from: int,
-        dry_run: bool,
+        rules: GcRules,
     ) -> None:
         self._objects = objects
         self._catalog = catalog
@@ -188,8 +195,7 @@ class _Collection:
         self._copier = Copier(objects, self._survey, new_name)
         self._clock = clock
         self._now_ms = clock.now_ms()
-        self._merge_from = merge_from
-        self._dry_run = dry_run
+        self._rules = rules
         self.report = GcReport()
 
     def listed(self) -> dict[str, int]:
@@ -228,24 +234,21 @@ class _Collection:
     def announce(self, generation: int, names: Collection[str] = ()) -> CondemnedPacks:
         """Replace the list of condemned packs."""
         condemned = CondemnedPacks.made(generation, self._clock, names)
-        if not self._dry_run:
+        if not self._rules.dry_run:
             write_condemned(self._objects, condemned)
         return condemned
 
-    def condemn(
-        self, before: CondemnedPacks, kept: set[bytes], grace_ms: int | None, keep_from: float
-    ) -> CondemnedPacks:
+    def condemn(self, before: CondemnedPacks, kept: set[bytes], grace_ms: int | None) -> CondemnedPacks:
         """Condemn packs with few reachable blobs; if there are many small packs, merge and condemn them, too.
 
         Args:
             before: the present list.
             kept: the reachable blobs.
             grace_ms: younger packs are spared; ``None``: none are, whatever their date.
-            keep_from: as of `collect`.
         """
         sizes = self._survey.sizes
         old = {name for name in sizes if grace_ms is None or made_ms(name) <= self._now_ms - grace_ms}
-        chosen = self._wasteful(old, kept, keep_from)
+        chosen = self._wasteful(old, kept)
         merged = self._merge(self._worth_merging(old - chosen), kept)
         self.report.merged = len(merged)
         chosen |= merged
@@ -255,22 +258,22 @@ class _Collection:
             return before
         return self.announce(before.generation + 1, chosen)
 
-    def is_done(self, kept: set[bytes], keep_from: float) -> bool:
+    def is_done(self, kept: set[bytes]) -> bool:
         """Whether another collection of the same store would find neither work nor damage."""
         if self.report.damaged or not self._survey.sizes:
             return False
         names = self._survey.names()
-        return not self._wasteful(names, kept, keep_from) and not self._worth_merging(names)
+        return not self._wasteful(names, kept) and not self._worth_merging(names)
 
-    def _wasteful(self, names: set[str], kept: set[bytes], keep_from: float) -> set[str]:
-        """Return the packs whose reachable fraction is below ``keep_from``."""
+    def _wasteful(self, names: set[str], kept: set[bytes]) -> set[str]:
+        """Return the packs whose reachable fraction is below `GcRules.keep_from`."""
         found = set()
         for name in names:
             entries = list(self._survey.entries(name))
             sharing = Counter((entry.offset, entry.stored) for entry in entries)
             parts = {entry.raw_id: entry.stored / sharing[entry.offset, entry.stored] + 1 for entry in entries}
             alive = sum(size for raw_id, size in parts.items() if raw_id in kept)
-            if alive == 0 or alive < sum(parts.values()) * keep_from:
+            if alive == 0 or alive < sum(parts.values()) * self._rules.keep_from:
                 found.add(name)
         return found
 
@@ -283,7 +286,7 @@ class _Collection:
             return set()
         sizes = self._survey.sizes
         small = {name for name in names if sizes[name] < _SMALL_BYTES}
-        if len(small) < self._merge_from:
+        if len(small) < self._rules.merge_from:
             return set()
         total = sum(sizes[name] for name in names)
         if total > _MERGE_BYTES or total > _AGAIN * sum(sizes[name] for name in small):
@@ -302,7 +305,7 @@ class _Collection:
         for name in self._survey.names() - names:
             for raw_id in self._survey.raw_ids(name):
                 needed.pop(raw_id, None)
-        if self._dry_run:
+        if self._rules.dry_run:
             self.report.copied += len(needed)
             return names
         if not self._has_room_for(needed):
@@ -321,13 +324,13 @@ class _Collection:
         needed = self._survey.places(doomed, kept)
         for name in self._survey.names() - doomed:
             entries = [entry for entry in self._survey.entries(name) if entry.raw_id in needed]
-            if self._dry_run or self._objects.is_far:
+            if self._rules.dry_run or self._objects.is_far:
                 found = [entry.raw_id for entry in entries]
             else:
                 found = [raw_id for raw_id, data in self._copier.sound_in(name, entries) if data is not None]
             for raw_id in found:
                 del needed[raw_id]
-        if self._dry_run:
+        if self._rules.dry_run:
             self.report.copied += len(needed)
             self._drop(doomed)
         else:
@@ -341,7 +344,7 @@ class _Collection:
 
     def _drop(self, names: Collection[str]) -> None:
         """Remove packs."""
-        if not self._dry_run and names:
+        if not self._rules.dry_run and names:
             self._catalog.replace(self._index(), frozenset(names))
         for name in names:
             self._forget(name)

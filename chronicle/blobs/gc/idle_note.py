@@ -32,7 +32,7 @@ def state_of(packs: Mapping[str, int], roots: str, *, keep_from: float, merge_fr
     Args:
         packs: their names and sizes, bytes.
         roots: as given to `chronicle.blobs.gc.collector.collect`.
-        keep_from, merge_from: as of `chronicle.blobs.gc.collector.collect`.
+        keep_from, merge_from: as of `chronicle.blobs.gc.collector.GcRules`.
     """
     return blake3(json.dumps([sorted(packs.items()), roots, keep_from, merge_from]).encode()).hexdigest()
 

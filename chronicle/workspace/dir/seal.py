@@ -70,16 +70,17 @@ def commit_scan(buffer: BlobBuffer, state: DirState, found: Index) -> tuple[Tree
     builder = _with_versions(buffer, state, records)
     root = state.commit.root
     below = attributes.update(buffer, root.below, _attributes(state, found, inos))
-    ref, commit = builder.build(
+    content = replace(
+        state.commit,
         turn=state.turn,
         tree_id=tree_id,
         root=replace(root, mtime_ns=state.now_ns, below=below),
         links=_link_map(buffer, found, inos),
         next_ino=next_ino,
         next_seq=next_seq,
-        moved_seq=state.commit.moved_seq,
         usage=usage_of(found),
     )
+    ref, commit = builder.build(content)
     return ref, commit, inos
 
 

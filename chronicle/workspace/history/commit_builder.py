@@ -16,13 +16,11 @@ from chronicle.workspace.history.oplog import Operation, OplogRoot
 from chronicle.workspace.port import TreeRef
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Container, Sequence
 
     from chronicle.ids import BlobId
-    from chronicle.workspace.history.oplog import Attr, Gap
     from chronicle.workspace.history.path_histories import PathHistory, Record
     from chronicle.workspace.history.view import HistoryView
-    from chronicle.workspace.port import Usage
     from chronicle.workspace.trees.nodes import NodeBuffer
 
 __all__ = ["CommitBuilder"]
@@ -85,27 +83,13 @@ class CommitBuilder:
         """The last number given out for each path whose history changed."""
         return {path: history.last for path, history in self._changed.items()}
 
-    def build(
-        self,
-        *,
-        turn: int,
-        tree_id: BlobId,
-        root: Attr,
-        links: BlobId | None,
-        next_ino: int,
-        next_seq: int,
-        moved_seq: int,
-        usage: Usage,
-        gaps: Iterable[Gap] = (),
-        earlier_operations: tuple[BlobId, ...] = (),
-    ) -> tuple[TreeRef, OplogRoot]:
+    def build(self, content: OplogRoot, earlier_operations: tuple[BlobId, ...] = ()) -> tuple[TreeRef, OplogRoot]:
         """Put the histories, the operations and the root into the buffer; return the commit and its root.
 
         Args:
-            gaps: those that are new; the ones of the last seal are kept.
+            content: the last seal with the new turn, tree, attributes, links, counters, gaps and usage; the builder
+                sets its other fields.
             earlier_operations: the operation blobs of earlier seals since ``base``.
-
-        For the others see `OplogRoot`.
         """
         self._operations.sort(key=lambda operation: operation.seq)
         base = self._base
@@ -113,20 +97,12 @@ class CommitBuilder:
         commits = self._base_root.commits
         if base is not None:
             commits = oplog.put_commit(self._buffer, commits, self._base_root.turn, base)
-        commit = OplogRoot(
-            turn=turn,
-            tree_id=tree_id,
+        commit = replace(
+            content,
             previous=base.oplog_id if base is not None else None,
-            root=root,
             histories=histories,
             commits=commits,
-            links=links,
-            next_ino=next_ino,
-            next_seq=next_seq,
-            moved_seq=moved_seq,
             operations=earlier_operations + oplog.store_operations(self._buffer, self._operations),
-            gaps=(*self._sealed.gaps, *gaps),
-            usage=usage,
             kept_bytes=self._sealed.kept_bytes + bytes_added_by(self._buffer, self._versions, self._view.stored),
         )
-        return TreeRef(tree_id, oplog.add_root(self._buffer, commit)), commit
+        return TreeRef(content.tree_id, oplog.add_root(self._buffer, commit)), commit

@@ -207,16 +207,17 @@ class _Edit:
         for path in self._records:
             builder.add_versions(path, view.unstored(path))
         below = attributes.update(self._buffer, self._last.root.below, self._attrs)
-        ref, _ = builder.build(
+        content = replace(
+            self._last,
             turn=self._turn,
             tree_id=tree_id,
             root=replace(self._root, below=below),
             links=link_map.update(self._buffer, self._last.links, self._links),
             next_ino=self._next_ino,
             next_seq=self._seq,
-            moved_seq=self._last.moved_seq,
             usage=usage,
         )
+        ref, _ = builder.build(content)
         return Edited(ref, builder.last_numbers[self._path], size)
 
     # -- the way to the path --------------------------------------------------------------------------------------

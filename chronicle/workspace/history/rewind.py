@@ -7,6 +7,7 @@ caller flushes.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chronicle.workspace.history.commit_builder import CommitBuilder
@@ -65,16 +66,17 @@ def rewound(
     builder = CommitBuilder(buffer, view, last, now, last)
     for path in pending:
         builder.add_versions(path, view.unstored(path))
-    ref, _ = builder.build(
+    content = replace(
+        last,
         turn=turn,
         tree_id=target.tree_id,
         root=target.root,
         links=target.links,
         next_ino=max(root.next_ino for root in (last, target, *abandoned)),
         next_seq=seq + len(pending),
-        moved_seq=last.moved_seq,
         usage=target.usage,
     )
+    ref, _ = builder.build(content)
     return ref
 
 

@@ -40,7 +40,7 @@ def gc(
     while agents run: one call condemns what is not needed; another one, an hour or more later, frees what is still not
     needed. Everything that a turn, a fork or a version of a file reaches is needed.
     """
-    from chronicle.blobs.gc.collector import collect  # noqa: PLC0415  slow to import, and --help needs none
+    from chronicle.blobs.gc.collector import GcRules, collect  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.gateway_record import gateway_runs  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
@@ -58,10 +58,8 @@ def gc(
         report = collect(
             place.blobs_url,
             lambda: _reached(home),
+            GcRules(alone=now, dry_run=dry_run, keep_from=1.0 if now else 0.5),
             roots=lambda: _digest_of_roots(home),
-            alone=now,
-            dry_run=dry_run,
-            keep_from=1.0 if now else 0.5,
         )
     for damage in report.damaged:
         warn(damage)

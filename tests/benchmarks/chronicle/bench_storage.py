@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.repository.repository import Repository
 from chronicle.workspace.api.workspace import open_api_workspace
@@ -87,7 +87,7 @@ def stored_bytes(directory: Path) -> list[Row]:
             end_turn(workspace, repository, turn)
         before = size_of(directory / "blobs")
         start = time.perf_counter()
-        collect(blobs.url, lambda: reached(blobs, workspace.base), alone=True)
+        collect(blobs.url, lambda: reached(blobs, workspace.base), GcRules(alone=True))
         collecting = time.perf_counter() - start
     start = time.perf_counter()
     git(repository, "gc", "-q")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from chronicle.blobs import blob_id
-from chronicle.blobs.gc.collector import GcReport, collect
+from chronicle.blobs.gc.collector import GcReport, GcRules, collect
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.testing.blob_contract import named
@@ -41,7 +41,7 @@ def made(root: Path) -> None:
 
 def collected(root: Path) -> GcReport:
     CLOCK.advance(1)
-    return collect(f"file://{root}", lambda: named(*VERSIONS), alone=True, merge_from=4, clock=CLOCK)
+    return collect(f"file://{root}", lambda: named(*VERSIONS), GcRules(alone=True, merge_from=4), clock=CLOCK)
 
 
 def check(root: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.errors import ChronicleError
 from chronicle.repository import Repository
 from chronicle.repository.maintenance import _reached, verify
@@ -53,7 +53,7 @@ def race(repository: Repository, grace_s: float, seconds: float) -> tuple[int, i
     try:
         while any(process.poll() is None for process in processes):
             try:
-                dropped += collect(repository.blobs_url, lambda: _reached(repository), grace_s=grace_s).dropped
+                dropped += collect(repository.blobs_url, lambda: _reached(repository), GcRules(grace_s=grace_s)).dropped
             except ChronicleError as error:
                 failures.append(error)
             time.sleep(0.05)

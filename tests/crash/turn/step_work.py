@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 import structlog
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import decode, encode
 from chronicle.clock import SystemClock
@@ -134,8 +134,7 @@ class Home:
         collect(
             self.blobs_url,
             lambda: reachable_blobs(store, blobs, list(layer_refs(self.layers))),
-            alone=True,
-            keep_from=1.0,
+            GcRules(alone=True, keep_from=1.0),
         )
         blobs.close()
         store.close()

@@ -12,7 +12,7 @@ holds no reference to such a node or file from one blob to the next: it does not
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from chronicle.blobs.buffer import BlobBuffer
@@ -81,7 +81,8 @@ def put_seal(
     put_histories(builder, view, pending, stored)
     root = names.root
     tree_id, attrs = tree.directories.get(root, (root.tree, root.attrs))
-    ref, commit = builder.build(
+    content = replace(
+        state.commit,
         turn=pending.turn,
         tree_id=tree_id,
         root=Attr(root.ino, root.mtime_ns, root.ctime_ns, root.nlink, attrs),
@@ -90,8 +91,8 @@ def put_seal(
         next_seq=pending.next_seq,
         moved_seq=pending.moved_seq,
         usage=state.usage.usage,
-        gaps=pending.gaps,
-        earlier_operations=base.operations,
+        gaps=(*state.commit.gaps, *pending.gaps),
     )
+    ref, commit = builder.build(content, base.operations)
     buffer.flush()
     return Sealed(ref, commit, tree, builder.last_numbers)

@@ -23,7 +23,7 @@ from chronicle.blobs.packs.pack_format import index_start, read_index, unpack_bl
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt
 from chronicle.journal.chain import seal
-from chronicle.journal.objects import new_object
+from chronicle.journal.objects import ObjectName, new_object
 from chronicle.journal.records import Commit, Draft, Snapshot
 from coordinator.access.caller import Scope
 from coordinator.access.quotas import Quota
@@ -99,7 +99,7 @@ def add_client(maker: HomeMaker) -> None:
     said = Draft(ids.event(now_ms), "note", {"text": "said"}, 0, now_ms)
     store.commit(Commit(session.session_id, head, seal(head, [said]), None))
     body: JsonObject = {"text": "x" * 70_000}
-    store.put_object(new_object(maker.blobs, "artifact", "art_1", now_ms, body, content=b"art", namespace="acme"))
+    store.put_object(new_object(maker.blobs, ObjectName("artifact", "art_1", "acme"), now_ms, body, content=b"art"))
 
 
 def make_home(path: Path) -> Path:

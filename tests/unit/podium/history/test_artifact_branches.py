@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt, InvalidInput, NotFound
@@ -165,7 +165,7 @@ async def test_every_damage_is_found_and_the_event_named(change: str, tmp_path: 
 def collected(store: JournalStore, url: str) -> int:
     """Collect at once, and return how many blobs are left."""
     blobs = PackBlobStore(url)
-    collect(url, lambda: reachable_blobs(store, blobs, []), alone=True, keep_from=1.0)
+    collect(url, lambda: reachable_blobs(store, blobs, []), GcRules(alone=True, keep_from=1.0))
     blobs.close()
     left = PackBlobStore(url)
     try:

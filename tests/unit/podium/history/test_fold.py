@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt, Unavailable
 from chronicle.ids import IdSource
@@ -436,7 +436,7 @@ async def test_a_collection_keeps_what_is_left_and_nothing_else(tmp_path: Path) 
         assert not needed & refs
         blobs.close()
         fresh = PackBlobStore(url)
-        report = collect(url, lambda: reachable_blobs(agent.store, fresh, []), alone=True, keep_from=1.0)
+        report = collect(url, lambda: reachable_blobs(agent.store, fresh, []), GcRules(alone=True, keep_from=1.0))
         assert report.dropped_bytes > 0
         fresh.close()
         agent.blobs = last = PackBlobStore(url)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.objects import StoredObject, new_object, object_body
+from chronicle.journal.objects import ObjectName, StoredObject, new_object, object_body
 from coordinator.verification import Verifier
 from podium.history.reachability import digest_of_roots, reachable_blobs
 
@@ -19,7 +19,7 @@ LARGE = {"text": "x" * 70_000}
 
 def stored(store: MemoryJournalStore, blobs: PackBlobStore, name: str, content: bytes | None = None) -> StoredObject:
     """Store an object with a body out of line."""
-    made = new_object(blobs, "artifact", f"art_{name}", 5, {**LARGE, "name": name}, content=content, namespace="acme")
+    made = new_object(blobs, ObjectName("artifact", f"art_{name}", "acme"), 5, {**LARGE, "name": name}, content=content)
     return store.put_object(made)
 
 
@@ -33,7 +33,7 @@ def test_collections_keep_what_objects_have(tmp_path: Path) -> None:
     assert reachable_blobs(store, blobs, []) == {kept.body_ref, kept.content, dropped.body_ref, dropped.content}
     assert store.delete_object("artifact", dropped.object_id, "acme")
     assert digest_of_roots(store, []) != before
-    collect(url, lambda: reachable_blobs(store, blobs, []), alone=True)
+    collect(url, lambda: reachable_blobs(store, blobs, []), GcRules(alone=True))
     blobs.close()
     blobs = PackBlobStore(url)
     assert set(blobs.blob_ids()) == {kept.body_ref, kept.content}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
@@ -100,7 +100,7 @@ async def test_the_digest_of_the_roots_changes_with_what_is_reached() -> None:
 def collected(store: JournalStore, url: str, layers: Path) -> int:
     """Collect at once, and return how many packs went."""
     blobs = PackBlobStore(url)
-    report = collect(url, lambda: reachable_blobs(store, blobs, layer_refs(layers)), alone=True, keep_from=1.0)
+    report = collect(url, lambda: reachable_blobs(store, blobs, layer_refs(layers)), GcRules(alone=True, keep_from=1.0))
     blobs.close()
     return report.dropped
 

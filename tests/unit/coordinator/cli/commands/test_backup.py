@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.blobs.gc.collector import collect
+from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.gc.local_disk import only_one
 from chronicle.blobs.media.objects import LocalObjects
 from chronicle.errors import Conflict
@@ -143,7 +143,7 @@ def test_no_garbage_is_collected_meanwhile(made: HomeMaker, podium: Podium, tmp_
     def try_to_collect(stage: str) -> None:
         if stage.startswith("copying"):
             try:
-                collect(Home(made.path).blobs_url, set, alone=True, keep_from=1.0)
+                collect(Home(made.path).blobs_url, set, GcRules(alone=True, keep_from=1.0))
             except Conflict:
                 refused.append(stage)
 
