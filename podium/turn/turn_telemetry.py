@@ -133,28 +133,23 @@ class TurnTelemetry:
         return self._part("commit", COMMIT_DURATION)
 
     @contextmanager
-    def step(self, name: str, key: str) -> Iterator[Span]:
+    def step(self, name: str, key: str, *, has_span: bool) -> Iterator[Span | None]:
         """Measure and trace a step that is run. Steps may overlap.
 
         Args:
             name: as the agent's code gives it.
             key: the name and the occurrence.
+            has_span: whether to open a span: not if what the step calls has one.
         """
         began_s = self._clock.monotonic_s()
         try:
-            with self._tracer.span(f"step {name}", {"podium.step.key": key}) as span:
+            with self._tracer.span(f"step {name}", {"podium.step.key": key}) if has_span else nullcontext() as span:
                 yield span
         except BaseException:
             self._meter.add(STEPS, (*self._labels, "failed"))
             raise
         self._meter.add(STEPS, (*self._labels, "ended"))
         self._meter.observe(STEP_DURATION, self._labels, self._clock.monotonic_s() - began_s)
-
-    def step_streamed(self, duration_s: float | None) -> None:
-        """Measure a step that streamed; its span is that of what it called. ``None``: it failed."""
-        self._meter.add(STEPS, (*self._labels, "failed" if duration_s is None else "ended"))
-        if duration_s is not None:
-            self._meter.observe(STEP_DURATION, self._labels, duration_s)
 
     @contextmanager
     def _part(self, name: str, histogram: Instrument) -> Iterator[None]:

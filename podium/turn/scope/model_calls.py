@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from podium.errors import ContextMisuse, PodiumError
 from podium.turn.ports import ModelCall
+from podium.turn.steps.kinds import StreamStep
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -68,7 +69,8 @@ class ModelCalls:
             return _described(profile, digest, answer)
 
         asked = [profile, [message_to_json(message) for message in messages], tools, temperature, max_output_tokens]
-        streamed = turn.steps.stream(f"llm {profile}", parts, asked, _is_last, self._hook.step_prefix, described)
+        step = StreamStep(f"llm {profile}", parts, asked, _is_last, described)
+        streamed = turn.steps.stream(step, self._hook.step_prefix)
         async with aclosing(streamed) as recorded:
             async for part in recorded:
                 yield TextDelta(part) if isinstance(part, str) else chunk_from_json(part)

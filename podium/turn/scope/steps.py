@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from podium.errors import ContextMisuse
 from podium.turn.steps.calling import check_call
 from podium.turn.steps.effects import current_step
+from podium.turn.steps.kinds import FunctionStep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,4 +46,5 @@ class Steps:
         check_call(name, function, retry)
         if turn.steps is None:
             raise ContextMisuse("this hook handles no message, so it has no steps; begin steps in on_message")
-        return await turn.steps.run(name, function, arguments, retry, sink=self._sink, prefix=self._hook.step_prefix)
+        step = FunctionStep(name, function, arguments, retry, self._sink, turn.address.tenant)
+        return await turn.steps.run(step, self._hook.step_prefix)

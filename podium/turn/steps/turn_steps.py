@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.canonical import encode
@@ -23,8 +23,7 @@ from podium.errors import ContextMisuse, Permanent, ProgramChanged, StepsOutdate
 from podium.history.step_record import StepRecord, args_hash, read_record, summary_of, write_record
 from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
 from podium.state.plain_json import plain_json
-from podium.turn.steps.calling import result_of
-from podium.turn.steps.effects import RunningStep, current_step, repeat_effects
+from podium.turn.steps.effects import RunningStep, current_step
 from podium.turn.steps.failures import failed_step
 from podium.turn.steps.fitting import check_fit
 from podium.turn.steps.replay import Replay
@@ -37,20 +36,20 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Workspace
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
-    from podium.agent.retry import Retry
     from podium.events import ModelCallSummary
     from podium.history.step_record import FailedStep
     from podium.state import Patch
     from podium.turn.journal.ledger import Ledger
     from podium.turn.ports import Environment
-    from podium.turn.steps.effects import StepSink
+    from podium.turn.steps.kinds import StepKind
     from podium.turn.turn_telemetry import TurnTelemetry
 
 __all__ = ["TurnSteps"]
 
 
-_LAYERS: Final = 8
-"""Iterations of the event loop from a step's return to the code that awaits it through tasks: two or three for each."""
+_RESUME_ITERATIONS: Final = 8
+"""Iterations of the event loop until code that awaits a step through tasks has run: two or three for each task between.
+asyncio does not tell when a task waits, so they are counted, in the first attempt and in a replay alike."""
 
 
 class TurnSteps:
@@ -139,104 +138,84 @@ class TurnSteps:
         if message_id not in self._steered_again:
             self._steered.append(message_id)
 
-    async def run(
-        self,
-        name: str,
-        function: Callable[..., object],
-        arguments: Sequence[object],
-        retry: Retry | None,
-        *,
-        sink: StepSink,
-        prefix: str = "",
-    ) -> Json:
-        """Run a step, or return what it returned in an earlier attempt; see `AgentContext.step`.
+    async def run(self, kind: StepKind, prefix: str = "") -> Json:
+        """Run a step, or return its result in an earlier attempt; see `AgentContext.step`.
 
         Args:
-            sink: the scope of the hook that asks.
+            kind: a step of one part.
             prefix: of its key; tells the steps of several hooks of the turn apart.
-        """
-        key, hashed = self._asked(name, arguments, prefix)
-        try:
-            return await self._run(key, name, hashed, function, arguments, retry, sink)
-        except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
-            self._misfit = self._misfit or misfit
-            raise
 
-    async def stream(
-        self,
-        name: str,
-        source: Callable[[], AsyncGenerator[Json, None]],
-        arguments: Sequence[object],
-        is_last: Callable[[Json], bool],
-        prefix: str = "",
-        described: Callable[[str, Sequence[Json]], ModelCallSummary] | None = None,
-    ) -> AsyncGenerator[Json, None]:
-        """Run a step whose result are the parts that a source yields, and yield each when it comes.
+        Raises:
+            ProgramChanged: the program asks for other steps than an earlier attempt.
+            Exception: what the step raised.
+        """
+        async with aclosing(self.stream(kind, prefix)) as parts:
+            return await anext(parts)
+
+    async def stream(self, kind: StepKind, prefix: str = "") -> AsyncGenerator[Json, None]:
+        """Run a step whose result are the parts that its source yields, and yield each when it comes.
 
         The step has ended when the last part is yielded. A further attempt yields the recorded parts, with state and
         files put back before the last one: what the program does with the others, it does again. If the program leaves
         the step before its end, the source is closed, and a further attempt yields what the program got.
 
         Args:
-            source: begins what yields the parts.
-            arguments: JSON values; a further attempt must give the same.
-            is_last: whether a part is the last one of a source that ends as it should.
-            described: returns what the record says of the call, by the hash of the arguments and the parts.
+            kind: what it runs.
+            prefix: of its key; tells the steps of several hooks of the turn apart.
 
         Raises:
-            ProgramChanged: as `run`.
+            ProgramChanged: the program asks for other steps than an earlier attempt.
             Exception: what the source raised.
         """
-        key, hashed = self._asked(name, arguments, prefix)
+        key, hashed = self._asked(kind, prefix)
         replay = self._replay
         try:
             if not replay.over:
                 await self._steer_again()
             replay.asked(key)
             failure, record = replay.failure(key, hashed), replay.record(key, hashed)
+            recorded = kind.parts(record.result) if record is not None else failure.get("parts", []) if failure else []
+            parts = list(recorded)
+            last = [parts.pop()] if record is not None and parts and kind.is_last(parts[-1]) else []
+            for part in parts:
+                yield part
             if record is not None:
-                recorded = cast("list[Json]", record.result)
-                last = recorded[-1:] if recorded and is_last(recorded[-1]) else []
-                for part in recorded[: len(recorded) - len(last)]:
-                    yield part
                 await replay.until_returned(key)
                 await self._restore(record)
-                if failure is None:
-                    self._telemetry.step_replayed()
-                    for part in last:
-                        yield part
-                    return
-            if failure is not None:
-                for part in [] if record is not None else failure.get("parts", []):
-                    yield part
+                await kind.repeat(record.effects)
+            if failure is not None:  # one with a record was cancelled while it ended
                 await replay.fail_again(key, failure)
+            if record is not None:
+                self._telemetry.step_replayed()
+                for part in last:
+                    yield part
+                return
             await replay.until_over(key)
-        except (ProgramChanged, StepsOutdated) as misfit:
+        except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
             self._misfit = self._misfit or misfit
             raise
-        step = self._begin(key, name, hashed)
-        began_s = self._env.clock.monotonic_s()
-        parts: list[Json] = []
-        opened = source()
-        self._sources.add(opened)
+        step = self._begin(kind, key, hashed)
+        made: list[Json] = []
+        source = kind.source(step)
+        self._sources.add(source)
         try:
-            async for part in opened:
-                parts.append(part)
-                if not is_last(part):
-                    yield part
-            await self._end_stream(step, parts, described(hashed, parts) if described is not None else None)
+            with self._telemetry.step(kind.name, key, has_span=kind.has_span) as step.span:
+                async for part in source:
+                    made.append(part)
+                    if not kind.is_last(part):
+                        yield part
+                async with self._ending:  # the program goes on before the next step ends
+                    await self._end_durably(kind, step, made)
         except BaseException as error:
             failed = failed_step(step, error, self._env.clock.now_ms())
-            self._failed.append({**failed, "parts": parts, "left": isinstance(error, GeneratorExit)})
-            self._telemetry.step_streamed(None)
+            self._failed.append(kind.failed(failed, made, left=isinstance(error, GeneratorExit)))
             raise
         finally:
             self._running.remove(step)
-            self._sources.discard(opened)
-            await opened.aclose()
-        self._telemetry.step_streamed(self._env.clock.monotonic_s() - began_s)
-        if parts and is_last(parts[-1]):
-            yield parts[-1]
+            self._sources.discard(source)
+            await source.aclose()
+        if made and kind.is_last(made[-1]):
+            yield made[-1]
 
     async def finish(self) -> None:
         """Close the steps at the end of the hook.
@@ -259,8 +238,9 @@ class TurnSteps:
 
     # -- a step ---------------------------------------------------------------------------------------------------
 
-    def _asked(self, name: str, arguments: Sequence[object], prefix: str) -> tuple[str, str]:
+    def _asked(self, kind: StepKind, prefix: str) -> tuple[str, str]:
         """Return the key of the step that the program asks for, and the hash of its arguments."""
+        name = kind.name
         self._check_open(name)
         outer = current_step()
         if outer is not None:
@@ -271,72 +251,25 @@ class TurnSteps:
         if not name:
             raise InvalidInput("a step has no name; give a text that tells what it does")
         self._occurrences[prefix + name] += 1
-        return f"{prefix}{name}#{self._occurrences[prefix + name]}", args_hash(plain_json(list(arguments)))
+        return f"{prefix}{name}#{self._occurrences[prefix + name]}", args_hash(plain_json(list(kind.arguments)))
 
-    async def _run(
-        self,
-        key: str,
-        name: str,
-        hashed: str,
-        function: Callable[..., object],
-        arguments: Sequence[object],
-        retry: Retry | None,
-        sink: StepSink,
-    ) -> Json:
-        replay = self._replay
-        if not replay.over:
-            await self._steer_again()
-        replay.asked(key)
-        failure, record = replay.failure(key, hashed), replay.record(key, hashed)
-        if record is not None:
-            await replay.until_returned(key)
-            await self._restore(record)
-        if failure is not None:  # one with a record was cancelled while it ended
-            await replay.fail_again(key, failure)
-        if record is not None:
-            await repeat_effects(record.effects, sink, self._address.tenant)
-            self._telemetry.step_replayed()
-            return record.result
-        await replay.until_over(key)
-        step = self._begin(key, name, hashed)
-        try:
-            with self._telemetry.step(name, key) as step.span:
-                return await self._run_to_its_end(step, function, arguments, retry)
-        except BaseException as error:
-            self._failed.append(failed_step(step, error, self._env.clock.now_ms()))
-            raise
-        finally:
-            self._running.remove(step)
-
-    def _begin(self, key: str, name: str, hashed: str) -> RunningStep:
+    def _begin(self, kind: StepKind, key: str, hashed: str) -> RunningStep:
         self._drain()
         for other in self._running:
             other.overlaps = True
         now_ms = self._env.clock.now_ms()
-        step = RunningStep(key, name, hashed, now_ms, len(self._unrecorded), overlaps=bool(self._running))
+        step = RunningStep(key, kind.name, hashed, now_ms, len(self._unrecorded), overlaps=bool(self._running))
         self._running.append(step)
         return step
 
-    async def _run_to_its_end(
-        self, step: RunningStep, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
-    ) -> Json:
-        """Call the function, and make the step durable."""
-        result = await result_of(step, function, arguments, retry)
-        async with self._ending:  # held until here, so that the program goes on before the next step ends
-            await self._end_durably(step, result)
-        return result
-
-    async def _end_stream(self, step: RunningStep, parts: list[Json], call: ModelCallSummary | None) -> None:
-        """Make a step that streamed durable. What was changed meanwhile, the program changes again in a replay."""
-        async with self._ending:
+    async def _end_durably(self, kind: StepKind, step: RunningStep, parts: list[Json]) -> None:
+        """Make a step durable. The lock is held."""
+        if kind.repeats_changes:
             self._drain()
             step.before = len(self._unrecorded)
-            await self._end_durably(step, parts, call)
-
-    async def _end_durably(self, step: RunningStep, result: Json, call: ModelCallSummary | None = None) -> None:
-        """Make a step durable. The lock is held."""
         if step.overlaps:
             await _let_others_continue()
+        result, call = kind.result(parts), kind.described(step.args_hash, parts)
         # Not cancelled half-way: what was drained and sealed for the record has to be recorded.
         ending = asyncio.create_task(self._end(step, result, call), name=f"end of step {step.key}")
         try:
@@ -474,5 +407,5 @@ class TurnSteps:
 
 async def _let_others_continue() -> None:
     """Let the code behind a step that has just ended run up to where it waits, also through a few tasks between."""
-    for _ in range(_LAYERS):
+    for _ in range(_RESUME_ITERATIONS):
         await asyncio.sleep(0)

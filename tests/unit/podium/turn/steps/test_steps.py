@@ -245,6 +245,32 @@ async def test_a_step_that_the_program_cancelled_is_not_run_again() -> None:
         assert agent.state["done"] == ["too slow"]
 
 
+async def test_what_a_step_said_that_was_cancelled_while_it_ended_is_said_again() -> None:
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        async def say() -> None:
+            ran("said")
+            await ctx.send_message("said")
+            ctx.state.done.append("said")
+            asyncio.get_running_loop().call_soon(said.cancel)  # when the step is being stored
+
+        said = asyncio.create_task(ctx.step("said", say))
+        try:
+            async with asyncio.timeout(1):  # of a replay, which waits for the program to cancel it again
+                await said
+        except (asyncio.CancelledError, TimeoutError):
+            said.cancel()
+        await ctx.step("after", ran, "after")
+        self.fail_once("after")
+
+    Planned.program, Planned.fail_after = program, "after"
+    async with AgentHarness(Planned) as agent:
+        answer = await agent.send("go")
+        assert answer.ok
+        assert Planned.runs == {"said": 1, "after": 1}
+        assert answer.text == "said"
+        assert agent.state["done"] == ["said"]
+
+
 async def test_a_policy_tries_a_step_again() -> None:
     async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         def flaky(kind: str) -> str:
