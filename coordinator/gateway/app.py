@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from coordinator.streams.home_streams import HomeStreams
     from podium.turn.telemetry import Tracer
 
-__all__ = ["create_app"]
+__all__ = ["AppOptions", "create_app"]
 
 _ROUTERS: Final = (
     agent_routes.router,
@@ -84,6 +85,24 @@ def _document() -> dict[str, Any]:
     return document_of(_ROUTES)
 
 
+@dataclass(frozen=True, slots=True)
+class AppOptions:
+    """Options of the application."""
+
+    reload: Reload | None = None
+    """Reads the project again; ``None`` without a project."""
+    accepts_state: AcceptsState = lambda _: False
+    """Whether the class of an agent type accepts the state that a front end sends."""
+    page: bool = False
+    """Whether to serve the page that talks to agents."""
+    error_texts: bool = True
+    """Whether all callers get the texts of errors that agents' code makes, not only those with the scope admin."""
+    body_bytes: int = 8 * 1024 * 1024
+    """The longest body, but of an uploaded file."""
+    upload_bytes: int = 1024 * 1024 * 1024
+    """The largest file that can be uploaded."""
+
+
 def create_app(
     agents: HomeAgents,
     access: Access,
@@ -92,13 +111,8 @@ def create_app(
     responses: HomeResponses | None = None,
     keys_of_home: KeyAdministration | None = None,
     audit: Audit | None = None,
-    reload: Reload | None = None,
-    accepts_state: AcceptsState = lambda _: False,
-    page: bool = False,
-    error_texts: bool = True,
-    body_bytes: int = 8 * 1024 * 1024,
-    upload_bytes: int = 1024 * 1024 * 1024,
     tracer: Tracer = NO_TRACER,
+    options: AppOptions | None = None,
 ) -> FastAPI:
     """Return the application.
 
@@ -109,15 +123,10 @@ def create_app(
         responses: the responses of models; the caller closes them. ``None`` where no model can be reached.
         keys_of_home: administers keys; ``None`` where none are used.
         audit: the record of administrators' actions; ``None`` for none.
-        reload: reads the project again; ``None`` without a project.
-        accepts_state: whether the class of an agent type accepts the state that a front end sends.
-        page: whether to serve the page that talks to agents.
-        error_texts: whether all callers get the texts of errors that agents' code makes, not only those with the scope
-            admin.
-        body_bytes: the longest body, but of an uploaded file.
-        upload_bytes: the largest file that can be uploaded.
         tracer: opens a span for each request.
+        options: by default all of `AppOptions`.
     """
+    options = options or AppOptions()
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False)
     app.state.agents = agents
     app.state.sessions = HomeSessions(agents)
@@ -127,17 +136,17 @@ def create_app(
     app.state.responses = responses
     app.state.keys = keys_of_home
     app.state.audit = audit
-    app.state.reload = reload
-    app.state.accepts_state = accepts_state
-    app.state.error_texts = error_texts
+    app.state.reload = options.reload
+    app.state.accepts_state = options.accepts_state
+    app.state.error_texts = options.error_texts
     app.state.chats = Conversations(agents)
-    app.state.upload_bytes = upload_bytes
+    app.state.upload_bytes = options.upload_bytes
     add_handlers(app)
     app.openapi = _document  # type: ignore[method-assign]  # as FastAPI's documentation says
     app.router.routes.extend(_ROUTES)
-    if page:
+    if options.page:
         app.router.routes.extend(page_files.router.routes)
-    app.add_middleware(BodyLimit, body_bytes=body_bytes, upload_bytes=upload_bytes)
+    app.add_middleware(BodyLimit, body_bytes=options.body_bytes, upload_bytes=options.upload_bytes)
     if tracer is not NO_TRACER:
         app.add_middleware(RequestSpans, tracer=tracer)
     return app

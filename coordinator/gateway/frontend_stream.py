@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from coordinator.frontends.wire import encode_frames
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.turn.stream import Frame
 
-__all__ = ["Encoder", "front_end_stream"]
+__all__ = ["Encoder", "FrontEndProtocol", "front_end_stream"]
 
 
 class Encoder(Protocol):
@@ -84,33 +85,40 @@ class _Reader:
         self._reader.cut_off()
 
 
+@dataclass(frozen=True, slots=True)
+class FrontEndProtocol:
+    """What the stream of a front end's protocol is made with."""
+
+    encoder: Encoder
+    begin_attempt: Callable[[Frame], Awaitable[Mapping[str, Any]]] | None = None
+    """Returns what the encoder gets with each ``turn_start``, beside its keys."""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    """Of the response, beside those of every stream."""
+    end: bytes = b""
+    """Sent last."""
+
+
 def front_end_stream(
     request: Request,
     streams: HomeStreams,
     agents: HomeAgents,
     address: Address,
     receipt: Receipt,
-    encoder: Encoder,
+    protocol: FrontEndProtocol,
     *,
     cancel_on_disconnect: bool = False,
-    begin_attempt: Callable[[Frame], Awaitable[Mapping[str, Any]]] | None = None,
-    headers: Mapping[str, str] | None = None,
-    end: bytes = b"",
 ) -> Response:
     """Return the whole stream of a message, from its beginning.
 
     Args:
         cancel_on_disconnect: whether a client that leaves before the end cancels the message.
-        begin_attempt: returns what the encoder gets with each ``turn_start``, beside its keys.
-        headers: of the response, beside those of every stream.
-        end: what is sent last.
     """
     message_id = receipt.message_id
 
     @contextmanager
     def opening() -> Iterator[_Reader]:
         with message_stream(request, streams, agents, address, message_id, accepted=accepted_frame(receipt)) as reader:
-            yield _Reader(reader, encoder, begin_attempt, end)
+            yield _Reader(reader, protocol.encoder, protocol.begin_attempt, protocol.end)
 
     abandoned = cancelling(agents, address, message_id) if cancel_on_disconnect else None
-    return EventStreamResponse(opening(), abandoned, headers={**HEADERS, **(headers or {})})
+    return EventStreamResponse(opening(), abandoned, headers={**HEADERS, **protocol.headers})

@@ -14,16 +14,14 @@ from coordinator.sessions.finding import find_branch, find_session, writable
 from coordinator.sessions.repetition import repeated, repetition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
-    from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from chronicle.journal.ports.branches import BranchRecords
     from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Branch, Session
     from coordinator.sessions.objects import BranchObject, BranchPage
+    from coordinator.sessions.write_request import WriteRequest
 
 __all__ = ["branch_object", "branch_page", "fork_branch"]
 
@@ -68,19 +66,12 @@ def branch_page(store: BranchRecords, session: Session, limit: int, cursor: str 
 def fork_branch(
     store: JournalStore,
     blobs: BlobStore,
-    tenant: str,
+    request: WriteRequest,
     session_id: str,
     from_branch_id: str,
     from_event_id: str | None,
-    key: str | None,
-    ids: IdSource,
-    now_ms: int,
-    check: Callable[[str, int], None] | None = None,
 ) -> BranchObject:
     """Make a branch that continues another one of the session, after an event or at its head. Nothing is copied.
-
-    Args:
-        check: see `append_event`.
 
     Raises:
         QuotaExceeded: the tenant may not have more bytes.
@@ -88,15 +79,16 @@ def fork_branch(
         SessionReadOnly: the session is an agent's.
         IdempotencyConflict: the key was used with another body.
     """
+    tenant, now_ms = request.tenant, request.now_ms
     session = writable(find_session(store, tenant, session_id))
     parent = find_branch(store, session, from_branch_id, "fork_from_branch_id")
     seq = parent.head.seq if from_event_id is None else _place_of(store, parent, from_event_id)
-    branch_id = ids.branch(now_ms)
+    branch_id = request.ids.branch(now_ms)
     route = f"POST /v2/sessions/{session.session_id}/branches"
     asked: JsonObject = {"fork_from_branch_id": from_branch_id, "fork_from_event_id": from_event_id}
-    repetition = repetition_of(route, key, asked)
-    if check is not None and repeated(store, tenant, repetition) is None:
-        check(tenant, 0)
+    repetition = repetition_of(route, request.key, asked)
+    if request.check is not None and repeated(store, tenant, repetition) is None:
+        request.check(tenant, 0)
     if repetition is not None:
         new = new_object(
             blobs,

@@ -24,15 +24,13 @@ from coordinator.sessions.objects import EVENT_TYPES
 from coordinator.sessions.repetition import event_id_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.canonical import Json, JsonObject
-    from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Branch, Event, Session
     from coordinator.sessions.objects import SessionEventObject, SessionEventPage
+    from coordinator.sessions.write_request import WriteRequest
 
 __all__ = ["NewEvent", "append_event", "event_object", "event_page", "payload_and_ref"]
 
@@ -75,20 +73,12 @@ class NewEvent:
 def append_event(
     store: JournalStore,
     blobs: BlobStore,
-    tenant: str,
+    request: WriteRequest,
     session_id: str,
     branch_id: str,
     new: NewEvent,
-    key: str | None,
-    ids: IdSource,
-    now_ms: int,
-    check: Callable[[str, int], None] | None = None,
 ) -> SessionEventObject:
     """Append an event to a branch of a client, durably.
-
-    Args:
-        key: the client's idempotency key; a repeat returns the event that was appended.
-        check: raises if the tenant may not store a record with so many bytes; ``None``: it may.
 
     Raises:
         QuotaExceeded: the tenant may not.
@@ -101,9 +91,10 @@ def append_event(
         IdempotencyConflict: the key was used with another body.
     """
     new.check()
+    tenant, key, now_ms = request.tenant, request.key, request.now_ms
     session = writable(find_session(store, tenant, session_id))
     branch = find_branch(store, session, branch_id)
-    event_id = event_id_of(branch.branch_id, key, ids, now_ms)
+    event_id = event_id_of(branch.branch_id, key, request.ids, now_ms)
     draft = Draft(event_id, new.event_type, new.stored(), branch.head.turn, now_ms)
     if key is not None and (event := store.find_event(event_id)) is not None:
         return _repeated(store, blobs, session, event, new, key)
@@ -112,8 +103,8 @@ def append_event(
         raise BranchVersionConflict(head.branch_id, head.seq, head.event_id)
     if new.payload_ref is not None:
         find_artifact(store, tenant, new.payload_ref, now_ms, "event.payload_ref")
-    if check is not None:
-        check(tenant, len(encode(draft.payload)))
+    if request.check is not None:
+        request.check(tenant, len(encode(draft.payload)))
     events = seal_durably(blobs, head, [draft])
     try:
         store.commit(Commit(session.session_id, head, events, None))

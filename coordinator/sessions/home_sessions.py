@@ -16,6 +16,7 @@ from chronicle.ids import BranchId, EventId, IdSource
 from coordinator.sessions import artifacts, branches, bundles, events, sessions
 from coordinator.sessions.append_line import AppendLine
 from coordinator.sessions.finding import find_branch, find_session
+from coordinator.sessions.write_request import WriteRequest
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,9 @@ class HomeSessions:
         """By branch."""
         self._heads: LRUCache[tuple[str, str, str], tuple[int, EventId]] = LRUCache(_KNOWN_HEADS)
         """By tenant, session and branch: version and head after the latest append seen here. Versions only grow."""
+
+    def _request(self, tenant: str, key: str | None) -> WriteRequest:
+        return WriteRequest(tenant, key, self._ids, self._now_ms(), self._home.quotas.check_record)
 
     def _now_ms(self) -> int:
         return self._home.clock.now_ms()
@@ -141,20 +145,9 @@ class HomeSessions:
         key: str | None = None,
     ) -> objects.BranchObject:
         """Fork a branch; see `branches.fork_branch`."""
-        now_ms = self._now_ms()
+        request = self._request(tenant, key)
         return await self._home.stores.write(
-            lambda store, blobs: branches.fork_branch(
-                store,
-                blobs,
-                tenant,
-                session_id,
-                from_branch_id,
-                from_event_id,
-                key,
-                self._ids,
-                now_ms,
-                self._home.quotas.check_record,
-            )
+            lambda store, blobs: branches.fork_branch(store, blobs, request, session_id, from_branch_id, from_event_id)
         )
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -171,20 +164,9 @@ class HomeSessions:
                 if known is not None and key is None and new.expected_version < known[0]:
                     new.check()
                     raise BranchVersionConflict(BranchId(branch_id), *known)
-                now_ms = self._now_ms()
+                request = self._request(tenant, key)
                 made = await self._home.stores.write(
-                    lambda store, blobs: events.append_event(
-                        store,
-                        blobs,
-                        tenant,
-                        session_id,
-                        branch_id,
-                        new,
-                        key,
-                        self._ids,
-                        now_ms,
-                        self._home.quotas.check_record,
-                    )
+                    lambda store, blobs: events.append_event(store, blobs, request, session_id, branch_id, new)
                 )
                 if self._know(place, made["sequence"], EventId(made["id"])):  # not so for a repeat
                     line.appended()

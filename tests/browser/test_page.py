@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from coordinator.access.caller import OpenAccess
-from coordinator.gateway.app import create_app
+from coordinator.gateway.app import AppOptions, create_app
 from coordinator.streams.home_streams import HomeStreams
 from tests.browser.chromium import INSTALLED, Page, open_page
 from tests.npm.chatter import Served, go_on, served
@@ -51,7 +51,7 @@ async def chat_page(tmp_path: Path) -> AsyncIterator[tuple[Served, Page]]:
     async with (
         served(tmp_path) as home,
         HomeStreams(home.home.fleet.client, home.home.agents) as streams,
-        on_a_socket(create_app(home.home.agents, OpenAccess(), streams, page=True)) as url,
+        on_a_socket(create_app(home.home.agents, OpenAccess(), streams, options=AppOptions(page=True))) as url,
         open_page(tmp_path / "profile") as page,
     ):
         await page.go(f"{url}/ui/")

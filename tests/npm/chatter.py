@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from coordinator.access.caller import OpenAccess
-from coordinator.gateway.app import create_app
+from coordinator.gateway.app import AppOptions, create_app
 from coordinator.streams.home_streams import HomeStreams
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
@@ -102,12 +102,13 @@ async def served(tmp_path: Path) -> AsyncIterator[Served]:
     """Serve a home with the agent at two gateways."""
     Chatter.steps = asyncio.Semaphore(0)
     Chatter.failures = 0
+    options = AppOptions(accepts_state=lambda _: True)
     async with (
         served_home(tmp_path / "home", Chatter) as home,
         HomeStreams(home.fleet.client, home.agents) as one,
         HomeStreams(home.fleet.client, home.agents) as two,
-        on_a_socket(create_app(home.agents, OpenAccess(), one, accepts_state=lambda _: True)) as first,
-        on_a_socket(create_app(home.agents, OpenAccess(), two, accepts_state=lambda _: True)) as second,
+        on_a_socket(create_app(home.agents, OpenAccess(), one, options=options)) as first,
+        on_a_socket(create_app(home.agents, OpenAccess(), two, options=options)) as second,
     ):
         try:
             yield Served(home, (first, second))

@@ -115,7 +115,7 @@ class _Reach:
             InvalidInput: an option cannot be used.
         """
         from chronicle.errors import InvalidInput  # noqa: PLC0415
-        from coordinator.gateway.protection.rules import read_rules  # noqa: PLC0415
+        from coordinator.gateway.protection.rules import Rules, read_rules  # noqa: PLC0415
         from coordinator.settings import read_settings  # noqa: PLC0415
 
         if self.no_auth and "*" in self.allowed_hosts:
@@ -130,11 +130,13 @@ class _Reach:
             trusted_proxies=self.proxies,
             tls_cert=self.tls_cert,
             tls_key=self.tls_key,
-            requests_per_s=settings.requests_per_s,
-            connections=settings.connections,
-            connections_per_address=settings.connections_per_address,
-            body_bytes=settings.body_bytes,
-            upload_bytes=settings.upload_bytes,
+            limits=Rules(
+                requests_per_s=settings.requests_per_s,
+                connections=settings.connections,
+                connections_per_address=settings.connections_per_address,
+                body_bytes=settings.body_bytes,
+                upload_bytes=settings.upload_bytes,
+            ),
         )
 
     def arguments(self) -> list[str]:

@@ -22,7 +22,7 @@ import uvicorn
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError
 from chronicle.ids import IdSource
-from coordinator.gateway.app import create_app
+from coordinator.gateway.app import AppOptions, create_app
 from coordinator.gateway.process.listener import url_of
 from coordinator.gateway.process.serving import server_config
 from coordinator.gateway_record import GatewayRecord, write_record
@@ -155,13 +155,15 @@ class Gateway:
             responses=responses,
             keys_of_home=self.access.administration,
             audit=self.access.audit,
-            reload=lambda: classes.reload(link),
-            accepts_state=classes.accept_state,
-            page=self.page,
-            error_texts=self.error_texts,
-            body_bytes=self.rules.body_bytes,
-            upload_bytes=self.rules.upload_bytes,
             tracer=tracing.tracer,
+            options=AppOptions(
+                reload=lambda: classes.reload(link),
+                accepts_state=classes.accept_state,
+                page=self.page,
+                error_texts=self.error_texts,
+                body_bytes=self.rules.body_bytes,
+                upload_bytes=self.rules.upload_bytes,
+            ),
         )
         server = _Server(server_config(app, self.rules, clock))
         try:

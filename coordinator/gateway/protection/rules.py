@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import InvalidInput
@@ -73,16 +73,13 @@ def read_rules(
     trusted_proxies: Sequence[str] = (),
     tls_cert: Path | None = None,
     tls_key: Path | None = None,
-    requests_per_s: float = 0.0,
-    connections: int = 4096,
-    connections_per_address: int = 256,
-    body_bytes: int = 8 * 1024 * 1024,
-    upload_bytes: int = 1024 * 1024 * 1024,
+    limits: Rules | None = None,
 ) -> Rules:
     """Return the rules that options of the command line give.
 
     Args:
         host: the address or name to listen at: a name is an allowed host.
+        limits: rules with the limits of numbers, sizes and times; the default ones if not given.
 
     Raises:
         InvalidInput: an option cannot be used.
@@ -102,16 +99,12 @@ def read_rules(
         except ValueError:
             raise InvalidInput(f"{proxy!r} is not an address or a network, such as 10.0.0.0/8") from None
     named = {_host_name(name) for name in (*allowed_hosts, host)} - {"0.0.0.0", "::", ""}  # noqa: S104
-    return Rules(
+    return replace(
+        limits or Rules(),
         allowed_hosts=frozenset(named),
         origins=frozenset(origin.lower() for origin in origins),
         trusted_proxies=tuple(trusted_proxies),
         tls=Tls(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None,
-        requests_per_s=requests_per_s,
-        connections=connections,
-        connections_per_address=connections_per_address,
-        body_bytes=body_bytes,
-        upload_bytes=upload_bytes,
     )
 
 

@@ -15,7 +15,7 @@ from coordinator.gateway.dependencies import Agents, AgentType, Called, Chats, S
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.frontend_bodies import AgUiBody
-from coordinator.gateway.frontend_stream import front_end_stream
+from coordinator.gateway.frontend_stream import FrontEndProtocol, front_end_stream
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.routes.messages import Traceparent
 from coordinator.gateway.streaming import EVENTS
@@ -113,8 +113,10 @@ async def _run(
         agents,
         address,
         receipt,
-        AgUiRun(body.threadId, body.runId, body.parentRunId, address.name, knows_cancelled=body.knows_cancelled),
-        begin_attempt=_before(chats, address),
+        FrontEndProtocol(
+            AgUiRun(body.threadId, body.runId, body.parentRunId, address.name, knows_cancelled=body.knows_cancelled),
+            _before(chats, address),
+        ),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated
 
-from fastapi import Query
+from fastapi import Depends, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -47,6 +48,16 @@ async def get_state(
     return await agents.read(state_object, address, at)
 
 
+@dataclass
+class WantedEvents:
+    """The query of a list of events."""
+
+    after: Annotated[int, Query(ge=0, le=MAX_TURN, description="Only events after this seq.")] = 0
+    types: Annotated[
+        list[str] | None, Query(alias="type", max_length=32, description="Only events of this type; can be repeated.")
+    ] = None
+
+
 @router.get("/events", response_model=EventPage, responses={200: STREAM[200], **statuses(404)})
 async def list_events(
     request: Request,
@@ -55,10 +66,7 @@ async def list_events(
     address: Reading,
     asks_for_stream: AsksForStream,
     last_event_id: LastEventId,
-    after: Annotated[int, Query(ge=0, le=MAX_TURN, description="Only events after this seq.")] = 0,
-    types: Annotated[
-        list[str] | None, Query(alias="type", max_length=32, description="Only events of this type; can be repeated.")
-    ] = None,
+    wanted: Annotated[WantedEvents, Depends()],
     limit: Limit = 100,
     cursor: Cursor = None,
 ) -> EventPage | Response:
@@ -67,8 +75,8 @@ async def list_events(
     With `Accept: text/event-stream` they are streamed, and further ones as they are recorded; the id is the seq.
     """
     if asks_for_stream:
-        return await event_tail(request, streams, agents, address, after, types or (), last_event_id)
-    return await agents.events(address, after_seq=after, types=types or (), limit=limit, cursor=cursor)
+        return await event_tail(request, streams, agents, address, wanted.after, wanted.types or (), last_event_id)
+    return await agents.events(address, after_seq=wanted.after, types=wanted.types or (), limit=limit, cursor=cursor)
 
 
 @router.get("/turns", responses=statuses(404))

@@ -16,7 +16,7 @@ from coordinator.gateway.dependencies import Agents, AgentType, Called, Chats, R
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import ApiError, mark_admitted
 from coordinator.gateway.frontend_bodies import UiBody
-from coordinator.gateway.frontend_stream import front_end_stream
+from coordinator.gateway.frontend_stream import FrontEndProtocol, front_end_stream
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.routes.messages import Traceparent
 from coordinator.gateway.streaming import EVENTS
@@ -157,17 +157,9 @@ def _stream(
     *,
     cancel_on_disconnect: bool = False,
 ) -> Response:
-    encoder = UiMessageStream(_path(address))
+    protocol = FrontEndProtocol(UiMessageStream(_path(address)), headers=HEADERS, end=DONE)
     return front_end_stream(
-        request,
-        streams,
-        agents,
-        address,
-        receipt,
-        encoder,
-        cancel_on_disconnect=cancel_on_disconnect,
-        headers=HEADERS,
-        end=DONE,
+        request, streams, agents, address, receipt, protocol, cancel_on_disconnect=cancel_on_disconnect
     )
 
 

@@ -29,6 +29,7 @@ from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from coordinator.home import Home
 from coordinator.sessions.events import NewEvent, append_event
+from coordinator.sessions.write_request import WriteRequest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -166,7 +167,8 @@ def _one_append(url: str, home: Home) -> list[Row]:
             far_at = made["sequence"], made["id"]
             began_s = time.perf_counter()
             new = NewEvent(*near_at, "note", PAYLOAD)
-            event = append_event(store, blobs, "default", session_id, branch_id, new, None, ids, clock.now_ms())
+            request = WriteRequest("default", None, ids, clock.now_ms())
+            event = append_event(store, blobs, request, session_id, branch_id, new)
             process_s = time.perf_counter() - began_s
             near_at = event["sequence"], event["id"]
             began_s = time.perf_counter()

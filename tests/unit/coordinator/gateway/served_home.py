@@ -23,7 +23,7 @@ from coordinator.access.audit import Audit
 from coordinator.access.caller import OpenAccess
 from coordinator.access.key_access import KeyAccess
 from coordinator.fleet.facts import unreachable_node
-from coordinator.gateway.app import create_app
+from coordinator.gateway.app import AppOptions, create_app
 from coordinator.gateway.routes.project import Reload
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
@@ -324,10 +324,7 @@ async def served_home(
         responses=responses,
         keys_of_home=administration,
         audit=audit,
-        reload=reload,
-        accepts_state=accepting.__contains__,
-        page=page,
-        **limits,
+        options=AppOptions(reload=reload, accepts_state=accepting.__contains__, page=page, **limits),
     )
     leaving = asyncio.Event()
     transport = httpx.ASGITransport(leaving_client(app, leaving), raise_app_exceptions=False)

@@ -11,6 +11,7 @@ from coordinator.sessions.branches import fork_branch
 from coordinator.sessions.bundles import BundleItem, CompiledBundle, create_bundle, prepare_bundle
 from coordinator.sessions.events import NewEvent, append_event
 from coordinator.sessions.sessions import create_session
+from coordinator.sessions.write_request import WriteRequest
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
@@ -54,9 +55,7 @@ class Loop:
     def append(self, event_type: str, payload: Json = None, payload_ref: str | None = None) -> str:
         """Append an event, and return its id."""
         new = NewEvent(self.version, self.head, event_type, payload, payload_ref)
-        where = (self.session_id, self.branch_id)
-        now_ms = self.clock.now_ms()
-        event = append_event(self.store, self.blobs, self.tenant, *where, new, None, self.ids, now_ms)
+        event = append_event(self.store, self.blobs, self._request(), self.session_id, self.branch_id, new)
         self.version, self.head = event["sequence"], event["id"]
         return event["id"]
 
@@ -82,10 +81,12 @@ class Loop:
         self.respond(text, answer)
         self.append("assistant_message")
 
+    def _request(self) -> WriteRequest:
+        return WriteRequest(self.tenant, None, self.ids, self.clock.now_ms())
+
     def fork(self) -> Loop:
         """Return the client of a fork at the head."""
-        where = (self.session_id, self.branch_id, None, None)
-        branch = fork_branch(self.store, self.blobs, self.tenant, *where, self.ids, self.clock.now_ms())
+        branch = fork_branch(self.store, self.blobs, self._request(), self.session_id, self.branch_id, None)
         return Loop(
             self.store,
             self.blobs,
