@@ -17,11 +17,13 @@ from podium.errors import InvalidAddress
 if TYPE_CHECKING:
     from chronicle.journal.records import Session
 
-__all__ = ["DEFAULT_TENANT", "MAX_KEY_LENGTH", "Address", "check_tenant", "label"]
+__all__ = ["ALL_TENANTS", "DEFAULT_TENANT", "MAX_KEY_LENGTH", "Address", "check_tenant", "label"]
 
 DEFAULT_TENANT: Final = DEFAULT_NAMESPACE
 """The tenant of agents for which none is named: a tenant is the namespace of its agents' sessions."""
 
+ALL_TENANTS: Final = "*"
+"""What a list takes instead of a tenant, for the agents of all."""
 MAX_KEY_LENGTH: Final = 128
 """Characters of a key."""
 _TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

@@ -93,6 +93,7 @@ EXITS: Final = ExitTable(
         podium.AgentFileBroken: ExitCode.FILE_BROKEN,
         podium.AgentClassNotFound: ExitCode.CLASS_NOT_FOUND,
         podium.NotAnAgent: ExitCode.NOT_AN_AGENT,
+        podium.NotAFile: ExitCode.USAGE,
         podium.UnknownAgent: ExitCode.UNKNOWN_AGENT,
         podium.UnknownAgentType: ExitCode.UNKNOWN_AGENT_TYPE,
         podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,

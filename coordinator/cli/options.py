@@ -2,30 +2,35 @@
 
 from __future__ import annotations
 
+import inspect
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from chronicle.cli_kit.options import DebugOption
 from coordinator.cli.completion import agent_addresses
+from coordinator.cli.target import Target
 from coordinator.environment import DEFAULT_HOME
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coordinator.registry.project import Project
 
 __all__ = [
     "DEFAULT_HOME",
     "AgentArgument",
-    "ApiKeyOption",
     "BlobsUrlOption",
-    "DebugOption",
     "HomeOption",
     "JsonOption",
     "MomentArgument",
     "ProjectOption",
-    "UrlOption",
+    "YesOption",
+    "command",
     "home_of",
+    "short_name",
 ]
 
 
@@ -71,6 +76,11 @@ def _is_given(context: typer.Context, name: str) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
+def short_name(name: str | None) -> str | None:
+    """Return an agent's address without the tenant ``default``, which need not be named."""
+    return name.removeprefix("default:") if name is not None else None
+
+
 HomeOption = Annotated[
     Path,
     typer.Option(
@@ -102,15 +112,59 @@ ProjectOption = Annotated[
 BlobsUrlOption = Annotated[str, typer.Option("--blobs-url", envvar="PODIUM_BLOBS_URL", hidden=True)]
 """`coordinator.settings.Settings.blobs_url`, read from the environment without its library, which is slow to import."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 MomentArgument = Annotated[
     str,
     typer.Argument(
         metavar="AGENT[@TURN]",
         help="Such as hello/alice, or hello/alice@3 after turn 3.",
         autocompletion=agent_addresses,
+        callback=short_name,
     ),
 ]
 AgentArgument = Annotated[
     str,
-    typer.Argument(metavar="AGENT", help="An agent's address, such as hello/alice.", autocompletion=agent_addresses),
+    typer.Argument(
+        metavar="AGENT",
+        help="An agent's address, such as hello/alice.",
+        autocompletion=agent_addresses,
+        callback=short_name,
+    ),
 ]
+
+
+_TARGET: Final = {
+    "home": (HomeOption, DEFAULT_HOME),
+    "url": (UrlOption, ""),
+    "api_key": (ApiKeyOption, ""),
+    "json": (JsonOption, False),
+}
+
+
+def command(function: Callable[..., None]) -> Callable[..., None]:
+    """Return a command as Typer takes it, with ``--debug`` as its last option.
+
+    Args:
+        function: its parameter ``target``, if it has one, stands for the options of a `Target`.
+    """
+    signature = inspect.signature(function, eval_str=True)
+    takes: list[inspect.Parameter] = []
+    for parameter in signature.parameters.values():
+        takes += _options(_TARGET) if parameter.name == "target" else [parameter]
+    takes += _options({"debug": (DebugOption, False)})  # noted while it is parsed
+
+    @wraps(function)
+    def run(*, debug: bool, **given: Any) -> None:  # noqa: ARG001
+        if "target" in signature.parameters:
+            home, url, key, json = (given.pop(name) for name in _TARGET)
+            given["target"] = Target(home, url, key, json)
+        function(**given)
+
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in takes}
+    run.__dict__["__signature__"] = inspect.Signature(takes)  # Typer reads both
+    return run
+
+
+def _options(named: dict[str, tuple[Any, Any]]) -> list[inspect.Parameter]:
+    only = inspect.Parameter.KEYWORD_ONLY
+    return [inspect.Parameter(name, only, annotation=kind, default=value) for name, (kind, value) in named.items()]

@@ -10,8 +10,9 @@ import typer
 from chronicle.cli_kit.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Mapping
 
+    from coordinator.cli.target import Target
     from coordinator.operations.cursors import Rest
     from coordinator.operations.objects import Page
 
@@ -51,6 +52,8 @@ class Bounds:
 
     limit: int
     cursor: str | None
+    page_items: int = _ALL_ITEMS
+    """Limit of a page."""
 
 
 def most(limit: int | None, *, everything: bool) -> int:
@@ -63,15 +66,20 @@ def most(limit: int | None, *, everything: bool) -> int:
     return limit if limit is not None else _ALL_ITEMS if everything else _DEFAULT_ITEMS
 
 
-def bounds(limit: int | None, cursor: str | None, *, everything: bool) -> Bounds:
-    """Return the part of a list that the options of a command name; see `most`."""
-    return Bounds(most(limit, everything=everything), cursor)
+def bounds(limit: int | None, cursor: str | None, *, everything: bool, target: Target | None = None) -> Bounds:
+    """Return the part of a list that the options of a command name; see `most`.
+
+    Args:
+        target: the home that has the list.
+    """
+    page_items = _MAX_ITEMS if target is not None and target.url else _ALL_ITEMS
+    return Bounds(most(limit, everything=everything), cursor, page_items)
 
 
 async def collect(
     fetch: Callable[[int, str | None], Awaitable[Page[Any]]], wanted: Bounds
 ) -> tuple[list[dict[str, Any]], Rest]:
-    """Return the items of as many pages of a home at a URL as a command shows, and what follows them.
+    """Return the items of as many pages of a list as a command shows, and what follows them.
 
     Args:
         fetch: returns the page of at most so many items at a cursor.
@@ -79,16 +87,16 @@ async def collect(
     items: list[dict[str, Any]] = []
     cursor = wanted.cursor
     while True:
-        page = await fetch(min(wanted.limit - len(items), _MAX_ITEMS), cursor)
+        page = await fetch(min(wanted.limit - len(items), wanted.page_items), cursor)
         items += [item.as_json() for item in page.items]
         cursor = page.next_cursor
         if cursor is None or len(items) >= wanted.limit:
             return items, {"next_cursor": cursor, "remaining": page.remaining}
 
 
-def rest_in(page: Page[Any]) -> Rest:
+def rest_in(page: Mapping[str, Any]) -> Rest:
     """Return what follows a page of `coordinator.operations`."""
-    return {"next_cursor": page.next_cursor, "remaining": page.remaining}
+    return {"next_cursor": page["next_cursor"], "remaining": page["remaining"]}
 
 
 def say_rest(rest: Rest) -> None:

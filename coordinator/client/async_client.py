@@ -243,8 +243,14 @@ class AsyncPodium(AsyncRequests, AsyncLists):
         Raises:
             ResourceNotFound: there is none of that id.
         """
-        async with aclosing(self._backend.read_artifact(address_of(agent), artifact_id)) as chunks:
+        async with aclosing(self.artifact_chunks(agent, artifact_id)) as chunks:
             return b"".join([chunk async for chunk in chunks])
+
+    async def artifact_chunks(self, agent: str, artifact_id: str) -> AsyncGenerator[bytes]:
+        """Yield the content of an artifact in pieces, for one that is too large for memory; otherwise as `artifact`."""
+        async with aclosing(self._backend.read_artifact(address_of(agent), artifact_id)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
 
 def _body(message: Mapping[str, Any] | str) -> Mapping[str, Any]:

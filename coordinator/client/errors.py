@@ -199,6 +199,16 @@ def not_a(path: str, kind: str) -> InvalidRequest:
     return InvalidRequest(f"{path!r} is not a {kind}", code=f"not_a_{kind}", param="path")
 
 
+def no_content(found: Mapping[str, Any]) -> InvalidRequest:
+    """Return the error for a path that was to be read, and names a directory or a symlink.
+
+    Args:
+        found: the JSON object that describes it.
+    """
+    what = f"a symbolic link to {found['target']}" if found["type"] == "symlink" else f"a {found['type']}"
+    return InvalidRequest(f"{found['path']} is {what}; only files have content", code="not_a_file", param="path")
+
+
 def _by_status(status: int) -> type[ClientError]:
     """Return the class of an answer that names no type, such as one of a proxy."""
     if status >= 500:

@@ -39,7 +39,8 @@ class AsyncLists:
 
         Args:
             agent_type: only agents of this type.
-            tenant: agents of this tenant; by default of the key's. Of another one it takes an operator's key.
+            tenant: agents of this tenant; by default of the key's. Of another one it takes an operator's key. ``*``
+                names all tenants of a home on this machine; the addresses then begin with those but ``default``.
             awake: only agents that are awake.
         """
         async for found in items_of(

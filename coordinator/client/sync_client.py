@@ -116,3 +116,4 @@ class Podium(Requests, Lists):
     follow_state = iterating(AsyncPodium.follow_state)
     files = making(AsyncPodium.files, Files)
     artifact = waiting(AsyncPodium.artifact)
+    artifact_chunks = iterating(AsyncPodium.artifact_chunks)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.lazy_exports import lazy_module
 from coordinator.operations import objects
 from coordinator.operations.contents import HomeContents
-from podium.address import DEFAULT_TENANT, Address
+from podium.address import ALL_TENANTS, DEFAULT_TENANT, Address, label
 from podium.errors import AgentAwake
 from podium.turn.busy import BusyPolicy
 
@@ -109,12 +110,18 @@ class HomeAgents(HomeContents):
         awake: bool = False,
         tenant: str = DEFAULT_TENANT,
     ) -> objects.Page[objects.Agent]:
-        """Return a page of a tenant's agents, by address; see `listing.agent_page`."""
-        now_ms = self._clock.now_ms()
-        wanted = listing.AgentFilter(tenant, agent_type, awake)
+        """Return a page of a tenant's agents, by address; see `listing.agent_page`.
+
+        Args:
+            tenant: ``*`` for the agents of all, each with its whole address.
+        """
+        now_ms, of_all = self._clock.now_ms(), tenant == ALL_TENANTS
+        wanted = listing.AgentFilter(None if of_all else tenant, agent_type, awake)
         page, rest = await self._stores.read(lambda store, _: listing.agent_page(store, wanted, limit, cursor, now_ms))
         items = [listing.agent_of_summary(summary, now_ms) for summary in page]
-        return objects.Page(items=await self._with_awake(items, tenant), **rest)
+        if of_all:
+            items = [replace(item, agent=label(found.session)) for item, found in zip(items, page, strict=True)]
+        return objects.Page(items=await self._with_awake(items, DEFAULT_TENANT if of_all else tenant), **rest)
 
     async def agent(self, address: Address) -> objects.Agent:
         """Return one agent.
@@ -290,6 +297,8 @@ class HomeAgents(HomeContents):
     async def retry(self, address: Address, message_id: str, *, drop_steps: bool = False) -> objects.Message:
         """Make a parked message pending again, at its place, and wake the agent; return the message.
 
+        Without a service, the next one wakes the agent.
+
         Args:
             drop_steps: its next attempt runs all steps anew.
 
@@ -301,7 +310,7 @@ class HomeAgents(HomeContents):
         await self._stores.write(
             lambda store, _: messages.retry(store, address, message_id, now_ms, drop_steps=drop_steps)
         )
-        await (await self._link.client()).poke(str(address))
+        await self._poke(address)
         return await self.message(address, message_id)
 
     async def drop(self, address: Address, message_id: str) -> objects.Message:
@@ -313,8 +322,8 @@ class HomeAgents(HomeContents):
         now_ms = self._clock.now_ms()
         try:
             await self._stores.write(lambda store, _: messages.drop(store, address, message_id, self._ids, now_ms))
-        except AgentAwake:
-            await (await self._link.client()).cancel(str(address), message_id)
+        except AgentAwake as awake:
+            await (await self._service_of(awake)).cancel(str(address), message_id)
         return await self.message(address, message_id)
 
     # -- reminders ------------------------------------------------------------------------------------------------
@@ -400,8 +409,8 @@ class HomeAgents(HomeContents):
             done = await self._stores.write(
                 lambda store, blobs: branches.rewind(store, blobs, address, turn, only, self._ids, now_ms)
             )
-        except AgentAwake:
-            answer = await (await self._link.client()).rewind(str(address), turn, only)
+        except AgentAwake as awake:
+            answer = await (await self._service_of(awake)).rewind(str(address), turn, only)
             done = await self._stores.read(
                 lambda store, blobs: branches.rewound_by_service(store, blobs, address, turn, only, answer)
             )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.operations import objects
 from coordinator.operations.cursors import place_after, rest_of
-from podium.address import Address
+from podium.address import ALL_TENANTS, Address
 from podium.agent_record import find_session, list_agents
 from podium.artifacts.artifacts import find_artifact, list_artifacts
 from podium.errors import UnknownArtifact
@@ -59,26 +59,34 @@ def artifact_of_agent(store: JournalStore, blobs: BlobReader, address: Address, 
 def artifact_of_tenant(store: JournalStore, blobs: BlobReader, tenant: str, artifact_id: str) -> objects.FoundArtifact:
     """Return an artifact by its id alone, with an agent of the tenant that has it: the one that published it, if any.
 
+    Args:
+        tenant: ``*`` for an agent of any, which is named by its whole address.
+
     Raises:
         UnknownArtifact: no agent of the tenant has it.
     """
-    with suppress(UnknownArtifact):
+    of_all = tenant == ALL_TENANTS
+    try:
         found = find_artifact(store, blobs, artifact_id)
-        owner = _owner(store, tenant, found)
+    except UnknownArtifact:
+        if of_all:
+            raise
+    else:
+        owner = _owner(store, None if of_all else tenant, found)
         if owner is not None:
-            return objects.FoundArtifact(agent=owner.name, artifact=artifact_object(found))
+            return objects.FoundArtifact(agent=str(owner) if of_all else owner.name, artifact=artifact_object(found))
     raise UnknownArtifact(f"no artifact {artifact_id} of an agent")
 
 
-def _owner(store: JournalStore, tenant: str, artifact: Artifact) -> Address | None:
+def _owner(store: JournalStore, tenant: str | None, artifact: Artifact) -> Address | None:
     owner_id = store.branch(artifact.branch_id).session_id
     agents = list_agents(store)
     owner = next((session for session in agents if session.session_id == owner_id), None)
     if owner is not None:
-        return Address.of(owner) if owner.namespace == tenant else None
+        return Address.of(owner) if tenant in (None, owner.namespace) else None
     # The agent was deleted, or is that of an archive: others continue its history.
     for session in agents:
-        if session.namespace == tenant:
+        if tenant in (None, session.namespace):
             head = store.head(session.main_branch_id)
             if artifact.seq <= dict(lineage(store, head.branch_id, head.seq)).get(artifact.branch_id, 0):
                 return Address.of(session)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from chronicle.clock import SystemClock
@@ -10,7 +11,7 @@ from chronicle.lazy_exports import lazy_module
 from coordinator.operations import objects
 from coordinator.operations.quota_checks import QuotaChecks
 from coordinator.operations.stores import HomeStores
-from podium.address import DEFAULT_TENANT, Address
+from podium.address import ALL_TENANTS, Address
 from podium.errors import AgentAwake
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.content.content import Content
     from coordinator.home import Home
     from coordinator.operations import archives, artifacts, files, listing, uploads
-    from coordinator.operations.fleet import FleetLink
+    from coordinator.operations.fleet import Fleet, FleetLink
     from podium.artifacts.artifacts import Artifact
     from podium.turn import upload
 else:  # One call needs few of them, and a command makes few calls.
@@ -158,8 +159,8 @@ class HomeContents:
 
         return open_artifact(self._stores.blobs, artifact)
 
-    async def find_artifact(self, artifact_id: str, *, tenant: str = DEFAULT_TENANT) -> objects.FoundArtifact:
-        """Return an artifact of a tenant by its id alone; see `artifacts.artifact_of_tenant`."""
+    async def find_artifact(self, artifact_id: str, *, tenant: str = ALL_TENANTS) -> objects.FoundArtifact:
+        """Return an artifact of a tenant by its id alone, by default of any; see `artifacts.artifact_of_tenant`."""
         return await self._stores.read(
             lambda store, blobs: artifacts.artifact_of_tenant(store, blobs, tenant, artifact_id)
         )
@@ -211,14 +212,34 @@ class HomeContents:
             changed = await self._stores.write(
                 lambda store, blobs: upload.change_file(store, blobs, address, path, content, self._ids, now_ms)
             )
-        except AgentAwake:
-            return await (await self._link.client()).change_file(str(address), path, content)
+        except AgentAwake as awake:
+            return await (await self._service_of(awake)).change_file(str(address), path, content)
         await self._wake_if_waiting(address)
         return changed
 
     async def _wake_if_waiting(self, address: Address) -> None:
         """Have the service deliver messages that were refused by a lease held here."""
         if (await self._listed(address)).pending:
+            await self._poke(address)
+
+    async def _service_of(self, awake: AgentAwake) -> Fleet:
+        """Return the service that has an agent awake.
+
+        Raises:
+            AgentAwake: none runs: the lease of a host that died is still in force.
+        """
+        from coordinator.service.client import ServiceError  # noqa: PLC0415
+
+        try:
+            return await self._link.client()
+        except ServiceError as error:
+            raise awake from error
+
+    async def _poke(self, address: Address) -> None:
+        """Have the service deliver the pending messages of an agent; one that does not run does so at its start."""
+        from coordinator.service.client import ServiceError  # noqa: PLC0415
+
+        with suppress(ServiceError):
             await (await self._link.client()).poke(str(address))
 
 

@@ -37,7 +37,7 @@ _IMPORTED: Final = (
     "chronicle.blobs.gc.collector",
     "chronicle.journal.sqlite",
     "coordinator.backup",
-    "coordinator.cli.remote.connection",
+    "coordinator.client.async_client",
     "coordinator.gateway.process.detached",
     "coordinator.gateway.process.ending",
     "coordinator.home",

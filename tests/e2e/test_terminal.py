@@ -38,12 +38,15 @@ def test_a_chat_on_a_terminal(podium: Podium) -> None:
 
         # While it is open, others attach to its service, and Ctrl-C in one of them is theirs alone.
         assert podium("ps").stderr == "the service is up\n"
-        assert podium.json("ps")["agents"][0] | {"last_activity": 0, "version": 0, "memory": 0} == {
+        assert podium.json("ps")["agents"][0] | {"created_at": 0, "updated_at": 0, "version": 0, "memory": 0} == {
             "agent": "patient/t",
+            "type": "patient",
+            "key": "t",
             "status": "awake",
             "turn": 1,
             "version": 0,
-            "last_activity": 0,
+            "created_at": 0,
+            "updated_at": 0,
             "pending": 0,
             "parked": 1,
             "isolation": "process",

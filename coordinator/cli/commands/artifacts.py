@@ -7,33 +7,23 @@ import codecs
 import shutil
 import sys
 import tempfile
+from contextlib import aclosing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, cast
 
 import typer
 
 from chronicle.cli_kit.terminal import say, shown, write, write_json
-from coordinator.cli.lookup import split_moment
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    ApiKeyOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-    MomentArgument,
-    UrlOption,
-)
-from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, rest_in, say_rest
-from coordinator.cli.stores import opened_blobs, read_journal
+from coordinator.cli.options import MomentArgument, command
+from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, collect, say_rest
+from coordinator.cli.target import Target, moment_of
 from coordinator.cli.views.files import show_artifacts
-from podium.address import label
 
 if TYPE_CHECKING:
     from typing import BinaryIO
 
-    from coordinator.cli.paging import Bounds
+    from coordinator.client.async_client import AsyncPodium
     from coordinator.operations.cursors import Rest
-    from podium.artifacts.artifacts import Artifact
 
 __all__ = ["artifact", "artifacts"]
 
@@ -41,31 +31,31 @@ _PIECE_BYTES: Final = 1024 * 1024
 _IN_MEMORY_BYTES: Final = 16 * 1024 * 1024
 
 
+@command
 def artifacts(
     moment: MomentArgument,
     *,
     limit: LimitOption = None,
     cursor: CursorOption = None,
     everything: AllOption = False,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """List the artifacts of an agent, oldest first.
 
     `podium artifact ID` prints the content.
     """
-    wanted = bounds(limit, cursor, everything=everything)
-    if url:
-        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
-        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+    wanted = bounds(limit, cursor, everything=everything, target=target)
 
-        agent, found, rest = remote.artifacts(Gateway(url, api_key), moment, wanted)
-    else:
-        agent, found, rest = _listed(home, moment, wanted)
-    if json:
+    async def read(podium: AsyncPodium) -> tuple[str, list[dict[str, Any]], Rest]:
+        at = await moment_of(podium, moment)
+        found, rest = await collect(
+            lambda limit, cursor: podium.pages().artifacts(at.agent, turn=at.turn, limit=limit, cursor=cursor),
+            wanted,
+        )
+        return at.agent, found, rest
+
+    agent, found, rest = target.ask(f"reading the artifacts of {moment}", read, moment)
+    if target.json:
         write_json(found)
     elif found:
         show_artifacts(found)
@@ -74,16 +64,7 @@ def artifacts(
     say_rest(rest)
 
 
-def _listed(home: Path, moment: str, wanted: Bounds) -> tuple[str, list[dict[str, Any]], Rest]:
-    from coordinator.operations.artifacts import artifact_page  # noqa: PLC0415  slow to import, and --help needs none
-    from podium.address import Address  # noqa: PLC0415
-
-    with read_journal(home) as store, opened_blobs(home) as blobs:
-        session, turn = split_moment(store, moment)
-        page = artifact_page(store, blobs, Address.of(session), turn, wanted.limit, wanted.cursor)
-    return label(session), [artifact.as_json() for artifact in page.items], rest_in(page)
-
-
+@command
 def artifact(
     artifact_id: Annotated[str, typer.Argument(metavar="ID", help="Such as art_01HF7YAT00S9NX0Q1E5VWJ2B8M.")],
     *,
@@ -93,33 +74,26 @@ def artifact(
             "--output", "-o", metavar="FILE", help="Write it to a new file; into a directory under its own name."
         ),
     ] = None,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """Print the content of an artifact, or write it to a file.
 
     The bytes are printed unchanged. On a terminal, text is shown without control characters, and other content is
     refused.
     """
-    if url:
-        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
-        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+    with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as received:
+        content = cast("BinaryIO", received)
 
-        with tempfile.SpooledTemporaryFile(_IN_MEMORY_BYTES) as received:
-            content = cast("BinaryIO", received)
-            described = remote.artifact(Gateway(url, api_key), artifact_id, content)
-            content.seek(0)
-            _put_out(described, content, output, json=json)
-        return
-    from podium.artifacts.artifacts import find_artifact, open_artifact  # noqa: PLC0415
+        async def read(podium: AsyncPodium) -> dict[str, Any]:
+            found = await podium.find_artifact(artifact_id)
+            async with aclosing(podium.artifact_chunks(found.agent, artifact_id)) as chunks:
+                async for chunk in chunks:
+                    content.write(chunk)
+            return found.artifact.as_json()
 
-    with read_journal(home) as store, opened_blobs(home) as blobs:
-        found = find_artifact(store, blobs, artifact_id)
-        with open_artifact(blobs, found) as content:
-            _put_out(_object(found), content, output, json=json)
+        described = target.ask(f"reading {artifact_id}", read)
+        content.seek(0)
+        _put_out(described, content, output, json=target.json)
 
 
 def _put_out(described: dict[str, Any], content: BinaryIO, output: Path | None, *, json: bool) -> None:
@@ -137,12 +111,6 @@ def _put_out(described: dict[str, Any], content: BinaryIO, output: Path | None, 
     else:
         sys.stdout.flush()
         shutil.copyfileobj(content, sys.stdout.buffer, _PIECE_BYTES)
-
-
-def _object(found: Artifact) -> dict[str, Any]:
-    from coordinator.operations.artifacts import artifact_object  # noqa: PLC0415  slow to import
-
-    return artifact_object(found).as_json()
 
 
 def _whole(content: BinaryIO) -> dict[str, str]:

@@ -10,17 +10,17 @@ import typer
 
 from chronicle.cli_kit.progress import Progress
 from chronicle.cli_kit.terminal import say, write_json, write_line
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, command
 
 __all__ = ["backup"]
 
 
+@command
 def backup(
     directory: Annotated[Path, typer.Argument(metavar="DIR", help="A new or empty directory; it becomes a home.")],
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Copy a home as it is at one moment, while its agents go on, and verify the copy.
 

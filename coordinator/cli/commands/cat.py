@@ -3,34 +3,28 @@
 from __future__ import annotations
 
 import base64
-import shutil
 import sys
-from typing import TYPE_CHECKING, Annotated
+from contextlib import aclosing
+from itertools import takewhile
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from chronicle.cli_kit.terminal import say, shown, write, write_json
-from chronicle.errors import InvalidInput, NotFound
-from coordinator.cli.files import opened_files
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    ApiKeyOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-    MomentArgument,
-    UrlOption,
-)
+from chronicle.cli_kit.terminal import write_json
+from coordinator.cli.options import MomentArgument, command
+from coordinator.cli.target import Moment, Target, moment_of
+from coordinator.cli.views.files import show_text
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from collections.abc import Callable
 
-    from chronicle.workspace.content.content import Content
-    from coordinator.operations.files import Files
+    from coordinator.client.async_client import AsyncPodium
+    from coordinator.client.files import AsyncFiles
 
 __all__ = ["cat"]
 
 
+@command
 def cat(
     moment: MomentArgument,
     path: Annotated[
@@ -40,11 +34,7 @@ def cat(
     iteration: Annotated[
         int | None, typer.Option("--iteration", metavar="N", min=1, help="The same as PATH@N.")
     ] = None,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """Print one of an agent's files, or a version of it.
 
@@ -52,74 +42,55 @@ def cat(
     """
     from podium.turn.upload import clean_path  # noqa: PLC0415  slow to import, and --help needs none
 
-    if url:
-        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
-        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+    path = clean_path(path)
+    whole = target.json or sys.stdout.isatty()
+    data = bytearray()
 
-        remote.cat(Gateway(url, api_key), moment, clean_path(path), iteration, json=json)
-        return
-    from chronicle.workspace.content.content import open as open_content  # noqa: PLC0415
+    async def read(podium: AsyncPodium) -> dict[str, Any] | None:
+        at = await moment_of(podium, moment)
+        files = podium.files(at.agent)
+        name, number = await _read(files, at, path, iteration, data.extend if whole else sys.stdout.buffer.write)
+        if not target.json:
+            return None
+        versions = takewhile(lambda each: at.turn is None or each.turn <= at.turn, await files.history(name))
+        *_, version = (each for each in versions if number in (None, each.iteration))
+        about = {"iteration": version.iteration, "size": version.size, "hash": version.hash}
+        return {"agent": at.agent, "path": name, **about}
 
-    with opened_files(home, moment) as files:
-        name, number, content = _find(files, clean_path(path), iteration)
-        with open_content(files.blobs, content) as file:
-            if json:
-                _write_json(str(files.agent.address), name, number, content, file.read())
-            elif sys.stdout.isatty():
-                _show(file)
-            else:
-                sys.stdout.flush()
-                shutil.copyfileobj(file, sys.stdout.buffer)
-
-
-def _find(files: Files, path: str, iteration: int | None) -> tuple[str, int, Content]:
-    """Return path, iteration and content that an argument names. A path that has an ``@`` itself takes precedence."""
-    if iteration is None:
-        entry = files.entry(path)
-        if entry is not None:
-            content = _content(path, entry.kind.value, entry.content, entry.target)
-            return path, files.history(path)[-1].number, content
-        name, at, number = path.rpartition("@")
-        if not at or not number.isascii() or not number.isdecimal():
-            raise files.missing(path)
-        path, iteration = name, int(number)
-    record = files.version(path, iteration)
-    if record.deleted:
-        raise NotFound(f"iteration {iteration} of {path} is its deletion; podium history lists the versions before it")
-    return path, iteration, _content(path, record.kind.value, record.content, record.target)
+    sys.stdout.flush()
+    found = target.ask(f"reading {path}", read, moment)
+    if found is not None:
+        write_json({**found, **_encoded(data)})
+    elif whole:
+        show_text(bytes(data))
+    sys.stdout.flush()
 
 
-def _content(path: str, kind: str, content: Content | None, target: bytes | None) -> Content:
-    if target:
-        raise InvalidInput(f"{path} is a symbolic link to {target.decode(errors='backslashreplace')}")
-    if content is None:
-        raise InvalidInput(f"{path} is a {kind}; only files have content")
-    return content
+async def _read(
+    files: AsyncFiles, at: Moment, path: str, iteration: int | None, write: Callable[[bytes], object]
+) -> tuple[str, int | None]:
+    """Read what an argument names. A path that ends in ``@`` and a number itself takes precedence.
 
+    Returns:
+        its path and iteration; ``None`` for the last one.
+    """
+    from coordinator.client.errors import ResourceNotFound  # noqa: PLC0415
 
-def _write_json(agent: str, path: str, iteration: int, content: Content, data: bytes) -> None:
+    name, _, digits = path.rpartition("@")
+    may_name_version = iteration is None and bool(name) and digits.isascii() and digits.isdecimal()
     try:
-        encoding, text = "utf-8", data.decode()
+        async with aclosing(files.chunks(path, turn=at.turn, iteration=iteration)) as chunks:
+            async for chunk in chunks:
+                write(chunk)
+    except ResourceNotFound:
+        if not may_name_version:
+            raise
+        return await _read(files, at, name, int(digits), write)
+    return path, iteration
+
+
+def _encoded(data: bytes | bytearray) -> dict[str, str]:
+    try:
+        return {"encoding": "utf-8", "content": data.decode()}
     except UnicodeDecodeError:
-        encoding, text = "base64", base64.b64encode(data).decode()
-    write_json(
-        {
-            "agent": agent,
-            "path": path,
-            "iteration": iteration,
-            "size": content.size,
-            "hash": content.id,
-            "encoding": encoding,
-            "content": text,
-        }
-    )
-
-
-def _show(file: BinaryIO) -> None:
-    """Write text to a terminal, without its control characters."""
-    text = file.read().decode(errors="replace")
-    write(shown(text))
-    if text and not text.endswith("\n"):
-        write("\n")
-    if shown(text) != text:
-        say("(control characters were left out; redirect the output to get the bytes as they are)")
+        return {"encoding": "base64", "content": base64.b64encode(data).decode()}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from chronicle.cli_kit.terminal import say, write_json
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, command
 
 __all__ = ["down"]
 
 
+@command
 def down(
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """End the gateway and the service of a home in order.
 

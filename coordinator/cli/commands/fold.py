@@ -7,22 +7,14 @@ from typing import Annotated
 import typer
 
 from chronicle.cli_kit.terminal import write_json
-from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    AgentArgument,
-    ApiKeyOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-    UrlOption,
-)
-from coordinator.cli.stores import opened_blobs, opened_journal
+from coordinator.cli.options import AgentArgument, command
+from coordinator.cli.target import Target
 from coordinator.cli.views.archives import show_folded
 
 __all__ = ["fold"]
 
 
+@command
 def fold(
     agent: AgentArgument,
     *,
@@ -33,11 +25,7 @@ def fold(
         float | None, typer.Option("--keep-days", metavar="D", help="Keep what is younger than D days at least.")
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """Drop the older history of an agent; without options, all history before now.
 
@@ -45,23 +33,14 @@ def fold(
     the history before it is dropped by a later call, once the mark is old enough. The agent must sleep. The versions of
     its files are kept.
     """
-    if url:
-        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
-        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
-
-        remote.fold(Gateway(url, api_key), agent, keep_turns, keep_days, dry_run=dry_run, json=json)
-        return
-    from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
-    from chronicle.ids import IdSource  # noqa: PLC0415
-    from coordinator.operations.dropping import fold as fold_agent  # noqa: PLC0415
-    from podium.address import Address  # noqa: PLC0415
-
-    with opened_journal(home) as store, opened_blobs(home) as blobs:
-        address = Address.of(find_agent(store, agent))
-        now_ms = SystemClock().now_ms()
-        folded = fold_agent(store, blobs, address, keep_turns, keep_days, IdSource(), now_ms, dry_run=dry_run)
-    shown = {**folded.as_json(), "agent": str(address)}
-    if json:
+    folded = target.ask(
+        f"folding {agent}",
+        lambda podium: podium.fold(agent, keep_turns=keep_turns, keep_days=keep_days, dry_run=dry_run),
+        agent,
+        writes=True,
+    )
+    shown = {**folded.as_json(), "agent": agent}
+    if target.json:
         write_json(shown)
     else:
         show_folded(shown, dry_run=dry_run)

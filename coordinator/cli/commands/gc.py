@@ -11,7 +11,7 @@ import typer
 from chronicle.cli_kit.changes import gc_summary
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from chronicle.cli_kit.times import iso
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, command
 from coordinator.cli.stores import opened_blobs, opened_journal
 from coordinator.cli.terminal import warn
 
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["gc"]
 
 
+@command
 def gc(
     *,
     now: Annotated[
@@ -32,7 +33,6 @@ def gc(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Free blobs that nothing needs.
 

@@ -7,29 +7,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronicle.cli_kit.terminal import write_json
-from coordinator.cli.lookup import split_moment
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    ApiKeyOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-    MomentArgument,
-    UrlOption,
-)
-from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, rest_in, say_rest
-from coordinator.cli.stores import opened_blobs, read_journal
+from coordinator.cli.options import MomentArgument, command
+from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, collect, say_rest
+from coordinator.cli.target import Target, moment_of
 from coordinator.cli.views.files import show_versions
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from coordinator.cli.paging import Bounds
+    from coordinator.client.async_client import AsyncPodium
     from coordinator.operations.cursors import Rest
 
 __all__ = ["history"]
 
 
+@command
 def history(
     moment: MomentArgument,
     path: Annotated[str, typer.Argument(metavar="PATH", help="From the workspace's root.")],
@@ -37,11 +27,7 @@ def history(
     limit: LimitOption = None,
     cursor: CursorOption = None,
     everything: AllOption = False,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """List the versions of one of an agent's files.
 
@@ -49,26 +35,18 @@ def history(
     """
     from podium.turn.upload import clean_path  # noqa: PLC0415  slow to import, and --help needs none
 
-    wanted, path = bounds(limit, cursor, everything=everything), clean_path(path)
-    if url:
-        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
-        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
+    wanted, path = bounds(limit, cursor, everything=everything, target=target), clean_path(path)
 
-        versions, rest = remote.history(Gateway(url, api_key), moment, path, wanted)
-    else:
-        versions, rest = _read(home, moment, path, wanted)
-    if json:
+    async def read(podium: AsyncPodium) -> tuple[list[dict[str, Any]], Rest]:
+        at = await moment_of(podium, moment)
+        return await collect(
+            lambda limit, cursor: podium.pages().file_history(at.agent, path, turn=at.turn, limit=limit, cursor=cursor),
+            wanted,
+        )
+
+    versions, rest = target.ask(f"reading the history of {path}", read, moment)
+    if target.json:
         write_json(versions)
     else:
         show_versions(versions)
     say_rest(rest)
-
-
-def _read(home: Path, moment: str, path: str, wanted: Bounds) -> tuple[list[dict[str, Any]], Rest]:
-    from coordinator.operations.files import file_history  # noqa: PLC0415  slow to import
-    from podium.address import Address  # noqa: PLC0415
-
-    with read_journal(home) as store, opened_blobs(home) as blobs:
-        session, turn = split_moment(store, moment)
-        page = file_history(store, blobs, Address.of(session), path, turn, limit=wanted.limit, cursor=wanted.cursor)
-    return [version.as_json() for version in page.items], rest_in(page)

@@ -10,7 +10,7 @@ import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from chronicle.cli_kit.times import iso
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, command
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ KeyArgument = Annotated[str, typer.Argument(metavar="KEY_ID", help="As podium ke
 
 
 @app.command("create")
+@command
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME", help="What it is for; shown in lists.")],
     *,
@@ -44,7 +45,6 @@ def create(
     ] = None,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Create a key, and print it: it cannot be shown again.
 
@@ -71,11 +71,11 @@ def create(
 
 
 @app.command("list")
+@command
 def list_(
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """List the keys: their ids, first characters, tenants, scopes and times. Never their texts."""
     with _opened(home) as (keys, _):
@@ -105,12 +105,12 @@ def list_(
 
 
 @app.command("revoke")
+@command
 def revoke(
     key_id: KeyArgument,
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Remove a key, with the tokens that it made. Requests with it are refused from now on."""
     with _opened(home) as (keys, audit):
@@ -123,12 +123,12 @@ def revoke(
 
 
 @app.command("rotate")
+@command
 def rotate(
     key_id: KeyArgument,
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Replace the text of a key, and print the new one. The old one is refused from now on."""
     with _opened(home) as (keys, audit):

@@ -2,47 +2,32 @@
 
 from __future__ import annotations
 
-import time
-from itertools import islice
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from chronicle.cli_kit.terminal import write_json
-from coordinator.cli.lookup import find_agent, is_agent
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    AgentArgument,
-    ApiKeyOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-    UrlOption,
-)
+from coordinator.cli.options import AgentArgument, command
 from coordinator.cli.paging import most, say_later_events
-from coordinator.cli.stores import opened_blobs, read_journal
+from coordinator.cli.target import Target
 from coordinator.cli.views.events import show_steps, write_event
 from coordinator.cli.views.messages import text_of
-from coordinator.operations.suggestions import nearest
 from podium.events import EVENT_TYPES, TURN_COMMITTED, TURN_FAILED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from chronicle.blobs.port import BlobReader
-    from chronicle.ids import BranchId
-    from chronicle.journal.port import JournalStore
-    from chronicle.journal.ports.events import EventRecords
-    from chronicle.journal.ports.inbox import InboxRecords
-    from chronicle.journal.records import Event
+    from coordinator.client.async_client import AsyncPodium
+    from coordinator.operations.objects import Event
 
 __all__ = ["log"]
 
-_POLL_S: Final = 0.5
-"""Interval at which ``--follow`` reads the journal."""
+_LOOK_S: Final = 0.5
+"""Interval at which ``--follow`` looks for steps, while no event comes."""
 
 
+@command
 def log(
     agent: AgentArgument,
     *,
@@ -59,11 +44,7 @@ def log(
         typer.Option("--all", help="All events, unless --limit says how many; also those that a rewind has hidden."),
     ] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with new events, until Ctrl-C.")] = False,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """Show an agent's events, oldest first; not those that a rewind has hidden.
 
@@ -72,109 +53,133 @@ def log(
     attempts that failed.
     """
     left = None if follow and limit is None else most(limit, everything=all_events)
-    if url:
-        from coordinator.cli.remote import reading as remote  # noqa: PLC0415  only for a remote home
-        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
-
-        remote.log(
-            Gateway(url, api_key),
-            agent,
-            after=after,
-            limit=left,
-            types=types or (),
-            hidden=all_events,
-            follow=follow,
-            json=json,
-        )
-        return
-    steps: set[tuple[str, int]] = set()
-    while True:
-        shown, after, last = _show(home, agent, after, left, types or (), hidden=all_events, json=json)
-        left = None if left is None else left - shown
-        if last is not None:
-            say_later_events(after, last)
-        elif not types and left != 0:
-            _show_steps(home, agent, steps, json=json)
-        if not follow or left == 0:
-            return
-        time.sleep(_POLL_S)
+    shown = _Log(agent, types or (), after, left, hidden=all_events, json=target.json)
+    target.ask("", shown.show, agent)
+    if follow and shown.left != 0:
+        target.run(shown.follow)
 
 
-def _show(
-    home: Path, agent: str, after: int, limit: int | None, types: Sequence[str], *, hidden: bool, json: bool
-) -> tuple[int, int, int | None]:
-    """Show events after a seq.
+class _Log:
+    """What was shown of an agent's events.
 
-    Returns:
-        their number, the seq of the last one, and that of the agent's last event if the limit left some out.
+    Args:
+        after: the seq of the event before the first one.
+        left: limit of events to show; ``None`` for none.
+        hidden: whether those are shown that a rewind has hidden.
     """
-    from chronicle.journal.event_codec import event_view  # noqa: PLC0415
-    from podium.address import Address  # noqa: PLC0415
-    from podium.history.transcript import visible_transcript  # noqa: PLC0415
 
-    shown = 0
-    with read_journal(home) as store, opened_blobs(home) as blobs:
-        session = find_agent(store, agent)
-        branch_id = session.main_branch_id
-        for unknown in sorted(set(types) - EVENT_TYPES):
-            _refuse_unless_there(store, branch_id, unknown)
-        head = store.head(branch_id)
-        found = store.events(branch_id, after_seq=after, to_seq=head.seq, types=types or None)
-        if not hidden and is_agent(session.name):
-            transcript = visible_transcript(store, blobs, Address.of(session), head)
-            found = (event for event in found if transcript.has(event.seq))
-        found = iter(found)
-        for event in islice(found, limit):
-            shown, after = shown + 1, event.seq
-            if json:
-                write_json(event_view(event, blobs))
-            else:
-                write_event(event_view(event, blobs), _said(store, event, blobs))
-        return shown, after, None if next(found, None) is None else head.seq
+    def __init__(
+        self, agent: str, types: Sequence[str], after: int, left: int | None, *, hidden: bool, json: bool
+    ) -> None:
+        self._agent = agent
+        self._types = types
+        self._after = after
+        self.left = left
+        self._hidden = hidden
+        self._json = json
+        self._steps: set[tuple[str, int]] = set()
+
+    async def show(self, podium: AsyncPodium) -> None:
+        """Show the events that there are, and below them the steps of messages that are not settled."""
+        for unknown in sorted(set(self._types) - EVENT_TYPES):
+            await self._refuse_unless_there(podium, unknown)
+        texts = _Texts(podium, self._agent)
+        async with aclosing(podium.events(self._agent, after=self._after, types=self._types)) as events:
+            async for event in events:
+                if self.left == 0 and self._is_shown(event):
+                    say_later_events(self._after, (await podium.agent(self._agent)).version)
+                    return
+                await self._show(event, texts)
+        if self.left != 0:
+            await self._show_steps(podium)
+
+    async def follow(self, podium: AsyncPodium) -> None:
+        """Show events and steps as they come."""
+        import asyncio  # noqa: PLC0415
+
+        following = podium.events(self._agent, after=self._after, types=self._types, follow=True)
+        upcoming: asyncio.Future[Event] | None = None
+        async with aclosing(following) as events:
+            try:
+                while self.left != 0:
+                    upcoming = upcoming or asyncio.ensure_future(anext(events))
+                    done, _ = await asyncio.wait((upcoming,), timeout=_LOOK_S)
+                    if done:
+                        event, upcoming = upcoming.result(), None
+                        await self._show(event, _Texts(podium, self._agent))
+                    else:
+                        await self._show_steps(podium)
+            finally:
+                if upcoming is not None:
+                    upcoming.cancel()
+                    await asyncio.wait((upcoming,))
+
+    def _is_shown(self, event: Event) -> bool:
+        return event.visible or self._hidden
+
+    async def _show(self, event: Event, texts: _Texts) -> None:
+        self._after = event.seq
+        if not self._is_shown(event):
+            return
+        self.left = None if self.left is None else self.left - 1
+        if self._json:
+            write_json(event.as_json())
+        else:
+            write_event(event.as_json(), await texts.named_by(event))
+
+    async def _show_steps(self, podium: AsyncPodium) -> None:
+        """Show the steps of messages that are not settled, each once."""
+        if not self._types:
+            steps = [step.as_json() for message in await podium.inbox(self._agent) for step in message.steps]
+            show_steps(steps, self._steps, json=self._json)
+
+    async def _refuse_unless_there(self, podium: AsyncPodium, event_type: str) -> None:
+        """Refuse an event type that this release does not know and of which the agent has no event."""
+        from chronicle.errors import InvalidInput  # noqa: PLC0415
+        from coordinator.operations.suggestions import nearest  # noqa: PLC0415
+
+        async with aclosing(podium.events(self._agent, types=(event_type,))) as events:
+            if await anext(events, None) is None:
+                known = nearest(event_type, sorted(EVENT_TYPES), most=20)
+                raise InvalidInput(f"no events of type {event_type!r}; {known}")
 
 
-def _show_steps(home: Path, agent: str, seen: set[tuple[str, int]], *, json: bool) -> None:
-    """Show the steps of messages that are not settled, each once."""
-    from podium.history.step_record import view  # noqa: PLC0415
+class _Texts:
+    """Texts of messages that are in an inbox, by their ids; each inbox is read once.
 
-    with read_journal(home) as store:
-        steps = [view(step) for step in store.steps_of_session(find_agent(store, agent).session_id)]
-    show_steps(steps, seen, json=json)
+    Args:
+        agent: the agent whose events are shown.
+    """
 
+    def __init__(self, podium: AsyncPodium, agent: str) -> None:
+        self._podium = podium
+        self._agent = agent
+        self._inboxes: dict[str, dict[str, str]] = {}
 
-def _refuse_unless_there(store: EventRecords, branch_id: BranchId, event_type: str) -> None:
-    """Refuse an event type that this release does not know and of which the agent has no event."""
-    from chronicle.errors import InvalidInput  # noqa: PLC0415
+    async def named_by(self, event: Event) -> str:
+        """Return the texts of messages that an event only names: of a failed attempt, or sent to other agents."""
+        if event.type == TURN_FAILED and event.correlation_id is not None:
+            return await self._text(self._agent, event.correlation_id)
+        if event.type != TURN_COMMITTED or event.payload is None:
+            return ""
+        payload: dict[str, Any] = event.payload
+        receivers = payload.get("sent_to") or [None] * len(payload["sent"])
+        said = []
+        for receiver, message_id in zip(receivers, payload["sent"], strict=True):
+            text = await self._text(receiver, message_id) if receiver is not None else ""
+            said.append(f"to {receiver or 'another agent'}" + (f": {text}" if text else ""))
+        return "; ".join(said)
 
-    if next(store.events(branch_id, types=(event_type,)), None) is None:
-        raise InvalidInput(f"no events of type {event_type!r}; {nearest(event_type, sorted(EVENT_TYPES), most=20)}")
+    async def _text(self, agent: str, message_id: str) -> str:
+        """Return the text of a message; empty if it is not kept, or is not delivered yet."""
+        from coordinator.client.errors import ClientError  # noqa: PLC0415
+        from podium.address import Address  # noqa: PLC0415
 
-
-def _said(store: JournalStore, event: Event, blobs: BlobReader) -> str:
-    """Return the texts of messages that an event only names: of a failed attempt, or sent to other agents."""
-    if event.type == TURN_FAILED and event.correlation_id is not None:
-        return _text(store, event.correlation_id)
-    if event.type == TURN_COMMITTED and (payload := _payload(event, blobs)) is not None:
-        receivers = payload.get("sent_to") or ["another agent"] * len(payload["sent"])
-        sent = [(receiver, _text(store, sent)) for receiver, sent in zip(receivers, payload["sent"], strict=True)]
-        return "; ".join(f"to {receiver}: {text}" if text else f"to {receiver}" for receiver, text in sent)
-    return ""
-
-
-def _text(store: InboxRecords, message_id: str) -> str:
-    """Return the text of a message in an inbox; empty if it is not kept, or the message is not delivered yet."""
-    from chronicle.canonical import decode  # noqa: PLC0415
-    from chronicle.errors import NotFound  # noqa: PLC0415
-    from chronicle.ids import MessageId  # noqa: PLC0415
-
-    try:
-        body = store.message(MessageId(message_id)).body
-        return text_of(decode(body)) if body is not None else ""
-    except NotFound:
-        return ""
-
-
-def _payload(event: Event, blobs: BlobReader) -> Any:
-    from chronicle.journal.payloads import payload_of  # noqa: PLC0415
-
-    return None if event.erased else payload_of(event, blobs)
+        if agent not in self._inboxes:
+            self._inboxes[agent] = {}
+            name = str(Address.parse(agent, Address.parse(self._agent).tenant))
+            with suppress(ClientError):
+                self._inboxes[agent] = {
+                    each.message_id: text_of(each.message) for each in await self._podium.inbox(name)
+                }
+        return self._inboxes[agent].get(message_id, "")

@@ -8,7 +8,7 @@ import typer
 
 from chronicle.cli_kit.terminal import say, write_json
 from chronicle.cli_kit.times import iso
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption
+from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, command
 from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, say_rest
 from coordinator.cli.terminal import table
 
@@ -22,12 +22,12 @@ app = typer.Typer(help="List the profiles of models, and the records of their ca
 
 
 @app.callback()
+@command
 def models(
     context: typer.Context,
     *,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """List the profiles of models that are in force, and the budgets; with `calls`, what was asked of them."""
     if context.invoked_subcommand is not None:
@@ -64,6 +64,7 @@ def models(
 
 
 @app.command("calls")
+@command
 def calls(
     *,
     tenant: Annotated[
@@ -78,7 +79,6 @@ def calls(
     everything: AllOption = False,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """List the calls of models, the latest first: tokens, cost, times and how they ended.
 

@@ -8,16 +8,16 @@ from typing import Annotated
 import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
-from coordinator.cli.options import DebugOption, JsonOption
+from coordinator.cli.options import JsonOption, command
 
 __all__ = ["new"]
 
 
+@command
 def new(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The project's name, and that of its directory.")],
     *,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Make a project: a directory with an agent, its test and podium.toml.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
-from coordinator.cli.options import DEFAULT_HOME, DebugOption, HomeOption, JsonOption, ProjectOption, home_of
+from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, ProjectOption, command, home_of
 from coordinator.cli.service_call import call_service
 
 if TYPE_CHECKING:
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 __all__ = ["reload"]
 
 
+@command
 def reload(
     context: typer.Context,
     *,
     project: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Read podium.toml again; agents move to edited code and configuration after their running turns.
 

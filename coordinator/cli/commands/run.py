@@ -10,10 +10,10 @@ from chronicle.cli_kit.terminal import say
 from coordinator.cli.options import (
     DEFAULT_HOME,
     BlobsUrlOption,
-    DebugOption,
     HomeOption,
     JsonOption,
     ProjectOption,
+    command,
     home_of,
 )
 from coordinator.cli.terminal import warn
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["run"]
 
 
+@command
 def run(
     context: typer.Context,
     spec: Annotated[str, typer.Argument(metavar="FILE.py:Class", help="The agent's file and class.")],
@@ -46,7 +47,6 @@ def run(
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Send messages to an agent; without --message, chat with it.
 

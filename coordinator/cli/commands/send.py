@@ -6,21 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    AgentArgument,
-    ApiKeyOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-    UrlOption,
-)
+from coordinator.cli.options import AgentArgument, command
+from coordinator.cli.target import Target
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from pathlib import Path
-
     from coordinator.client.async_client import AsyncPodium
 
 __all__ = ["chat", "send"]
@@ -30,6 +20,7 @@ WhenBusyOption = Annotated[
 ]
 
 
+@command
 def send(
     agent: AgentArgument,
     text: Annotated[
@@ -48,19 +39,15 @@ def send(
         typer.Option("--idempotency-key", metavar="KEY", help="With --no-wait: a second message with it is not sent."),
     ] = None,
     when_busy: WhenBusyOption = BusyPolicy.ENQUEUE,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """Send one message to an agent, and print its reply.
 
     The agent's type must be registered at the server (podium up). Ctrl-C cancels the reply. With --json each frame of
     the reply is one line on stdout.
     """
-    from coordinator.cli.remote.talking import admit  # noqa: PLC0415  slow to import, and --help needs none
-    from coordinator.cli.remote.talking import send as send_and_show  # noqa: PLC0415
+    from coordinator.cli.conversation import admit  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.cli.conversation import send as send_and_show  # noqa: PLC0415
 
     message = _message(text, json_message)
     if idempotency_key is not None and not no_wait:
@@ -68,31 +55,28 @@ def send(
 
     async def talk(podium: AsyncPodium) -> int:
         if not no_wait:
-            return await send_and_show(podium, agent, message, when_busy, json=json)
-        await admit(podium, agent, message, idempotency_key, when_busy, json=json)
+            return await send_and_show(podium, agent, message, when_busy, json=target.json)
+        await admit(podium, agent, message, idempotency_key, when_busy, json=target.json)
         return 0
 
-    raise typer.Exit(_run(home, url, api_key, talk))
+    raise typer.Exit(target.run(talk))
 
 
+@command
 def chat(
     agent: AgentArgument,
     *,
     when_busy: WhenBusyOption = BusyPolicy.ENQUEUE,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """Chat with an agent: each line is a message.
 
     The agent's type must be registered at the server (podium up); podium run FILE.py:Class needs no server. Ctrl-C
     cancels a reply, Ctrl-D exits.
     """
-    from coordinator.cli.remote.talking import converse  # noqa: PLC0415  slow to import, and --help needs none
+    from coordinator.cli.conversation import converse  # noqa: PLC0415  slow to import, and --help needs none
 
-    raise typer.Exit(_run(home, url, api_key, lambda podium: converse(podium, agent, when_busy, json=json)))
+    raise typer.Exit(target.run(lambda podium: converse(podium, agent, when_busy, json=target.json)))
 
 
 def _message(text: str | None, json_message: str | None) -> dict[str, Any]:
@@ -112,16 +96,3 @@ def _message(text: str | None, json_message: str | None) -> dict[str, Any]:
     if not isinstance(message, dict):
         raise InvalidInput("--json-message is not a JSON object")
     return message
-
-
-def _run(home: Path, url: str, api_key: str, talk: Callable[[AsyncPodium], Coroutine[Any, Any, int]]) -> int:
-    """Run a conversation with a client of the home."""
-    import asyncio  # noqa: PLC0415
-
-    from coordinator.client.async_client import AsyncPodium  # noqa: PLC0415
-
-    async def run() -> int:
-        async with AsyncPodium(url=url, key=api_key or None) if url else AsyncPodium(home=home) as podium:
-            return await talk(podium)
-
-    return asyncio.run(run())

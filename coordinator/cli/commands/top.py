@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from chronicle.cli_kit.terminal import write_json
-from coordinator.cli.options import DEFAULT_HOME, ApiKeyOption, DebugOption, HomeOption, JsonOption, UrlOption
+from coordinator.cli.options import command
+from coordinator.cli.target import Target
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -21,48 +21,34 @@ if TYPE_CHECKING:
 __all__ = ["top"]
 
 
+@command
 def top(
     *,
     once: Annotated[bool, typer.Option("--once", help="Show the sums since the start once, and exit.")] = False,
     interval_s: Annotated[
         float, typer.Option("--interval", metavar="SECONDS", min=0.1, help="Time between two looks.", show_default=True)
     ] = 2.0,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """Watch the agents of a home: turns, wakes and what waits, by agent type, until Ctrl-C.
 
     Rates and times are those of the last interval, with --once those since the service was started. With --json each
     look is one line.
     """
-    import asyncio  # noqa: PLC0415
-
     from coordinator.cli.views.top import once_shown, watched  # noqa: PLC0415  slow to import, and --help needs none
-    from coordinator.client.async_client import AsyncPodium  # noqa: PLC0415
 
-    async def show() -> None:
-        connection = {"url": url, "key": api_key or None} if url else {"home": _existing(home)}
-        async with AsyncPodium(**connection) as podium:
-            looks = _looks(podium, None if once else interval_s)
-            if json:
-                async for figures in looks:
-                    write_json(figures)
-            elif once or not sys.stdout.isatty():
-                async for figures in looks:
-                    once_shown(figures)
-            else:
-                await watched(looks)
+    async def show(podium: AsyncPodium) -> None:
+        looks = _looks(podium, None if once else interval_s)
+        if target.json:
+            async for figures in looks:
+                write_json(figures)
+        elif once or not sys.stdout.isatty():
+            async for figures in looks:
+                once_shown(figures)
+        else:
+            await watched(looks)
 
-    asyncio.run(show())
-
-
-def _existing(home: Path) -> Path:
-    from coordinator.home import Home  # noqa: PLC0415
-
-    return Home(home).open().path
+    target.run(show)
 
 
 async def _looks(podium: AsyncPodium, interval_s: float | None) -> AsyncIterator[dict[str, Any]]:

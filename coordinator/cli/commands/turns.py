@@ -6,54 +6,38 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.cli_kit.terminal import write_json
 from chronicle.cli_kit.times import iso
-from coordinator.cli.options import (
-    DEFAULT_HOME,
-    AgentArgument,
-    ApiKeyOption,
-    DebugOption,
-    HomeOption,
-    JsonOption,
-    UrlOption,
-)
+from coordinator.cli.options import AgentArgument, command
 from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, collect, say_rest
+from coordinator.cli.target import Target
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from coordinator.operations.cursors import Rest
-
 __all__ = ["turns"]
 
 
+@command
 def turns(
     agent: AgentArgument,
     *,
     limit: LimitOption = None,
     cursor: CursorOption = None,
     everything: AllOption = False,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """List an agent's committed turns: why each ran, when, and how much it changed.
 
     A turn begins with the attempt that was committed. A row has the bytes of its patch of the state, the number of
     files that it changed, and its steps; podium diff shows the changes, podium log the events.
     """
-    import asyncio  # noqa: PLC0415  slow to import, and --help needs none
-
-    from coordinator.client.async_client import AsyncPodium  # noqa: PLC0415
-
-    async def read() -> tuple[list[dict[str, Any]], Rest]:
-        async with AsyncPodium(url=url, key=api_key or None) if url else AsyncPodium(home=home) as podium:
-            pages, wanted = podium.pages(), bounds(limit, cursor, everything=everything)
-            return await collect(lambda limit, cursor: pages.turns(agent, limit=limit, cursor=cursor), wanted)
-
-    found, rest = asyncio.run(read())
-    if json:
+    wanted = bounds(limit, cursor, everything=everything, target=target)
+    found, rest = target.ask(
+        f"reading the turns of {agent}",
+        lambda podium: collect(lambda limit, cursor: podium.pages().turns(agent, limit=limit, cursor=cursor), wanted),
+        agent,
+    )
+    if target.json:
         write_json({"agent": agent, "turns": found, **rest})
         return
     headings = ("TURN", "BEGAN", "TOOK", "CAUSE", "PATCH", "FILES", "STEPS", "MESSAGE")

@@ -13,10 +13,10 @@ from coordinator.cli.exits import ExitCode
 from coordinator.cli.options import (
     DEFAULT_HOME,
     BlobsUrlOption,
-    DebugOption,
     HomeOption,
     JsonOption,
     ProjectOption,
+    command,
     home_of,
 )
 from coordinator.cli.terminal import warn
@@ -31,6 +31,7 @@ __all__ = ["DEFAULT_PORT", "up"]
 DEFAULT_PORT: Final = 8700
 
 
+@command
 def up(
     context: typer.Context,
     *,
@@ -62,7 +63,6 @@ def up(
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
     json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
 ) -> None:
     """Serve the agents of a project over HTTP until Ctrl-C, or `podium down`.
 

@@ -13,30 +13,30 @@ from chronicle.errors import Corrupt
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.hints import hint
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import DEFAULT_HOME, ApiKeyOption, DebugOption, HomeOption, JsonOption, UrlOption
+from coordinator.cli.options import command
 from coordinator.cli.stores import empty_journal_problem, opened_blobs, opened_to_verify
+from coordinator.cli.target import Target
 from podium.address import label
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
+    from coordinator.client.async_client import AsyncPodium
+    from coordinator.operations.objects import Verification
     from coordinator.verification import SessionCheck, Verifier
 
 __all__ = ["verify"]
 
 
+@command
 def verify(
     agent: Annotated[
         str | None, typer.Argument(metavar="[AGENT]", help="Only this one, such as hello/alice.", show_default=False)
     ] = None,
     *,
-    home: HomeOption = DEFAULT_HOME,
-    url: UrlOption = "",
-    api_key: ApiKeyOption = "",
-    json: JsonOption = False,
-    debug: DebugOption = False,  # noqa: ARG001 - noted while it is parsed
+    target: Target,
 ) -> None:
     """Check all stored data against its hashes.
 
@@ -44,17 +44,15 @@ def verify(
     each read back and hashed, the packs that have the blobs, and the files of keys and of calls of models. A home that
     was rewritten consistently, hashes included, is not detected.
     """
-    if url:
-        from coordinator.cli.remote import changing as remote  # noqa: PLC0415  only for a remote home
-        from coordinator.cli.remote.connection import Gateway  # noqa: PLC0415
-
-        remote.verify(Gateway(url, api_key), agent, json=json)
+    if target.url:
+        _verify_at_url(target, agent)
         return
     from coordinator.home import Home  # noqa: PLC0415  slow to import
     from coordinator.home_damage import damaged_files  # noqa: PLC0415
     from coordinator.operations.branches import verification_object  # noqa: PLC0415
     from coordinator.verification import Verifier  # noqa: PLC0415
 
+    home, json = target.home, target.json
     checks: list[SessionCheck] = []
     files: dict[str, str] = {}
     with opened_to_verify(home) as store, opened_blobs(home, kept=False) as blobs, Progress(lines=False) as progress:
@@ -82,22 +80,38 @@ def verify(
             progress.clear()
             for name, problem in files.items() if not json else ():
                 write_line(f"{name}: BAD: {problem}")
-    bad = sum(check.problem is not None for check in checks)
-    events, blobs_read = sum(check.events for check in checks), sum(check.blobs for check in checks)
+    _conclude([verification_object(check) for check in checks], files, damage, json=json)
+
+
+def _verify_at_url(target: Target, agent: str | None) -> None:
+    """Have a gateway check the stored data of one agent, or of all: not the files of its home."""
+
+    async def check(podium: AsyncPodium) -> list[Verification]:
+        names = [agent] if agent is not None else [found.agent async for found in podium.agents()]
+        return [await podium.verify(name) for name in names]
+
+    checks = target.ask(f"checking {agent or 'all agents'}", check, *([agent] if agent is not None else []))
+    for each in checks if not target.json else ():
+        found = "good" if each.ok else f"BAD: {each.problem}"
+        write_line(f"{each.agent}: {each.events} events, {each.blobs} blobs: {found}")
+    _conclude(checks, {}, None, json=target.json)
+
+
+def _conclude(checks: Sequence[Verification], files: Mapping[str, str], damage: str | None, *, json: bool) -> None:
+    """Show the sums of all checks.
+
+    Raises:
+        typer.Exit: there is damage.
+    """
+    bad = sum(not check.ok for check in checks)
+    ok = not bad and not files and damage is None
+    events, blobs = sum(check.events for check in checks), sum(check.blobs for check in checks)
     if json:
-        write_json(
-            {
-                "ok": not bad and not files and damage is None,
-                "events": events,
-                "blobs": blobs_read,
-                "journal": damage,
-                "files": files,
-                "agents": [verification_object(check).as_json() for check in checks],
-            }
-        )
+        agents = [check.as_json() for check in checks]
+        write_json({"ok": ok, "events": events, "blobs": blobs, "journal": damage, "files": files, "agents": agents})
     else:
-        write_line(f"{events} events and {blobs_read} blobs checked: " + _verdict(len(checks), bad, files, damage))
-    if bad or files or damage is not None:
+        write_line(f"{events} events and {blobs} blobs checked: {_verdict(len(checks), bad, files, damage)}")
+    if not ok:
         raise typer.Exit(ExitCode.DAMAGED)
 
 

@@ -12,32 +12,14 @@ from coordinator.cli.terminal import table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["agent_row", "show_agents", "show_nodes", "show_outbox", "show_why"]
+__all__ = ["show_agents", "show_nodes", "show_outbox", "show_why"]
 
 _MIB: Final = 1 << 20
 _GIB: Final = 1 << 30
 
 
-def agent_row(agent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an agent, an `AgentObject`, as ``ps`` shows it."""
-    return {
-        "agent": agent["agent"],
-        "status": agent["status"],
-        "turn": agent["turn"],
-        "version": agent["version"],
-        "last_activity": agent["updated_at"],
-        "pending": agent["pending"],
-        "parked": agent["parked"],
-        "isolation": agent["isolation"],
-        "memory": agent["memory"],
-    }
-
-
 def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
-    """Write agents as a table.
-
-    Each is ``agent, status, turn, version, last_activity, pending, parked, isolation, memory``.
-    """
+    """Write agents as a table; see `coordinator.operations.objects.AgentObject`."""
     table(
         ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED", "ISOLATION", "MEMORY"),
         [
@@ -46,7 +28,7 @@ def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
                 agent["status"],
                 str(agent["turn"]),
                 str(agent["version"]),
-                f"{iso(agent['last_activity'])} ({ago(now_ms - agent['last_activity'])})",
+                f"{iso(agent['updated_at'])} ({ago(now_ms - agent['updated_at'])})",
                 str(agent["pending"]),
                 str(agent["parked"]),
                 agent["isolation"] or "",

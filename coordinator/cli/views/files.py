@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.cli_kit.changes import LETTERS
-from chronicle.cli_kit.terminal import json_text, one_line, say, shown, write, write_line
+from chronicle.cli_kit.terminal import json_text, one_line, say, shown, write, write_line, write_lines
 from chronicle.cli_kit.times import iso
 from coordinator.cli.terminal import table
 from coordinator.cli.views.events import gist
@@ -98,8 +99,7 @@ def show_diff(found: Mapping[str, Any]) -> None:
         show_patch(found["state"])
     if found["files"]:
         write_line("files")
-        for line in found["diff"].splitlines():
-            write_line(line)
+        write_lines(BytesIO(found["diff"].encode()), write_line)
     if transcript["removed"] or transcript["added"]:
         write_line("transcript")
         for sign, events in (("-", transcript["removed"]), ("+", transcript["added"])):

@@ -12,12 +12,7 @@ from coordinator.cli.terminal import table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__all__ = ["inbox_row", "show_inbox", "show_reminders", "text_of"]
-
-
-def inbox_row(message: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a message of an inbox, an `InboxMessageObject`, under the names that the command gives its keys."""
-    return {"admitted" if name == "admitted_at" else name: value for name, value in message.items()}
+__all__ = ["show_inbox", "show_reminders", "text_of"]
 
 
 def show_inbox(messages: Sequence[Mapping[str, Any]], now_ms: int) -> None:
@@ -62,7 +57,7 @@ def _message_row(message: Mapping[str, Any], now_ms: int) -> tuple[str, ...]:
         message["message_id"],
         message["status"],
         str(message["attempts"]),
-        ago(now_ms - message["admitted"]),
+        ago(now_ms - message["admitted_at"]),
         message["sender"] or "-",
         text_of(message["message"]),
         recorded_error(error) if error else "-",

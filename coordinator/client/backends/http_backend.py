@@ -11,7 +11,7 @@ from chronicle.canonical import decode
 from chronicle.errors import InvalidInput
 from coordinator.client.backends.connection import Connection, path_of
 from coordinator.client.backends.reconnecting import persistently, reconnecting
-from coordinator.client.errors import BadAnswer, InvalidRequest, error_of_wire, not_a
+from coordinator.client.errors import BadAnswer, InvalidRequest, error_of_wire, no_content, not_a
 from coordinator.client.reading import read_answer
 from coordinator.operations import objects
 from podium.address import DEFAULT_TENANT, Address
@@ -151,7 +151,7 @@ class HttpBackend:
     async def read_file(self, agent: Address, path: str, turn: int | None, iteration: int | None) -> Chunks:
         """Yield the content of a file."""
         query = {"turn": turn, "iteration": iteration}
-        async with aclosing(self._content(_file_path(agent, path), query, path)) as chunks:
+        async with aclosing(self._content(_file_path(agent, path), query)) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -172,7 +172,7 @@ class HttpBackend:
 
     async def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:
         """Yield the content of an artifact."""
-        async with aclosing(self._content(_path(agent, "artifacts", artifact_id), {}, artifact_id)) as chunks:
+        async with aclosing(self._content(_path(agent, "artifacts", artifact_id), {})) as chunks:
             async for chunk in chunks:
                 yield chunk
 
@@ -203,11 +203,11 @@ class HttpBackend:
                 if frame.get("type") == _LAST_FRAME:
                     return
 
-    async def _content(self, path: str, query: Mapping[str, object], name: str) -> Chunks:
+    async def _content(self, path: str, query: Mapping[str, object]) -> Chunks:
         async with AsyncExitStack() as stack:
             answer = await stack.enter_async_context(self._connection.response("GET", path, query=query))
             if not _is_content(answer):
-                raise not_a(name, "file")
+                raise no_content(await self._connection.value(answer))
             async for chunk in self._connection.chunks(answer):
                 yield chunk
 

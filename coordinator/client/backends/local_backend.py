@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from chronicle.canonical import encode_input
 from chronicle.errors import ChronicleError
-from coordinator.client.errors import ClientError, Unreachable, error_of_wire, not_a
+from coordinator.client.errors import ClientError, Unreachable, error_of_wire, no_content, not_a
 from coordinator.home import Home
 from coordinator.operations import objects
 from coordinator.operations.agents import HomeAgents
@@ -155,7 +155,7 @@ class LocalBackend:
         with _translated():
             found = await (await self._agents()).file(agent, path, turn, iteration)
             if isinstance(found, Result):
-                raise not_a(path, "file")
+                raise no_content(found.as_json())
             async for piece in _pieces(await asyncio.to_thread(found.open)):
                 yield piece
 

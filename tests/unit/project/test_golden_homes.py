@@ -38,7 +38,9 @@ def test_there_are_golden_homes() -> None:
 @pytest.mark.parametrize("agent", ["ann", "ben"])
 def test_events_are_the_same(files: Path, agent: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert podium(["log", f"filer/{agent}", "--all", "--json", "--home", str(files / "home")]) == ExitCode.OK
-    assert lines(capsys) == expected(files, f"log.{agent}.jsonl")
+    found = lines(capsys)
+    assert all(line.pop("visible") in (True, False) for line in found), "a key of later releases"
+    assert found == expected(files, f"log.{agent}.jsonl")
 
 
 @pytest.mark.parametrize(("agent", "turns"), [("ann", 11), ("ben", 6)])
@@ -47,7 +49,9 @@ def test_states_are_the_same_at_each_turn(
 ) -> None:
     for turn in range(turns):
         assert podium(["state", f"filer/{agent}@{turn}", "--json", "--home", str(files / "home")]) == ExitCode.OK
-        assert lines(capsys) == expected(files, f"state.{agent}.{turn}.json"), turn
+        (then,) = expected(files, f"state.{agent}.{turn}.json")
+        del then["branch"]  # of earlier releases only
+        assert lines(capsys) == [then], turn
 
 
 @pytest.mark.parametrize(

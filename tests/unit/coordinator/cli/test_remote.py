@@ -132,7 +132,8 @@ def test_an_unknown_agent_and_turn_have_the_codes_of_a_local_home(url: str, caps
     assert "counter/none" in err
     remotely(capsys, url, "state", "counter/a@99", code=ExitCode.UNKNOWN_MOMENT)
     remotely(capsys, url, "state", "counter/a@-1", code=ExitCode.UNKNOWN_MOMENT)
-    remotely(capsys, url, "state", "nowhere", code=ExitCode.INVALID_ADDRESS)
+    remotely(capsys, url, "state", "nowhere", code=ExitCode.UNKNOWN_AGENT)
+    remotely(capsys, url, "send", "nowhere", "hi", code=ExitCode.INVALID_ADDRESS)
 
 
 def test_a_gateway_that_is_not_there_and_a_url_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,7 +220,8 @@ def test_an_agent_is_exported_imported_folded_and_erased(
     refused = remotely(capsys, url, "erase", "counter/copy", said, "--yes", code=ExitCode.USAGE)
     assert "belongs to another agent" in refused[1]
     out, _ = remotely(capsys, url, "erase", "counter/a", said, "--yes", "--json")
-    assert json.loads(out) == {"agent": "counter/a", "erased": [said]}
+    (erased,) = json.loads(out)["erased"]
+    assert erased == {"event_id": said, "type": "user_message", "turn": 3, "had_blob": False}
 
 
 def test_an_artifact_is_read_by_its_id(

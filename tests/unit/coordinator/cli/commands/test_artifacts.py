@@ -170,7 +170,8 @@ def test_other_commands_tell_of_them(podium: Podium, made: Made, tmp_path: Path)
     )
     podium("verify")
     podium("export", "painter/a", str(tmp_path / "a.podium"))
-    assert podium.json("erase", "painter/a", picture, "--yes")["erased"] == [picture.replace("art_", "evt_")]
+    (erased,) = podium.json("erase", "painter/a", picture, "--yes")["erased"]
+    assert (erased["event_id"], erased["had_blob"]) == (picture.replace("art_", "evt_"), True)
     podium("artifact", picture, code=ExitCode.UNKNOWN_ARTIFACT)
     assert "was erased" in podium.err
     assert [each["name"] for each in podium.json("artifacts", "painter/a")] == ["note.txt"]

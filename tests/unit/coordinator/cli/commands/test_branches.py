@@ -45,13 +45,11 @@ def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
 
 def test_fork(podium: Podium) -> None:
     forked = podium.json("fork", "counter/a@2", "b")
-    branch = podium.json("state", "counter/a")["branch"]
     assert forked == {
         "agent": "counter/b",
-        "branch": podium.json("state", "counter/b")["branch"],
         "version": 8,
         "turn": 2,
-        "from": {"agent": "counter/a", "branch": branch, "turn": 2, "seq": 7},
+        "from": {"agent": "counter/a", "turn": 2, "seq": 7},
     }
     assert podium.json("state", "counter/b")["state"] == {"count": 2}
     assert podium("cat", "counter/b", "out.txt") == "second\n"
@@ -82,7 +80,7 @@ def test_rewind(podium: Podium) -> None:
         "agent": "counter/a",
         "from": 3,
         "to": 2,
-        "only": None,
+        "only": ["state", "files", "transcript"],
         "turn": None,
         "state": [{"op": "replace", "path": "/count", "value": 2}],
     }

@@ -114,7 +114,13 @@ def test_erase_takes_the_content_and_leaves_the_record(made: HomeMaker, podium: 
     before = events(podium)
     said = [event["event_id"] for event in before if event["turn"] == 2 and "message" in event["type"]]
     assert len(said) == 2
-    assert podium.json("erase", "counter/a", *said, *said, "--yes") == {"agent": "counter/a", "erased": said}
+    assert podium.json("erase", "counter/a", *said, *said, "--yes") == {
+        "agent": "counter/a",
+        "erased": [
+            {"event_id": event_id, "type": event_type, "turn": 2, "had_blob": False}
+            for event_id, event_type in zip(said, ("user_message", "assistant_message"), strict=True)
+        ],
+    }
     assert podium.json("erase", "counter/a", *said, "--yes")["erased"] == []
     after = events(podium)
     assert [event["hash"] for event in after] == [event["hash"] for event in before]

@@ -54,7 +54,7 @@ def test_the_inbox(made: HomeMaker, podium: Podium) -> None:
         "position": 2,
         "status": "parked",
         "attempts": 1,
-        "admitted": parked["admitted"],
+        "admitted_at": parked["admitted_at"],
         "sender": None,
         "message": {"text": "bad\nand more"},
         "error": {"type": "ValueError", "message": "no"},
@@ -183,7 +183,14 @@ def test_steps_of_a_message_that_may_run_are_not_dropped(made: HomeMaker, podium
 
 def test_the_error_of_a_parked_message_has_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
     error = {"type": "StepsOutdated", "message": "retry the message and drop its recorded steps"}
-    message = {"position": 1, "message_id": "msg_1", "status": "parked", "attempts": 1, "admitted": 0, "sender": None}
+    message = {
+        "position": 1,
+        "message_id": "msg_1",
+        "status": "parked",
+        "attempts": 1,
+        "admitted_at": 0,
+        "sender": None,
+    }
     show_inbox([{**message, "message": {"text": "hi"}, "error": error}], now_ms=1_000)
     shown = " ".join(capsys.readouterr().out.split())
     assert "StepsOutdated: retry the message and drop its recorded steps; `podium retry AGENT MESSAGE_ID" in shown

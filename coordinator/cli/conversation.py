@@ -1,4 +1,4 @@
-"""Sending messages through a client: ``podium send`` and ``podium chat``, to agents of any home."""
+"""Messages to an agent through a client, and their replies: ``podium send`` and ``podium chat``."""
 
 from __future__ import annotations
 
