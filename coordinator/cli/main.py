@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -21,62 +22,77 @@ if TYPE_CHECKING:
 
 __all__ = ["COMMANDS", "app_of", "main"]
 
-COMMANDS: Final[dict[str, str]] = {
-    "new": "new.new",
-    "run": "run.run",
-    "send": "send.send",
-    "chat": "send.chat",
-    "up": "up.up",
-    "down": "down.down",
-    "reload": "reload.reload",
-    "ps": "ps.ps",
-    "why": "why.why",
-    "nodes": "why.nodes",
-    "top": "top.top",
-    "log": "log.log",
-    "turns": "turns.turns",
-    "inbox": "inbox.inbox",
-    "retry": "inbox.retry",
-    "drop": "inbox.drop",
-    "reminders": "reminders.reminders",
-    "state": "state.state",
-    "history": "history.history",
-    "cat": "cat.cat",
-    "artifacts": "artifacts.artifacts",
-    "artifact": "artifacts.artifact",
-    "diff": "diff.diff",
-    "fork": "fork.fork",
-    "rewind": "rewind.rewind",
-    "passivate": "passivate.passivate",
-    "export": "archive.export",
-    "import": "archive.import_",
-    "fold": "fold.fold",
-    "erase": "erase.erase",
-    "delete": "delete.delete",
-    "backup": "backup.backup",
-    "gc": "gc.gc",
-    "verify": "verify.verify",
+COMMANDS: Final[dict[str, tuple[str, str]]] = {
+    "new": ("new.new", "Make a project: a directory with an agent, its test and podium.toml."),
+    "run": ("run.run", "Send messages to an agent; without --message, chat with it."),
+    "send": ("send.send", "Send one message to an agent, and print its reply."),
+    "chat": ("send.chat", "Chat with an agent: each line is a message."),
+    "up": ("up.up", "Serve the agents of a project over HTTP until Ctrl-C, or `podium down`."),
+    "down": ("down.down", "End the gateway and the service of a home in order."),
+    "reload": (
+        "reload.reload",
+        "Read podium.toml again; agents move to edited code and configuration after their running turns.",
+    ),
+    "ps": ("ps.ps", "List the agents of a home."),
+    "why": ("why.why", "Show what an agent waits for."),
+    "nodes": ("why.nodes", "List the nodes that run agents, with their hosts and their memory."),
+    "top": ("top.top", "Watch the agents of a home: turns, wakes and what waits, by agent type, until Ctrl-C."),
+    "log": ("log.log", "Show an agent's events, oldest first; not those that a rewind has hidden."),
+    "turns": ("turns.turns", "List an agent's committed turns: why each ran, when, and how much it changed."),
+    "inbox": (
+        "inbox.inbox",
+        "Show the pending and the parked messages of an agent, and how many of other agents are held in the outbox.",
+    ),
+    "retry": ("inbox.retry", "Make parked messages pending again, and wake the agent."),
+    "drop": ("inbox.drop", "Remove a pending or parked message permanently."),
+    "reminders": ("reminders.reminders", "List the reminders that an agent has set, or cancel one."),
+    "state": ("state.state", "Show an agent's state, now or after a turn."),
+    "history": ("history.history", "List the versions of one of an agent's files."),
+    "cat": ("cat.cat", "Print one of an agent's files, or a version of it."),
+    "artifacts": ("artifacts.artifacts", "List the artifacts of an agent, oldest first."),
+    "artifact": ("artifacts.artifact", "Print the content of an artifact, or write it to a file."),
+    "diff": ("diff.diff", "Show the differences between two moments: in state, files and transcript."),
+    "fork": ("fork.fork", "Make a new agent that continues another one."),
+    "rewind": ("rewind.rewind", "Return an agent to an earlier turn."),
+    "passivate": ("passivate.passivate", "Put an agent to sleep after its current turn, and return when it sleeps."),
+    "export": ("archive.export", "Write an agent to one file: all its events, and all versions of its files."),
+    "import": ("archive.import_", "Import an agent from a file, on this machine or another one."),
+    "fold": ("fold.fold", "Drop the older history of an agent; without options, all history before now."),
+    "erase": ("erase.erase", "Erase the content of messages, replies, results and artifacts permanently."),
+    "delete": ("delete.delete", "Delete an agent permanently: its events, state, files and messages."),
+    "backup": ("backup.backup", "Copy a home as it is at one moment, while its agents go on, and verify the copy."),
+    "gc": ("gc.gc", "Free blobs that nothing needs."),
+    "verify": ("verify.verify", "Check all stored data against its hashes."),
 }
-"""The function of each command, in a module of `coordinator.cli.commands`. Only that of the command that is run is
-imported: all of them take 0.06 s."""
-GROUPS: Final[dict[str, str]] = {
-    "keys": "keys.app",
-    "models": "models.app",
+"""The function of each command, in a module of `coordinator.cli.commands`, and the first line of its help. Only that of
+the command that is run is imported, and none for the list of commands: all of them take 0.1 s."""
+GROUPS: Final[dict[str, tuple[str, str]]] = {
+    "keys": ("keys.app", "Create, list, revoke and rotate the API keys of a home."),
+    "models": ("models.app", "List the profiles of models, and the records of their calls."),
 }
 """The same of groups of commands."""
+_COMPLETION: Final = "_PODIUM_COMPLETE"
+"""The variable by which a shell asks for completions, which need the options of the commands."""
 
 
-def app_of(*names: str) -> typer.Typer:
-    """Return the app with some of the commands and groups, all by default."""
+def app_of(*names: str, listed: bool = False) -> typer.Typer:
+    """Return the app with some of the commands and groups, all by default.
+
+    Args:
+        listed: only what a list of them shows: none can be run.
+    """
     app = new_app(
         "podium", "Stateful AI agents: durable state, versioned files, one atomic commit per turn.", EXITS.help_text()
     )
-    for name in COMMANDS:
-        if not names or name in names:
-            app.command(name)(_imported(COMMANDS[name]))
-    for name in GROUPS:
-        if not names or name in names:
-            app.add_typer(_imported(GROUPS[name]), name=name)
+    for name, (place, summary) in {**COMMANDS, **GROUPS}.items():
+        if listed:
+            app.command(name, help=summary)(lambda: None)
+        elif names and name not in names:
+            continue
+        elif name in GROUPS:
+            app.add_typer(_imported(place), name=name)
+        else:
+            app.command(name)(_imported(place))
     return app
 
 
@@ -123,5 +139,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one subcommand; see `chronicle.cli_kit.main.run`."""
     sys.set_int_max_str_digits(0)  # A state may hold longer integers than Python prints by default.
     given = list(sys.argv[1:] if arguments is None else arguments)
-    named = given[:1] if given and given[0] in COMMANDS.keys() | GROUPS.keys() else []
-    return run_command(app_of(*named), _ERRORS, given)
+    known = COMMANDS.keys() | GROUPS.keys()
+    named = given[:1] if given and given[0] in known else []
+    listed = known.isdisjoint(given) and _COMPLETION not in os.environ
+    return run_command(app_of(*named, listed=listed), _ERRORS, given)

@@ -36,11 +36,13 @@ __all__ = [
 
 def _home(context: typer.Context, value: Path) -> Path:
     """Return the home of a command: the one that was given, else that of the project, else the default."""
-    from coordinator.registry.project import home_of_project  # noqa: PLC0415  --help does not need it
-
     if _is_given(context, "home") and _is_given(context, "url"):
         raise typer.BadParameter("give --home or --url, not both")
-    return value if _is_home_given(context) else home_of_project() or value
+    if _is_home_given(context):
+        return value
+    from coordinator.registry.project_file import home_of_project  # noqa: PLC0415  --help does not need it
+
+    return home_of_project() or value
 
 
 def home_of(context: typer.Context, home: Path, project: Project | None, project_file: Path | None) -> Path:

@@ -84,7 +84,7 @@ class HomeAgents(HomeContents):
             Unavailable: a store cannot.
         """
         await self._link.client()
-        await self._stores.read(lambda store, _: store.sessions("/"))
+        await self._stores.read_journal(lambda store: store.sessions("/"))
 
     async def metrics(self) -> dict[Series, Value]:
         """Return the metrics of the home; while its service does not answer, those of its journal.
@@ -96,7 +96,7 @@ class HomeAgents(HomeContents):
             async with asyncio.timeout(_METRICS_S):
                 return await (await self._link.client()).metrics()
         now_ms = self._clock.now_ms()
-        backlog = await self._stores.read(lambda store, _: store.backlog())
+        backlog = await self._stores.read_journal(lambda store: store.backlog())
         return {(instruments.SERVICE_UP.name, ()): 0, **snapshots.of_backlog(backlog, 0, now_ms)}
 
     # -- agents ---------------------------------------------------------------------------------------------------
@@ -117,7 +117,9 @@ class HomeAgents(HomeContents):
         """
         now_ms, of_all = self._clock.now_ms(), tenant == ALL_TENANTS
         wanted = listing.AgentFilter(None if of_all else tenant, agent_type, awake)
-        page, rest = await self._stores.read(lambda store, _: listing.agent_page(store, wanted, limit, cursor, now_ms))
+        page, rest = await self._stores.read_journal(
+            lambda store: listing.agent_page(store, wanted, limit, cursor, now_ms)
+        )
         items = [listing.agent_of_summary(summary, now_ms) for summary in page]
         if of_all:
             items = [replace(item, agent=label(found.session)) for item, found in zip(items, page, strict=True)]
@@ -176,7 +178,7 @@ class HomeAgents(HomeContents):
         Raises:
             EventNotFound: the agent has no event of one of the ids; nothing was erased.
         """
-        await self._stores.read(lambda store, _: dropping.check_events(store, address, event_ids))
+        await self._stores.read_journal(lambda store: dropping.check_events(store, address, event_ids))
         return await self._stores.write(lambda store, _: dropping.erase(store, address, event_ids))
 
     async def why(self, address: Address) -> objects.Why:
@@ -212,7 +214,7 @@ class HomeAgents(HomeContents):
 
     async def verify(self, address: Address) -> objects.Verification:
         """Check an agent's stored data against its hashes; reads all of it."""
-        return await self._stores.read(lambda store, _: branches.verify(self._stores.home, store, address))
+        return await self._stores.read_journal(lambda store: branches.verify(self._stores.home, store, address))
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -272,7 +274,7 @@ class HomeAgents(HomeContents):
         Raises:
             UnknownAgent, NotFound: the agent never got it, or its record was pruned.
         """
-        return await self._stores.read(lambda store, _: messages.receipt(store, address, message_id))
+        return await self._stores.read_journal(lambda store: messages.receipt(store, address, message_id))
 
     async def message(self, address: Address, message_id: str) -> objects.Message:
         """Return a message with its status, and its answer or its error; see `messages.message_object`."""
@@ -332,7 +334,7 @@ class HomeAgents(HomeContents):
         self, address: Address, limit: int = _ITEMS, cursor: str | None = None
     ) -> objects.Page[objects.Reminder]:
         """Return a page of an agent's reminders, by name."""
-        return await self._stores.read(lambda store, _: reminders.reminder_page(store, address, limit, cursor))
+        return await self._stores.read_journal(lambda store: reminders.reminder_page(store, address, limit, cursor))
 
     async def cancel_reminder(self, address: Address, name: str) -> objects.CancelledReminder:
         """Cancel a reminder of an agent, durably; a message that it has sent stays in the inbox.
@@ -362,7 +364,7 @@ class HomeAgents(HomeContents):
         Raises:
             UnknownAgent: there is no such agent.
         """
-        return await self._stores.read(lambda store, _: history.version(store, address))
+        return await self._stores.read_journal(lambda store: history.version(store, address))
 
     async def events(
         self,

@@ -204,7 +204,7 @@ class HomeContents:
             UnknownAgent: there is none.
         """
         now_ms = self._clock.now_ms()
-        return await self._stores.read(lambda store, _: listing.agent_object(store, address, now_ms))
+        return await self._stores.read_journal(lambda store: listing.agent_object(store, address, now_ms))
 
     async def _changed(self, address: Address, path: str, content: Content | None) -> upload.FileChanged:
         now_ms = self._clock.now_ms()

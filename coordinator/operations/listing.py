@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from chronicle.journal.records import SessionFilter
 from coordinator.operations import objects
 from coordinator.operations.cursors import cursor_after, place_after
-from podium.agent_record import find_session
 from podium.errors import UnknownAgent
 
 if TYPE_CHECKING:
@@ -70,6 +69,8 @@ def agent_object(store: JournalStore, address: Address, now_ms: int) -> objects.
     Raises:
         UnknownAgent: there is none.
     """
+    from podium.agent_record import find_session  # noqa: PLC0415  slow to import, and a list of agents needs none
+
     session = find_session(store, address)
     found = store.summaries(session.name, session.namespace, limit=1)  # the name itself is the first of that prefix
     if not found or found[0].session != session:  # it was deleted meanwhile

@@ -73,14 +73,18 @@ class HomeStores:
 
     async def read(self, call: Callable[[JournalStore, BlobStore], _T]) -> _T:
         """Return the result of a read, made in a thread."""
+        return await self.read_journal(lambda store: call(store, self.blobs))
+
+    async def read_journal(self, call: Callable[[JournalStore], _T]) -> _T:
+        """Return the result of a read, made in a thread. The blob store is not opened for it."""
 
         def reading() -> _T:
             for _ in range(_READS - 1):
                 try:
-                    return call(self.journal, self.blobs)
+                    return call(self.journal)
                 except Unavailable:
                     continue
-            return call(self.journal, self.blobs)
+            return call(self.journal)
 
         async with self._threads:
             return await asyncio.to_thread(reading)

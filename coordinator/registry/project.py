@@ -24,7 +24,6 @@ of their own.
 
 from __future__ import annotations
 
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -33,6 +32,7 @@ from chronicle.errors import InvalidInput, NotFound
 from coordinator.environment import DEFAULT_HOME
 from coordinator.models.profiles import ModelsConfig, check_models
 from coordinator.registry.env_file import read_env_file
+from coordinator.registry.project_file import PROJECT_FILE, PYPROJECT, find_project, read_toml
 from coordinator.registry.tenants import check_tenants
 
 if TYPE_CHECKING:
@@ -40,10 +40,8 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
 
-__all__ = ["PROJECT_FILE", "Project", "find_project", "home_of_project", "load_project"]
+__all__ = ["Project", "load_project"]
 
-PROJECT_FILE: Final = "podium.toml"
-_PYPROJECT: Final = "pyproject.toml"
 _KEYS: Final = ("agents", "config", "env_file", "models", "settings", "tenants")
 
 
@@ -80,28 +78,6 @@ class Project:
         return {**self.settings, **self.environment}
 
 
-def find_project(directory: Path | None = None) -> Path | None:
-    """Return the project file of a directory or of its nearest ancestor that has one.
-
-    Args:
-        directory: the working directory by default.
-
-    Raises:
-        InvalidInput: a directory has both kinds of file.
-    """
-    start = (directory or Path.cwd()).absolute()
-    for place in (start, *start.parents):
-        own, shared = place / PROJECT_FILE, place / _PYPROJECT
-        in_shared = _has_table(shared)
-        if own.is_file() and in_shared:
-            raise InvalidInput(f"{place} has {PROJECT_FILE} and a [tool.podium] in {_PYPROJECT}; remove one of them")
-        if own.is_file():
-            return own
-        if in_shared:
-            return shared
-    return None
-
-
 def load_project(file: Path | None = None) -> Project:
     """Read a project file.
 
@@ -120,31 +96,12 @@ def load_project(file: Path | None = None) -> Project:
     return _Reader(path).read()
 
 
-def home_of_project() -> Path | None:
-    """Return the home that the project of the working directory names; ``None`` outside of a project.
-
-    It reads nothing else of the file.
-
-    Raises:
-        InvalidInput: the file cannot be read, or two files are there.
-    """
-    file = find_project()
-    if file is None:
-        return None
-    content = _read_toml(file)
-    table = content.get("tool", {}).get("podium", {}) if file.name == _PYPROJECT else content
-    settings = table.get("settings", {})
-    name = settings.get("home", DEFAULT_HOME) if isinstance(settings, dict) else DEFAULT_HOME
-    home = Path(name if isinstance(name, str) else DEFAULT_HOME).expanduser()
-    return home if file.parent == Path.cwd() else file.parent / home
-
-
 class _Reader:
     """Reads one file; each message begins with the file and the key."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._prefix = "tool.podium." if path.name == _PYPROJECT else ""
+        self._prefix = "tool.podium." if path.name == PYPROJECT else ""
 
     def read(self) -> Project:
         table = self._table()
@@ -172,7 +129,7 @@ class _Reader:
         )
 
     def _table(self) -> dict[str, Any]:
-        content = _read_toml(self._path)
+        content = read_toml(self._path)
         if not self._prefix:
             return content
         found = content.get("tool", {}).get("podium")
@@ -259,34 +216,6 @@ class _Reader:
 
     def _error(self, key: str, problem: str) -> InvalidInput:
         return InvalidInput(f"{self._path}: {self._prefix}{key}: {problem}")
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise NotFound(f"no file {path}; podium new NAME makes a project, --project FILE names one") from None
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{path} is not UTF-8 text: byte {error.start} is not valid; save it as UTF-8") from None
-    except OSError as error:
-        raise InvalidInput(f"{path} cannot be read: {error.strerror}") from error
-    except tomllib.TOMLDecodeError as error:
-        hint = "; the configuration of agents belongs into [config.TYPE]" if "'agents'" in str(error) else ""
-        raise InvalidInput(f"{path} is not valid TOML: {error}{hint}") from None
-
-
-def _has_table(pyproject: Path) -> bool:
-    """Whether a ``pyproject.toml`` has a table ``[tool.podium]``, or seems to and is not valid."""
-    try:
-        text = pyproject.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return False
-    if "podium" not in text:
-        return False
-    try:
-        return isinstance(tomllib.loads(text).get("tool", {}).get("podium"), dict)
-    except tomllib.TOMLDecodeError:
-        return "[tool.podium" in text
 
 
 def _kind(value: object) -> str:

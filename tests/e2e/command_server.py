@@ -294,7 +294,7 @@ def _become(request: dict[str, object], streams: Sequence[int]) -> list[str]:
 def _main() -> int:
     from coordinator.cli.main import COMMANDS, GROUPS, main
 
-    for place in (*COMMANDS.values(), *GROUPS.values()):
+    for place, _ in (*COMMANDS.values(), *GROUPS.values()):
         _ = import_module(f"coordinator.cli.commands.{place.partition('.')[0]}")
     for name in _IMPORTED:
         _ = import_module(name)

@@ -61,7 +61,8 @@ def run(
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.homes.opening import open_records  # noqa: PLC0415
     from coordinator.models.config_file import store_config  # noqa: PLC0415
-    from coordinator.registry.project import find_project, load_project  # noqa: PLC0415
+    from coordinator.registry.project import load_project  # noqa: PLC0415
+    from coordinator.registry.project_file import find_project  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
 

@@ -45,7 +45,7 @@ def _local(home: Path | str, reconnect_s: float | None) -> Backend:
 def _default_key(url: str, settings: Settings) -> str:
     """Return the key of the environment, else that of a gateway of this user; empty if there is none."""
     from coordinator.client.backends.local_gateway import key_for_local_gateway  # noqa: PLC0415  not every client needs it
-    from coordinator.registry.project import home_of_project  # noqa: PLC0415
+    from coordinator.registry.project_file import home_of_project  # noqa: PLC0415
 
     given = settings.key.get_secret_value()
     if given:

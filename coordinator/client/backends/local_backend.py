@@ -17,7 +17,6 @@ from coordinator.home import Home
 from coordinator.operations import objects
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.objects.result import Result
-from coordinator.streams.position import Position
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
 
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from coordinator.operations.objects import Directory, Receipt
     from coordinator.service.link import ServiceLink
     from coordinator.streams.message_streams import MessageStreams
+    from coordinator.streams.position import Position
     from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
 
@@ -121,6 +121,8 @@ class LocalBackend:
 
     async def follow(self, agent: Address, message_id: str, after: str) -> Frames:
         """Yield the frames of a message after a position; from the beginning if that is empty."""
+        from coordinator.streams.position import Position  # noqa: PLC0415
+
         with _translated():
             position = Position.parse(after, message_id) if after else None
             accepted = _accepted(await (await self._agents()).receipt(agent, message_id))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,36 +116,3 @@ def test_a_record_that_cannot_be_read_is_replaced(home: Home, inspections: list[
     inspect_once(home, f"{file}:One")
     assert len(inspections) == 5
     assert [path.name for path in kept.parent.iterdir()] == [kept.name]
-
-
-def test_what_a_client_of_a_running_service_imports(tmp_path: Path) -> None:
-    """Each of these takes as long to import as the whole exchange with the service."""
-    code = """
-import sys
-from pathlib import Path
-from chronicle.cli_kit import progress
-from coordinator.cli import chat, inspection_cache, line_input
-from coordinator.cli.commands import run
-from coordinator.home import Home
-from coordinator.service import connecting
-Home(Path(sys.argv[1])).create().journal().close()
-heavy = ["ray", "pydantic", "pydantic_settings", "structlog", "fsspec", "prompt_toolkit", "rich", "click", "fastcdc"]
-print([name for name in heavy if name in sys.modules])
-"""
-    command = [sys.executable, "-c", code, str(tmp_path / "home")]
-    found = subprocess.run(command, check=True, capture_output=True, text=True, timeout=120, env=os.environ)
-    assert found.stdout.strip() == "[]"
-
-
-def test_what_the_list_of_commands_imports() -> None:
-    """Each of these takes a tenth of the time of ``podium --help``, which imports all commands, or more."""
-    code = """
-import sys
-from coordinator.cli.main import main
-heavy = ["asyncio", "decimal", "orjson", "pydantic", "ray", "ssl", "structlog"]
-sys.argv = ["podium", "--help"]
-main()
-print([name for name in heavy if name in sys.modules], file=sys.stderr)
-"""
-    found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=120)
-    assert found.stderr.strip() == "[]"

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from chronicle.errors import InvalidInput, NotFound
-from coordinator.registry.project import find_project, load_project
+from coordinator.registry.project import load_project
+from coordinator.registry.project_file import find_project
 
 AGENTS = 'agents = ["bot.py:Bot"]\n'
 
