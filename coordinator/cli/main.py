@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +12,7 @@ from chronicle.cli_kit.main import run as run_command
 from chronicle.cli_kit.terminal import say
 from coordinator.cli.exits import EXITS, exit_code
 from coordinator.cli.hints import hint
+from coordinator.environment import variables
 from podium.errors import AgentLoadError
 
 if TYPE_CHECKING:
@@ -141,5 +141,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     known = COMMANDS.keys() | GROUPS.keys()
     named = given[:1] if given and given[0] in known else []
-    listed = known.isdisjoint(given) and _COMPLETION not in os.environ
+    listed = known.isdisjoint(given) and _COMPLETION not in variables()
     return run_command(app_of(*named, listed=listed), _ERRORS, given)

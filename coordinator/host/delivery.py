@@ -4,8 +4,8 @@ A streaming Ray call costs three round trips through Ray for a turn with two bat
 socket costs 0.1 ms per batch. Once the route is known, a message bypasses Ray; the host's liveness is still probed
 through Ray.
 
-Each side sends JSON objects, each prefixed with its length (4 bytes, big-endian). The edge has one connection to a host
-for the deliveries of all its agents, which it numbers:
+Each side sends packets of `coordinator.channel`. The edge has one connection to a host for the deliveries of all its
+agents, which it numbers:
 
 ``{"id", "agent", "message_id", "position", "offer"}``
     delivers a message that is in the inbox of an agent, at a position that may be null; one that was admitted a moment
@@ -29,7 +29,6 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import struct
 from collections import deque
 from contextlib import aclosing, suppress
 from contextvars import Context
@@ -41,7 +40,7 @@ import structlog
 from chronicle.error_wire import error_from_wire, error_to_wire
 from chronicle.errors import InvalidInput
 from chronicle.journal.records import InboxMessage, MessageStatus
-from coordinator.wire import BatchedWriter, from_json, id_of, to_json
+from coordinator.channel import BatchedWriter, PacketTooLong, from_json, id_of, pack, read_packet
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
 from podium.turn.journal.ledger import Offer
@@ -57,7 +56,6 @@ if TYPE_CHECKING:
 
 __all__ = ["DeliveryChannel", "DeliveryServer", "Notice"]
 
-_LENGTH: Final = struct.Struct(">I")
 _WINDOW: Final = 4
 """Limit of unacknowledged batches per delivery."""
 _NO_DELIVERY: Final = 0
@@ -122,7 +120,7 @@ class DeliveryServer:
         """Tell the edges of the begin or the end of an activation."""
         about = {"agent": str(notice.address), "epoch": notice.epoch, "turn": notice.turn, "config": notice.config}
         for connection in self._connections:
-            connection.write(_packed({"id": _NO_DELIVERY, **about}))
+            connection.write(pack({"id": _NO_DELIVERY, **about}))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         running: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
@@ -132,7 +130,7 @@ class DeliveryServer:
             while (request := await _receive(reader)) is not None:
                 number = request["id"]
                 if "malformed" in request:
-                    answers.write(_packed(_error(number, InvalidInput(request["malformed"]))))
+                    answers.write(pack(_error(number, InvalidInput(request["malformed"]))))
                 elif "message_id" in request:
                     window = asyncio.Semaphore(_WINDOW)
                     delivering = self._send(request, window, answers)
@@ -156,11 +154,11 @@ class DeliveryServer:
             async with aclosing(frames) as batches:
                 async for batch in batches:
                     await window.acquire()
-                    writer.write(_packed({"id": number, "frames": batch}))
+                    writer.write(pack({"id": number, "frames": batch}))
                     with suppress(ConnectionError):  # `_serve` ends with the connection, and cancels this task
                         await writer.drain()
         except Exception as error:  # noqa: BLE001  raised again at the edge
-            writer.write(_packed(_error(number, error)))
+            writer.write(pack(_error(number, error)))
 
 
 @dataclass(slots=True, eq=False)
@@ -256,7 +254,7 @@ class DeliveryChannel:
         ended = False
         try:
             about = {"agent": str(address), "message_id": message_id, "position": position}
-            writer.write(_packed({"id": number, **about, "offer": _to_wire(offer)}))
+            writer.write(pack({"id": number, **about, "offer": _to_wire(offer)}))
             while not ended:
                 if not await delivery.wait(tick_s):
                     yield []
@@ -269,11 +267,11 @@ class DeliveryChannel:
                     raise error_from_wire(answer["error"], PodiumError)
                 yield answer["frames"]
                 if not ended:
-                    writer.write(_packed({"id": number, "taken": True}))
+                    writer.write(pack({"id": number, "taken": True}))
         finally:
             del self._deliveries[number]
             if (not ended or delivery.aborted) and not self._lost:
-                writer.write(_packed({"id": number, "end": True}))
+                writer.write(pack({"id": number, "end": True}))
             self._close_if_unused()
 
     def close(self) -> None:
@@ -340,9 +338,11 @@ async def _receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
     Of a malformed one that has an id, it returns the id, and why it is ``malformed``.
     """
     try:
-        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        data = await reader.readexactly(length)
-    except (asyncio.IncompleteReadError, OSError):
+        data = await read_packet(reader)
+    except PacketTooLong as error:
+        _log.warning("delivery_malformed", error=str(error))
+        return None
+    if data is None:
         return None
     try:
         message: Any = from_json(data)
@@ -390,11 +390,6 @@ def _from_wire(request: dict[str, Any]) -> Offer | None:
         sent["headers"],
     )
     return Offer(message, sent["epoch"])
-
-
-def _packed(message: dict[str, Any]) -> bytes:
-    body = to_json(message)
-    return _LENGTH.pack(len(body)) + body
 
 
 def _error(number: int, error: Exception) -> dict[str, Any]:

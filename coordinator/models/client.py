@@ -11,8 +11,9 @@ import asyncio
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from coordinator.channel import PacketTooLong, pack, read_packet
 from coordinator.models.calls import CallRecord
-from coordinator.models.wire import MAX_LINE, line_of, object_of, read_answer, request_to_json
+from coordinator.models.wire import object_of, read_answer, request_to_json
 from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["ModelClient"]
 
 _START_S: Final = 60.0
-"""Timeout of the first line of an answer that needs no model: the gateway may have to be started first, by a busy
+"""Timeout of the first packet of an answer that needs no model: the gateway may have to be started first, by a busy
 machine."""
 
 
@@ -48,7 +49,7 @@ class ModelClient:
         """
         async with self._connected({"op": "call", "request": request_to_json(request)}) as reader:
             while True:
-                answer = read_answer(await _line(reader))
+                answer = read_answer(await _packet(reader))
                 yield answer
                 if isinstance(answer, CallRecord) and answer.status == "completed":
                     return
@@ -80,40 +81,42 @@ class ModelClient:
     async def _ask(self, operation: str) -> dict[str, Any]:
         try:
             async with asyncio.timeout(_START_S), self._connected({"op": operation}) as reader:
-                return cast("dict[str, Any]", object_of(await _line(reader)))
+                return cast("dict[str, Any]", object_of(await _packet(reader)))
         except TimeoutError:
             raise _unavailable(f"it has not answered for {_START_S:g} s") from None
 
     @asynccontextmanager
     async def _connected(self, request: dict[str, Any]) -> AsyncIterator[asyncio.StreamReader]:
         try:
-            reader, writer = await asyncio.open_unix_connection(str(self._socket), limit=MAX_LINE)
+            packet = pack(request)
+        except PacketTooLong as error:
+            raise ModelError(f"the call is too long: {error}", "bad_request") from None
+        try:
+            reader, writer = await asyncio.open_unix_connection(str(self._socket))
         except OSError as error:
             raise _unavailable("no service of the home runs") from error
         try:
             with suppress(ConnectionError):  # what the gateway said before is read nevertheless
-                writer.write(line_of(request))
+                writer.write(packet)
                 await writer.drain()
             yield reader
         finally:
             writer.close()
 
 
-async def _line(reader: asyncio.StreamReader) -> bytes:
-    """Return the next line.
+async def _packet(reader: asyncio.StreamReader) -> bytes:
+    """Return the next packet.
 
     Raises:
-        ModelError: the connection ended, or the line is too long.
+        ModelError: the connection ended, or the packet is too long.
     """
     try:
-        line = await reader.readline()
-    except ConnectionError:
-        line = b""
-    except ValueError as error:
-        raise ModelError(f"the model gateway sent a line over {MAX_LINE} bytes", "protocol") from error
-    if not line.endswith(b"\n"):
+        data = await read_packet(reader)
+    except PacketTooLong as error:
+        raise ModelError(f"the model gateway's answer is too long: {error}", "protocol") from error
+    if data is None:
         raise _unavailable("it died during the call; what the call used is not known")
-    return line
+    return data
 
 
 def _unavailable(why: str) -> ModelError:

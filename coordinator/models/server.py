@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from chronicle.errors import ChronicleError, InvalidInput
+from coordinator.channel import PacketTooLong, pack, read_packet
 from coordinator.models.calls import CallRecord
-from coordinator.models.wire import MAX_LINE, line_of, object_of, request_from_json
+from coordinator.models.wire import object_of, request_from_json
 from coordinator.telemetry.snapshots import to_wire
 from podium.models.codec import chunk_to_json, error_to_json
 from podium.models.errors import ModelError
@@ -47,7 +48,7 @@ class ModelServer:
         Args:
             listener: a listening socket, which is closed at the end.
         """
-        server = await asyncio.start_unix_server(self._serve, sock=listener, limit=MAX_LINE)
+        server = await asyncio.start_unix_server(self._serve, sock=listener)
         try:
             yield
         finally:
@@ -62,19 +63,19 @@ class ModelServer:
         assert connection is not None
         self._connections.add(connection)
         try:
-            if line := await reader.readline():
-                await self._answer(line, reader, writer)
+            if (data := await read_packet(reader)) is not None:
+                await self._answer(data, reader, writer)
         except ConnectionError:
             pass  # the client left
-        except ValueError:  # the line is too long
-            await _say(writer, error=error_to_json(ModelError(f"a call has at most {MAX_LINE} bytes", "bad_request")))
+        except PacketTooLong as error:
+            await _say(writer, error=error_to_json(ModelError(f"the call is too long: {error}", "bad_request")))
         finally:
             self._connections.discard(connection)
             writer.close()
 
-    async def _answer(self, line: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _answer(self, data: bytes, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            asked = object_of(line)
+            asked = object_of(data)
             match asked.get("op"):
                 case "call":
                     await self._call(asked, reader, writer)
@@ -133,5 +134,5 @@ class ModelServer:
 
 
 async def _say(writer: asyncio.StreamWriter, **answer: Any) -> None:
-    writer.write(line_of(answer))
+    writer.write(pack(answer))
     await writer.drain()

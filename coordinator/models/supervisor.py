@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
+from coordinator.channel import pack
 from coordinator.models.client import ModelClient
 from coordinator.models.config_file import read_config
-from coordinator.models.wire import line_of
 from coordinator.telemetry.snapshots import from_wire
 from podium.models.codec import error_to_json
 from podium.models.errors import ModelError
@@ -148,13 +148,13 @@ class ModelProcess:
             f"the model gateway cannot be started: {self._died_at_once} processes in a row ended at once; "
             f"logs/{_LOG} of the home has the reason. It is tried again with the next call"
         )
-        line = line_of({"error": error_to_json(ModelError(why, "unavailable"))})
+        packet = pack({"error": error_to_json(ModelError(why, "unavailable"))})
         with suppress(BlockingIOError):
             while True:
                 connection, _ = self._socket.accept()
                 with connection, suppress(OSError):  # the client left
                     connection.setblocking(False)
-                    connection.send(line)
+                    connection.send(packet)
 
     async def _start(self) -> asyncio.subprocess.Process:
         assert self._socket is not None

@@ -1,9 +1,9 @@
 """The protocol of the model gateway's socket.
 
-Both sides send JSON objects, one per line (UTF-8, at most `MAX_LINE` bytes). A connection carries one request:
+Both sides send packets of `coordinator.channel`. A connection carries one request:
 
 ``{"op": "call", "request": {...}}``
-    makes a call. The answer is a line ``{"chunk": {...}}`` for each chunk, and then ``{"record": {...}}``, the record
+    makes a call. The answer is a packet ``{"chunk": {...}}`` for each chunk, and then ``{"record": {...}}``, the record
     of the call. Of a call that failed the record has the status ``failed``, and ``{"error": {...}}`` follows it; it
     comes alone if nothing was recorded. Closing the connection ends the call.
 ``{"op": "profiles"}``
@@ -13,17 +13,17 @@ Both sides send JSON objects, one per line (UTF-8, at most `MAX_LINE` bytes). A 
 ``{"op": "ping"}``
     answers ``{"pid"}``.
 
-A line that is no request is answered with an error.
+A packet that is no request is answered with an error.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.errors import InvalidInput
+from coordinator.channel import from_json
 from coordinator.models.calls import CallRecord, ModelRequest, QualityOfService
-from coordinator.wire import from_json, to_json
 from podium.models.codec import chunk_from_json, error_from_json, message_from_json, message_to_json
 from podium.models.errors import ModelError
 
@@ -31,29 +31,21 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from podium.models.port import LLMStreamChunk
 
-__all__ = ["MAX_LINE", "line_of", "object_of", "read_answer", "request_from_json", "request_to_json"]
-
-MAX_LINE: Final = 64 * 1024 * 1024
-"""Longest line that either side reads, bytes: images are in it."""
+__all__ = ["object_of", "read_answer", "request_from_json", "request_to_json"]
 
 
-def line_of(value: dict[str, Any]) -> bytes:
-    """Return a line."""
-    return to_json(value) + b"\n"
-
-
-def object_of(line: bytes) -> JsonObject:
-    """Return the object of a line.
+def object_of(data: bytes) -> JsonObject:
+    """Return the object of a packet.
 
     Raises:
         InvalidInput: it is none.
     """
     try:
-        value = from_json(line)
+        value = from_json(data)
     except InvalidInput as error:
-        raise InvalidInput(f"a line of the model gateway's socket cannot be read: {error}") from None
+        raise InvalidInput(f"a packet of the model gateway's socket cannot be read: {error}") from None
     if not isinstance(value, dict):
-        raise InvalidInput("a line of the model gateway's socket is not a JSON object")
+        raise InvalidInput("a packet of the model gateway's socket is not a JSON object")
     return cast("JsonObject", value)
 
 
@@ -94,14 +86,14 @@ def request_from_json(value: object) -> ModelRequest:
         raise InvalidInput(f"'request' is not a call of a model: {error}") from error
 
 
-def read_answer(line: bytes) -> LLMStreamChunk | CallRecord:
-    """Return the chunk or the record of a line of an answer.
+def read_answer(data: bytes) -> LLMStreamChunk | CallRecord:
+    """Return the chunk or the record of a packet of an answer.
 
     Raises:
-        ModelError: the line tells that the call failed, or is not one of an answer.
+        ModelError: the packet tells that the call failed, or is not one of an answer.
     """
     try:
-        value = object_of(line)
+        value = object_of(data)
         if "chunk" in value:
             return chunk_from_json(value["chunk"])
         if "error" in value:

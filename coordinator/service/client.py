@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import InvalidInput
+from coordinator.channel import BatchedWriter, PacketTooLong, from_json, id_of, pack, read_packet
 from coordinator.process_environment import ProcessEnvironment
-from coordinator.service.protocol import MAX_LINE, PROTOCOL
+from coordinator.service.protocol import PROTOCOL
 from coordinator.telemetry.snapshots import from_wire
-from coordinator.wire import BatchedWriter, from_json, id_of, to_json
 from podium.errors import PodiumError
 from podium.turn.busy import BusyPolicy
 from podium.turn.stream import Subscription
@@ -330,13 +330,13 @@ class ServiceClient:
     async def _listen(self) -> None:
         """Dispatch answers to their requests, until the connection ends."""
         try:
-            while line := await self._reader.readline():
+            while (data := await read_packet(self._reader)) is not None:
                 self._heard_s = asyncio.get_running_loop().time()
-                number, answer = _answer_of(line)
+                number, answer = _answer_of(data)
                 answers = self._answers.get(number)
                 if answers is not None:
                     answers.add(answer)
-        except (ConnectionError, ValueError):
+        except PacketTooLong:
             pass  # reported to the waiting requests below
         finally:
             self._lost.set()
@@ -379,14 +379,15 @@ class ServiceClient:
     @asynccontextmanager
     async def _asking(self, request: dict[str, Any]) -> AsyncIterator[_Answers]:
         request_id = next(self._ids)
-        line = to_json({"id": request_id, **request}) + b"\n"
-        if len(line) > MAX_LINE:
-            raise ServiceRefused("InvalidInput", f"a message of {len(line)} bytes is too long; the limit is {MAX_LINE}")
+        try:
+            packet = pack({"id": request_id, **request})
+        except PacketTooLong as error:
+            raise ServiceRefused("InvalidInput", f"the message is too long: {error}") from None
         answers = self._answers[request_id] = _Answers()
         if self._lost.is_set():
             answers.fail(ServiceError(_LOST))
         try:
-            self._requests.write(line)
+            self._requests.write(packet)
             with contextlib.suppress(ConnectionError):  # reported by the listener
                 await self._requests.drain()
             yield answers
@@ -394,14 +395,14 @@ class ServiceClient:
             del self._answers[request_id]
 
 
-def _answer_of(line: bytes) -> tuple[int | None, dict[str, Any]]:
-    """Return the number of a request, and its answer in a line; an error for it if the line cannot be read."""
+def _answer_of(data: bytes) -> tuple[int | None, dict[str, Any]]:
+    """Return the number of a request, and its answer in a packet; an error for it if the packet cannot be read."""
     try:
-        answer = from_json(line)
+        answer = from_json(data)
         return answer["id"], answer
     except (InvalidInput, KeyError, TypeError) as error:
         message = f"the service's answer cannot be read: {error}"
-        return id_of(line), {"error": {"type": "InvalidInput", "message": message}}
+        return id_of(data), {"error": {"type": "InvalidInput", "message": message}}
 
 
 class _Answers:
@@ -412,8 +413,9 @@ class _Answers:
         self.result: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
 
     def add(self, answer: dict[str, Any]) -> None:
-        if "frame" in answer:
-            self.frames.push(answer["frame"])
+        if "frames" in answer:
+            for frame in answer["frames"]:
+                self.frames.push(frame)
         elif "error" in answer:
             error = answer["error"]
             self.fail(ServiceRefused(error["type"], error["message"], error.get("retry_after_s")))

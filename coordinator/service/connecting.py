@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from coordinator.host.node.process_marks import environment_without_mark
 from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.service.client import ServiceClient, ServiceError
-from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, MAX_LINE, PROTOCOL
+from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, PROTOCOL
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -163,7 +163,7 @@ async def _attach(home: Home) -> ServiceClient | None:
         ServiceError: the service speaks another protocol, or does not answer.
     """
     try:
-        reader, writer = await asyncio.open_unix_connection(str(home.socket_path), limit=MAX_LINE)
+        reader, writer = await asyncio.open_unix_connection(str(home.socket_path))
     except (FileNotFoundError, ConnectionRefusedError):
         return None
     client = ServiceClient(reader, writer)

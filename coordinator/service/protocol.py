@@ -1,10 +1,10 @@
 """The protocol between a client and the service of a home, over the home's Unix socket.
 
-Both sides send JSON objects, one per line (UTF-8, at most `MAX_LINE` bytes). A client's request has an ``id`` of its
-choice and an ``op``; the service answers each with objects that carry the same ``id``:
+Both sides send packets of `coordinator.channel`. A client's request has an ``id`` of its choice and an ``op``; the
+service answers each with objects that carry the same ``id``:
 
-``{"id", "frame": {...}}``
-    one frame of a message's stream (below); the type of the last frame is in `TERMINAL_FRAMES`.
+``{"id", "frames": [{...}, ...]}``
+    frames of a message's stream (below); the type of the last one is in `TERMINAL_FRAMES`.
 ``{"id", "result": {...}}``
     the result of an operation that does not stream; its last answer.
 ``{"id", "error": {"type", "message", "retry_after_s"}}``
@@ -73,9 +73,9 @@ that agents inherit (`coordinator.process_environment`);
     answers ``{"nodes"}``, a list of `coordinator.fleet.facts.NodeFacts`;
 ``ps {}``; ``ping {}``, a liveness probe.
 
-Unless stated otherwise ``agent`` is an address. A line that is not a request is answered by an error of the type
-``InvalidInput``, whose ``id`` is null if the line does not begin with one. One that is too long ends the connection; an
-answer that would be is replaced by an error.
+Unless stated otherwise ``agent`` is an address. A packet that is not a request is answered by an error of the type
+``InvalidInput``, whose ``id`` is null if the packet does not begin with one. One that is too long ends the connection;
+an answer that would be is replaced by an error.
 
 When a client disconnects, the messages that it sent are handled nevertheless, but its running ``passivate`` and
 ``rewind`` and ``change_file`` requests are cancelled. Unless it is pinned, the service ends with its last client.
@@ -108,12 +108,10 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["AWAITS_REGISTRATION", "EXIT_HELD", "EXIT_RAY_DIED", "MAX_LINE", "PROTOCOL", "TERMINAL_FRAMES"]
+__all__ = ["AWAITS_REGISTRATION", "EXIT_HELD", "EXIT_RAY_DIED", "PROTOCOL", "TERMINAL_FRAMES"]
 
-PROTOCOL: Final = 3
+PROTOCOL: Final = 4
 """Version of this protocol; a client disconnects from a service with another version."""
-MAX_LINE: Final = 64 * 1024 * 1024
-"""Longest line that either side reads, bytes."""
 AWAITS_REGISTRATION: Final = "--awaits-registration"
 """Option of a service whose starter registers agent classes: until then, messages of unknown types wait."""
 EXIT_HELD: Final = 17

@@ -10,9 +10,9 @@ from chronicle.canonical import encode_input
 from chronicle.errors import InvalidInput
 from chronicle.ids import BlobId
 from chronicle.workspace.content.content import Content
+from coordinator.channel import from_json
 from coordinator.registry.registry import RegisteredAgent
 from coordinator.telemetry.traceparent import read_traceparent
-from coordinator.wire import from_json
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
 
@@ -46,13 +46,13 @@ class SentMessage:
     """The ``traceparent`` of what sends it; ``None`` if it is none that can be read."""
 
 
-def parse_request(line: bytes) -> dict[str, Any]:
-    """Parse a client's line.
+def parse_request(data: bytes) -> dict[str, Any]:
+    """Parse a client's packet.
 
     Raises:
         InvalidInput: it is not a request.
     """
-    request = from_json(line)
+    request = from_json(data)
     if not isinstance(request, dict) or "id" not in request:
         raise InvalidInput("a request must be a JSON object with an id")
     return request

@@ -17,6 +17,7 @@ from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.ids import IdSource, MessageId
 from coordinator.access.quotas import MessageQuotaExceeded, Quotas
 from coordinator.access.stored_quotas import StoredQuotas
+from coordinator.channel import BatchedWriter, PacketTooLong, id_of, pack, read_packet
 from coordinator.client_messages import Admission, Arrival, position_of
 from coordinator.homes.opening import open_records
 from coordinator.process_environment import ProcessEnvironment
@@ -25,7 +26,7 @@ from coordinator.service.agent_types import AgentTypes
 from coordinator.service.deliveries import Deliveries
 from coordinator.service.group_admission import GroupAdmission
 from coordinator.service.metrics import ServiceMetrics
-from coordinator.service.protocol import MAX_LINE, PROTOCOL
+from coordinator.service.protocol import PROTOCOL
 from coordinator.service.requests import (
     address_in,
     addresses_in,
@@ -37,7 +38,6 @@ from coordinator.service.requests import (
 )
 from coordinator.service.service_tracing import ServiceTracing
 from coordinator.telemetry.snapshots import to_wire
-from coordinator.wire import BatchedWriter, id_of, to_json
 from podium.agent_record import find_session
 from podium.errors import AgentAwake, PodiumError
 from podium.events import PARTS
@@ -131,7 +131,7 @@ class ServiceServer:
         path = self._home.socket_path
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-        self._socket = await asyncio.start_unix_server(self._serve, path=str(path), limit=MAX_LINE)
+        self._socket = await asyncio.start_unix_server(self._serve, path=str(path))
         try:
             yield
         finally:
@@ -184,13 +184,13 @@ class ServiceServer:
         self._clients.add(client)
         self._changed.set()
         try:
-            while line := await reader.readline():
+            while (data := await read_packet(reader)) is not None:
                 try:
-                    self._spawn(client, parse_request(line))
+                    self._spawn(client, parse_request(data))
                 except InvalidInput as error:
                     refusal = {"type": "InvalidInput", "message": str(error)}
-                    await client.say({"id": id_of(line)}, error=refusal)
-        except (ConnectionError, ValueError) as error:  # such as a line that is too long
+                    await client.say({"id": id_of(data)}, error=refusal)
+        except PacketTooLong as error:
             _log.warning("client dropped: %s", error)
         finally:
             client.hang_up()
@@ -270,7 +270,7 @@ class ServiceServer:
 
     async def _send(self, client: _Client, request: dict[str, Any]) -> None:
         address, code, message = await self._admit(client, request)
-        await client.say(request, frame={"type": "accepted", **_receipt(message)})
+        await client.say_frames(request, [{"type": "accepted", **_receipt(message)}])
         self._deliveries.begin(address, code, message)
         await self._follow(client, request, address, message)
 
@@ -384,7 +384,7 @@ class _Client:
             task.cancel()
 
     async def say(self, request: dict[str, Any], **answer: object) -> None:
-        await self._write(_line(request, **answer))
+        await self._write(_packet(request, **answer))
 
     async def say_frames(self, request: dict[str, Any], frames: list[Frame]) -> bool:
         """Send frames; return whether the client is still there.
@@ -392,24 +392,28 @@ class _Client:
         It waits while the connection has much to send. The followers' texts are merged meanwhile, and each then has one
         batch to send.
         """
-        return await self._write(b"".join(_line(request, frame=frame) for frame in frames))
+        try:
+            packets = pack({"id": request["id"], "frames": frames})
+        except PacketTooLong:
+            packets = b"".join(_packet(request, frames=[frame]) for frame in frames)
+        return await self._write(packets)
 
-    async def _write(self, lines: bytes) -> bool:
+    async def _write(self, packets: bytes) -> bool:
         if not self.gone:
             try:
-                self._writer.write(lines)
+                self._writer.write(packets)
                 await self._writer.drain()
             except ConnectionError:
                 self.gone = True
         return not self.gone
 
 
-def _line(request: dict[str, Any], **answer: object) -> bytes:
-    line = to_json({"id": request["id"], **answer}) + b"\n"
-    if len(line) > MAX_LINE:  # the client could not read it, and would lose its connection
-        message = f"the answer has {len(line)} bytes, and a line of the service's socket at most {MAX_LINE}"
-        return _line(request, error={"type": "InvalidInput", "message": message})
-    return line
+def _packet(request: dict[str, Any], **answer: object) -> bytes:
+    try:
+        return pack({"id": request["id"], **answer})
+    except PacketTooLong as error:  # the client could not read it, and would lose its connection
+        refusal = {"type": "InvalidInput", "message": f"the answer is too long: {error}"}
+        return pack({"id": request["id"], "error": refusal})
 
 
 def _receipt(message: Admitted) -> dict[str, Any]:

@@ -46,6 +46,7 @@ async def say_tokens(agents: int, say: Callable[[int, int, str], None], stop: as
 
 async def _service(home_path: str) -> None:
     """Speak the service's protocol at a home's socket. All agents begin to speak when all are followed."""
+    from coordinator.channel import pack, read_packet
     from coordinator.home import Home
     from coordinator.service.protocol import PROTOCOL
 
@@ -57,17 +58,17 @@ async def _service(home_path: str) -> None:
         def answer(request: dict[str, Any], **what: Any) -> None:
             if writer.is_closing():  # the gateway has ended
                 return
-            writer.write(json.dumps({"id": request["id"], **what}, separators=(",", ":")).encode() + b"\n")
+            writer.write(pack({"id": request["id"], **what}))
 
-        while line := await reader.readline():
-            request = json.loads(line)
+        while data := await read_packet(reader):
+            request = json.loads(data)
             if request["op"] != "follow":
                 answer(request, result={"protocol": PROTOCOL, "notice": None})
                 continue
             message_id = request["message_id"]
 
             def say(frame: dict[str, Any], request: Any = request, message_id: str = message_id) -> None:
-                answer(request, frame={"message_id": message_id, **frame})
+                answer(request, frames=[{"message_id": message_id, **frame}])
 
             say(START)
             say({"type": "message_start", "reply_id": REPLY, "ordinal": 1})

@@ -16,6 +16,7 @@ import pytest
 
 from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
+from coordinator.channel import read_packet
 from coordinator.home import Home
 from coordinator.service.client import AgentRef, ServiceClient, ServiceError
 from tests.e2e.conftest import AGENTS, TIMEOUT_S, client_of, command, kill_at_once, processes_of
@@ -208,16 +209,16 @@ async def test_why_tells_what_a_running_agent_waits_for(served: Podium, client: 
 async def test_malformed_requests_hurt_nobody(served: Podium, client: ServiceClient) -> None:
     socket = str(Home(served.home).socket_path)
 
-    async def answer(line: bytes) -> bytes:
+    async def answer(data: bytes) -> bytes:
         reader, writer = await asyncio.open_unix_connection(socket)
-        writer.write(line + b"\n")
+        writer.write(len(data).to_bytes(4, "big") + data)
         try:
-            return await asyncio.wait_for(reader.readline(), TIMEOUT_S)
+            return await asyncio.wait_for(read_packet(reader), TIMEOUT_S) or b""
         finally:
             writer.close()
 
-    for line in (b"no json", b"5", b"[1]", b"[" * 100_000, b'{"op":"hello"}'):
-        refused = json.loads(await answer(line))
+    for data in (b"", b"no json", b"5", b"[1]", b"[" * 100_000, b'{"op":"hello"}'):
+        refused = json.loads(await answer(data))
         assert (refused["id"], refused["error"]["type"]) == (None, "InvalidInput")
     good = {"file": FILE, "class": "Troubled", "agent_type": "troubled"}
     for request, kind in (

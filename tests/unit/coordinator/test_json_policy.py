@@ -20,13 +20,13 @@ from hypothesis import strategies as st
 
 from chronicle.canonical import MAX_DIGITS, MAX_INPUT_DEPTH, decode, decode_input, encode
 from chronicle.errors import InvalidInput
+from coordinator.channel import from_json, id_of, to_json
 from coordinator.client.backends.connection import Connection
 from coordinator.gateway.bodies import MessageBody
 from coordinator.gateway.errors import add_handlers
 from coordinator.gateway.routers import router_at
-from coordinator.models.wire import line_of, object_of
+from coordinator.models.wire import object_of
 from coordinator.service.requests import message_in, parse_request
-from coordinator.wire import from_json, id_of, to_json
 from podium.models.json_fields import tool_call
 from podium.state.plain_json import plain_json
 
@@ -220,7 +220,7 @@ def in_client(text: bytes) -> Any:
 
 
 def in_models(text: bytes) -> Any:
-    return object_of(b'{"op":"call","request":{"messages":' + text + b"}}\n")["request"]["messages"]  # type: ignore[call-overload,index]
+    return object_of(b'{"op":"call","request":{"messages":' + text + b"}}")["request"]["messages"]  # type: ignore[call-overload,index]
 
 
 INNER: dict[str, Callable[[bytes], Any]] = {
@@ -232,7 +232,7 @@ INNER: dict[str, Callable[[bytes], Any]] = {
 WRITTEN: dict[str, Callable[[Any], Any]] = {
     "journal": lambda value: decode(encode({"patch": [{"value": {"message": value}}]}))["patch"][0]["value"]["message"],  # type: ignore[call-overload,index]
     "frames": lambda value: from_json(to_json({"id": 7, "frames": [{"data": value}]}))["frames"][0]["data"],
-    "models": lambda value: object_of(line_of({"chunk": {"call": {"arguments": value}}}))["chunk"]["call"]["arguments"],  # type: ignore[call-overload,index]
+    "models": lambda value: object_of(to_json({"chunk": {"call": {"arguments": value}}}))["chunk"]["call"]["arguments"],  # type: ignore[call-overload,index]
     "state": plain_json,
     "client": lambda value: decode_input(encode(value)),
 }

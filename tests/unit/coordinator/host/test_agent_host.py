@@ -17,9 +17,9 @@ from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
+from coordinator.channel import pack
 from coordinator.host import agent_host
 from coordinator.host.agent_host import AgentHost
-from coordinator.host.delivery import _packed
 from coordinator.host.host_config import HostConfig
 from coordinator.host.loop_watch import LoopWatch
 from coordinator.host.node.process_marks import ProcessMark
@@ -236,7 +236,7 @@ async def test_the_first_text_of_a_turn_has_gone_out_when_its_code_goes_on(share
     with socket.socket(socket.AF_UNIX) as Speaker.reader:
         Speaker.reader.connect(os.fspath(path))
         about = {"agent": str(ALICE), "message_id": receipt.message_id, "position": receipt.position, "offer": None}
-        Speaker.reader.sendall(_packed({"id": 1, **about}))
+        Speaker.reader.sendall(pack({"id": 1, **about}))
         Speaker.reader.setblocking(False)
         await until(lambda: shared.host._agents[ALICE].activation.turn == 1)
         assert b'"begun "' in Speaker.heard[0]

@@ -9,8 +9,9 @@ import pytest
 
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
+from coordinator.channel import pack, read_packet
 from coordinator.host.host_models import HostModels
-from coordinator.models.wire import line_of, object_of, request_from_json
+from coordinator.models.wire import object_of, request_from_json
 from podium.address import Address
 from podium.models import LLMMessage, ModelError
 from podium.models.codec import error_to_json
@@ -28,8 +29,8 @@ async def test_a_deadline_counts_from_the_agents_call(tmp_path: Path) -> None:
     asked: list[ModelRequest] = []
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked.append(request_from_json(object_of(await reader.readline())["request"]))
-        writer.write(line_of({"error": error_to_json(ModelError("too late", "deadline_exceeded"))}))
+        asked.append(request_from_json(object_of(await read_packet(reader) or b"")["request"]))
+        writer.write(pack({"error": error_to_json(ModelError("too late", "deadline_exceeded"))}))
         writer.close()
 
     clock = ManualClock()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.ids import IdSource
+from coordinator.channel import read_packet
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
 from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog
@@ -235,10 +236,10 @@ async def test_a_call_without_its_parts_is_refused(served: Served) -> None:
         assert len([answer async for answer in answers]) > 2
     with pytest.raises(ModelError, match="give each call an id of its own"):
         await anext(served.client.stream(same))
-    for line in (b"nothing\n", b"[]\n", b'{"op": "call"}\n', b'{"op": "call", "request": {}}\n', b'{"op": "x"}\n'):
+    for data in (b"nothing", b"[]", b'{"op": "call"}', b'{"op": "call", "request": {}}', b'{"op": "x"}'):
         reader, writer = await asyncio.open_unix_connection(str(served.home.models_socket))
-        writer.write(line)
-        answer = json.loads(await reader.readline())
+        writer.write(len(data).to_bytes(4, "big") + data)
+        answer = json.loads(await read_packet(reader) or b"")
         assert answer["error"]["kind"] == "bad_request"
         writer.close()
     assert len(served.records()) == 1

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.service.client import AgentRef, ServiceClient
-from coordinator.service.protocol import MAX_LINE, TERMINAL_FRAMES
+from coordinator.service.protocol import TERMINAL_FRAMES
 from coordinator.service.server import ServiceServer
 from coordinator.settings import Settings
 from podium.address import Address
@@ -83,7 +83,7 @@ async def serving(home: Home, agents: Agents, *, awaits_registration: bool = Fal
 @asynccontextmanager
 async def client_of(home: Home) -> AsyncIterator[ServiceClient]:
     """A client of the service."""
-    client = ServiceClient(*await asyncio.open_unix_connection(home.socket_path, limit=MAX_LINE))
+    client = ServiceClient(*await asyncio.open_unix_connection(home.socket_path))
     try:
         yield client
     finally:

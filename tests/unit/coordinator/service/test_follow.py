@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from contextlib import AsyncExitStack, closing
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource, MessageId
+from coordinator.channel import pack
 from coordinator.fleet.model import Code
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.registry.registry import RegisteredAgent, Registry
@@ -295,12 +295,12 @@ async def test_a_client_that_does_not_read_delays_no_other_client(home: Home, ca
         _, writer = await asyncio.open_unix_connection(home.socket_path, limit=1)
         for request_id in range(20):
             request = {"id": request_id, "op": "follow", "agent": "hello/a", "message_id": message_id}
-            writer.write(json.dumps(request).encode() + b"\n")
+            writer.write(pack(request))
         agents.say(message_id, START, *[delta(piece)] * pieces, END)
         assert len(text(await followed(client, message_id))) == pieces * len(piece)
         writer.transport.abort()
         await until(lambda: len(server._clients) == 1)
-    assert caplog.messages == ["client dropped: [Errno 104] Connection reset by peer"]
+    assert caplog.messages == []
 
 
 async def test_a_pinned_service_outlives_its_clients_until_it_is_ended(home: Home) -> None:

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from coordinator.channel import MAX_PACKET, from_json, pack, read_packet
 from coordinator.ray.router import Router
 from coordinator.registry.known_agents import KnownAgents
 from coordinator.service.client import AgentRef, ServiceClient, ServiceRefused
 from coordinator.service.connecting import connect
-from coordinator.service.protocol import MAX_LINE
 from coordinator.service.server import ServiceServer
 from coordinator.settings import Settings
-from coordinator.wire import from_json, to_json
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -161,18 +160,23 @@ def test_a_client_that_starts_a_service_and_dies_lets_another_one(home: Home) ->
     second.close()
 
 
+def framed(data: bytes) -> bytes:
+    """Any bytes as a packet."""
+    return len(data).to_bytes(4, "big") + data
+
+
 @pytest.mark.parametrize(
     "value", ["9" * 5000, "[" * 199 + "]" * 199, "[" * 2000 + "]" * 2000, "NaN", "1e999", '"\\ud800"', "{"]
 )
-async def test_a_line_that_cannot_be_used_costs_its_own_request_only(home: Home, value: str) -> None:
+async def test_a_packet_that_cannot_be_used_costs_its_own_request_only(home: Home, value: str) -> None:
     message = f'"agent":"hello/a","message":{{"n":{value}}}'.encode()
     async with asyncio.timeout(DEADLINE_S), server_of(home, Answering()).listening():
         reader, writer = await asyncio.open_unix_connection(home.socket_path)
         for line in (b'{"id":1,"op":"admit",' + message + b"}", b'{"id":2,"op":"ping"}', b"{", b'{"id":3,"op":"ping"}'):
-            writer.write(line + b"\n")
+            writer.write(framed(line))
         answers = {}
         for _ in range(4):
-            answer = from_json(await reader.readline())
+            answer = from_json(await read_packet(reader) or b"")
             answers[answer["id"]] = answer
         writer.close()
     assert answers[1]["error"]["type"] == answers[None]["error"]["type"] == "InvalidInput"
@@ -183,7 +187,7 @@ class Unreadable(Answering):
     """A router whose agents emit what a line cannot carry."""
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
-        text = "x" * MAX_LINE if address.key == "long" else ""
+        text = "x" * MAX_PACKET if address.key == "long" else ""
         yield [{"type": "turn_end", "message_id": message.message_id, "data": text}]
 
 
@@ -196,11 +200,12 @@ async def test_an_answer_that_is_too_long_costs_its_own_request_only(home: Home)
 
 async def test_an_answer_that_cannot_be_read_costs_its_own_request_only(tmp_path: Path) -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            request = from_json(line)
-            broken = {"poke": b'{"id":%d,"result":{"looks":NaN}}\n', "ping": b"{}\n[]\n{\n"}.get(request["op"], b"")
-            writer.write(broken.replace(b"%d", str(request["id"]).encode()))
-            writer.write(to_json({"id": request["id"], "result": {"pid": 7}}) + b"\n")
+        while data := await read_packet(reader):
+            request = from_json(data)
+            broken = {"poke": [b'{"id":%d,"result":{"looks":NaN}}' % request["id"]], "ping": [b"{}", b"[]", b"{"]}
+            for each in broken.get(request["op"], []):
+                writer.write(framed(each))
+            writer.write(pack({"id": request["id"], "result": {"pid": 7}}))
         writer.close()
 
     server = await asyncio.start_unix_server(babble, path=str(tmp_path / "service"))

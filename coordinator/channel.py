@@ -1,10 +1,16 @@
-"""Base of the connections between the processes of a home: JSON as bytes, and writes in batches."""
+"""The channel between processes of a home: service, deliveries and model gateway speak it.
+
+Each side sends packets: a length (4 bytes, big-endian), and an object of so many bytes of JSON, at most `MAX_PACKET`.
+Where a connection carries several requests, an object begins with the ``id`` of its own, so that one that cannot be
+read costs its request and not the connection. A packet that is cut off or too long ends the connection.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import re
+import struct
 from typing import Any, Final
 
 import orjson
@@ -12,7 +18,11 @@ import orjson
 from chronicle.canonical import decode
 from chronicle.errors import InvalidInput
 
-__all__ = ["BatchedWriter", "from_json", "id_of", "to_json"]
+__all__ = ["MAX_PACKET", "BatchedWriter", "PacketTooLong", "from_json", "id_of", "pack", "read_packet", "to_json"]
+
+MAX_PACKET: Final = 64 * 1024 * 1024
+"""Longest packet that either side sends or reads, bytes of JSON: images are in it."""
+_LENGTH: Final = struct.Struct(">I")
 
 _ID: Final = re.compile(rb'\{"id": ?([0-9]{1,18})[,}]')
 _MAX_PENDING: Final = 64 * 1024
@@ -47,6 +57,40 @@ def from_json(data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as error:
         raise InvalidInput(f"not JSON: {error}") from error
+
+
+class PacketTooLong(InvalidInput):
+    """A packet is longer than `MAX_PACKET`."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"it has {size} bytes, and a packet at most {MAX_PACKET}")
+
+
+def pack(value: object) -> bytes:
+    """Return a value as a packet.
+
+    Raises:
+        PacketTooLong: it is.
+    """
+    data = to_json(value)
+    if len(data) > MAX_PACKET:
+        raise PacketTooLong(len(data))
+    return _LENGTH.pack(len(data)) + data
+
+
+async def read_packet(reader: asyncio.StreamReader) -> bytes | None:
+    """Return the JSON of the next packet; ``None`` at the end of the connection, also in the middle of a packet.
+
+    Raises:
+        PacketTooLong: it is; the connection cannot be read any further.
+    """
+    try:
+        (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
+        if length > MAX_PACKET:
+            raise PacketTooLong(length)
+        return await reader.readexactly(length)
+    except (asyncio.IncompleteReadError, OSError):
+        return None
 
 
 def id_of(data: bytes) -> int | None:

@@ -1,4 +1,4 @@
-"""JSON between processes of a home, and writes in batches."""
+"""Packets between processes of a home, their JSON, and writes in batches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chronicle.errors import InvalidInput
-from coordinator.wire import BatchedWriter, from_json, to_json
+from coordinator.channel import MAX_PACKET, BatchedWriter, PacketTooLong, from_json, pack, read_packet, to_json
 from podium.turn.busy import BusyPolicy
 
 DEADLINE_S = 30
@@ -68,3 +68,29 @@ async def test_what_is_written_in_one_iteration_is_sent_at_once_and_in_order() -
         with pytest.raises(ConnectionError):
             await writer.drain()
     theirs.close()
+
+
+def reader_of(data: bytes) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    reader.feed_data(data)
+    reader.feed_eof()
+    return reader
+
+
+async def test_packets_come_in_order_up_to_one_that_is_cut_off() -> None:
+    values = [{"id": 1}, {"text": "é\n" * 100_000}, {"": []}]
+    data = b"".join(map(pack, values))
+    for cut in (0, 1, len(pack(values[-1])) - 1):
+        reader = reader_of(data[: len(data) - cut])
+        found = []
+        while (packet := await read_packet(reader)) is not None:
+            found.append(from_json(packet))
+        assert found == values[: None if cut == 0 else -1]
+
+
+async def test_a_packet_has_a_limit_on_both_sides() -> None:
+    with pytest.raises(PacketTooLong, match=rf"^it has {MAX_PACKET + 2} bytes, and a packet at most {MAX_PACKET}$"):
+        pack("x" * MAX_PACKET)
+    assert len(pack("x" * (MAX_PACKET - 2))) == MAX_PACKET + 4
+    with pytest.raises(PacketTooLong):  # before it is read
+        await read_packet(reader_of((MAX_PACKET + 1).to_bytes(4, "big") + b"x"))
