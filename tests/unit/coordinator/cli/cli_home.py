@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from chronicle.blobs.buffer import BlobBuffer
@@ -37,7 +38,7 @@ from podium.reminders.schedule import Cron, Every
 from tests.usage import measure
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import pytest
@@ -232,16 +233,22 @@ class MadeAgent:
 
 
 class Podium:
-    """Runs commands on a home."""
+    """Runs commands on a home.
 
-    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Args:
+        url: that of its gateway, which the commands that can are given; empty to give all of them its directory.
+    """
+
+    def __init__(self, home: Path, capsys: pytest.CaptureFixture[str], url: str = "") -> None:
         self.home = home
-        self._capsys = capsys
         self.err = ""
+        self._capsys = capsys
+        self.url = url
 
     def __call__(self, *arguments: str, code: int = ExitCode.OK, home: Path | None = None) -> str:
         self._capsys.readouterr()
-        ended = main([*arguments, "--home", str(home or self.home)])
+        at_url = self.url and home is None and arguments[0] not in OF_THIS_MACHINE
+        ended = main([*arguments, *(["--url", self.url] if at_url else ["--home", str(home or self.home)])])
         captured = self._capsys.readouterr()
         self.err = captured.err
         assert ended == code, captured.err
@@ -249,3 +256,20 @@ class Podium:
 
     def json(self, *arguments: str, code: int = ExitCode.OK, home: Path | None = None) -> Any:
         return json.loads(self(*arguments, "--json", code=code, home=home))
+
+
+OF_THIS_MACHINE = ("backup", "gc", "verify")
+"""Commands whose tests are about the files of a home."""
+PLACES = ("here", "at a URL")
+
+
+@contextmanager
+def podium_at(place: str, home: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Podium]:
+    """Run commands on a home as it is in this directory, or through a gateway; see `PLACES`."""
+    if place == "here":
+        yield Podium(home, capsys)
+        return
+    from tests.unit.coordinator.cli.cli_gateway import gateway_over
+
+    with gateway_over(home) as url:
+        yield Podium(home, capsys, url)

@@ -12,7 +12,7 @@ from coordinator.cli.views.files import show_patch
 from coordinator.gateway_record import gateway_lock
 from coordinator.home import Home
 from podium.address import Address
-from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
+from tests.unit.coordinator.cli.cli_home import PLACES, HomeMaker, Podium, podium_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,9 +35,10 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
     maker.close()
 
 
-@pytest.fixture
-def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
-    return Podium(made.path, capsys)
+@pytest.fixture(params=PLACES)
+def podium(request: pytest.FixtureRequest, made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Iterator[Podium]:
+    with podium_at(request.param, made.path, capsys) as podium:
+        yield podium
 
 
 # -- fork --------------------------------------------------------------------------------------------------------------
@@ -120,7 +121,7 @@ def test_rewind_refuses(made: HomeMaker, podium: Podium) -> None:
     made.store.acquire_lease(session.session_id, "host", 2**45, 60_000)
     podium("rewind", "counter/a", "1", code=ExitCode.CONFLICT)
     assert podium.err.startswith("podium: counter/a is awake; try again when it sleeps")
-    assert podium.err.endswith("; `podium passivate counter/a` puts it to sleep\n")
+    assert podium.url or podium.err.endswith("; `podium passivate counter/a` puts it to sleep\n")
 
 
 # -- diff --------------------------------------------------------------------------------------------------------------
@@ -248,7 +249,7 @@ def test_delete_and_gc(made: HomeMaker, podium: Podium) -> None:
     assert "--yes" in podium.err
     podium("delete", "counter/a", "--yes", code=ExitCode.CONFLICT)
     assert podium.err.startswith("podium: counter/a is read by its forks counter/b; detach them")
-    assert podium.err.endswith("; `podium delete counter/a --detach` detaches and deletes\n")
+    assert podium.url or podium.err.endswith("; `podium delete counter/a --detach` detaches and deletes\n")
     before = set(made.blobs.blob_ids())
     assert podium.json("gc", "--now")["dropped"] == 0
     layer = made.path / "nodes" / "n" / "layers" / Address.parse("counter/a").workspace_id

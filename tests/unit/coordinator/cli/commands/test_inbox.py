@@ -15,7 +15,7 @@ from chronicle.workspace.port import TreeRef
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.views.messages import show_inbox
 from podium.history.step_record import StepRecord, write_record
-from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
+from tests.unit.coordinator.cli.cli_home import PLACES, HomeMaker, Podium, podium_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,9 +36,10 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
     maker.close()
 
 
-@pytest.fixture
-def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
-    return Podium(made.path, capsys)
+@pytest.fixture(params=PLACES)
+def podium(request: pytest.FixtureRequest, made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Iterator[Podium]:
+    with podium_at(request.param, made.path, capsys) as podium:
+        yield podium
 
 
 def ids_of(podium: Podium) -> list[str]:
@@ -127,8 +128,9 @@ def test_an_agent_whose_host_is_gone_without_a_word(made: HomeMaker, podium: Pod
     podium("drop", "counter/a", parked, code=ExitCode.CONFLICT)
     assert "counter/a is awake" in podium.err
     podium("rewind", "counter/a", "0", code=ExitCode.CONFLICT)
-    assert podium("passivate", "counter/b") == ""
-    assert podium.err == "counter/b sleeps: no service is running\n"
+    code = ExitCode.UNAVAILABLE if podium.url else ExitCode.OK
+    assert podium("passivate", "counter/b", code=code) == ""
+    assert podium.err == ("podium: no service runs\n" if podium.url else "counter/b sleeps: no service is running\n")
 
 
 @pytest.mark.parametrize("moment", ["counter/a@-1", "counter/a@-0001"])

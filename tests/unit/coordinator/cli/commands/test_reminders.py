@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium, set_reminders
+from tests.unit.coordinator.cli.cli_home import PLACES, HomeMaker, Podium, podium_at, set_reminders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,9 +25,10 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
     maker.close()
 
 
-@pytest.fixture
-def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
-    return Podium(made.path, capsys)
+@pytest.fixture(params=PLACES)
+def podium(request: pytest.FixtureRequest, made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Iterator[Podium]:
+    with podium_at(request.param, made.path, capsys) as podium:
+        yield podium
 
 
 def test_reminders_are_listed(podium: Podium) -> None:

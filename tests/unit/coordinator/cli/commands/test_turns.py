@@ -11,7 +11,7 @@ from coordinator.cli.exits import ExitCode
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.testing import AgentHarness
-from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
+from tests.unit.coordinator.cli.cli_home import PLACES, HomeMaker, Podium, podium_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -54,9 +54,10 @@ def made(tmp_path: Path) -> Iterator[HomeMaker]:
     maker.close()
 
 
-@pytest.fixture
-def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
-    return Podium(made.path, capsys)
+@pytest.fixture(params=PLACES)
+def podium(request: pytest.FixtureRequest, made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Iterator[Podium]:
+    with podium_at(request.param, made.path, capsys) as podium:
+        yield podium
 
 
 def test_turns_are_listed(podium: Podium) -> None:
