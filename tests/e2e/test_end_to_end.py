@@ -48,7 +48,7 @@ def test_the_same_key_goes_on_where_it_was(served: Podium) -> None:
     assert "1" in first.stdout
     assert "2" in second.stdout
     state = served.json("state", "hello/same")
-    assert set(state) == {"agent", "branch", "version", "turn", "state"}
+    assert set(state) == {"agent", "version", "turn", "state"}
     assert state["agent"] == "hello/same"
     assert state["state"]["count"] == 2
     assert served("verify", "hello/same").returncode == 0
