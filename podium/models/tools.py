@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from chronicle.canonical import Json, JsonObject
+    from podium.models.port import ToolCall
 
-__all__ = ["FunctionTool", "read_tools"]
+__all__ = ["FunctionTool", "place_of", "read_tools"]
 
 _NO_PARAMETERS: Final[JsonObject] = {"type": "object", "properties": {}}
 
@@ -35,6 +36,11 @@ def read_tools(tools: Iterable[JsonObject] | None) -> list[FunctionTool | JsonOb
         ModelError: ``bad_request``: one is no tool.
     """
     return [_read(tool) for tool in tools or ()]
+
+
+def place_of(call: ToolCall, blocks: int) -> int:
+    """Return how many of the content blocks of a message come before a call in it."""
+    return blocks if call.after_blocks is None else min(call.after_blocks, blocks)
 
 
 def _read(tool: JsonObject) -> FunctionTool | JsonObject:

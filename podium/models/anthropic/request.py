@@ -8,20 +8,20 @@ go back as they came, at their places.
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from podium.models.caching import Markable, last_response_id
 from podium.models.port import ImageBlock, ProviderBlock, TextBlock
-from podium.models.tools import FunctionTool, read_tools
+from podium.models.tools import FunctionTool, place_of, read_tools
+from podium.models.vendor_provider import RequestOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
-    from chronicle.canonical import Json, JsonObject
-    from podium.models.port import ContentBlock, LLMMessage, ToolCall
+    from chronicle.canonical import JsonObject
+    from podium.models.port import ContentBlock, LLMMessage
 
 __all__ = ["DEFAULT_BASE_URL", "DEFAULT_MAX_OUTPUT_TOKENS", "Options", "messages_request"]
 
@@ -34,15 +34,10 @@ PromptCache: TypeAlias = Literal["auto", "breakpoints", "off"]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(RequestOptions):
     """Options of every request of a provider object."""
 
-    name: str
-    model: str
     base_url: str = DEFAULT_BASE_URL
-    max_output_tokens: int | None = None
-    prompt_cache: PromptCache = "auto"
-    extra: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def is_vendor(self) -> bool:
@@ -151,7 +146,7 @@ class _Writer:
         of_calls: dict[str, JsonObject] = {}
         written: list[JsonObject] = []
         for place in range(len(blocks) + 1):
-            while calls and _place(calls[0], len(blocks)) <= place:
+            while calls and place_of(calls[0], len(blocks)) <= place:
                 call = calls.pop(0)
                 use: JsonObject = {"type": "tool_use", "id": call.id, "name": call.name, "input": call.arguments}
                 written.append(use | of_calls.get(call.id, {}))
@@ -175,7 +170,3 @@ def _source(image: ImageBlock) -> JsonObject:
         return {"type": "url", "url": image.url}
     data = base64.b64encode(image.data or b"").decode()
     return {"type": "base64", "media_type": image.media_type, "data": data}
-
-
-def _place(call: ToolCall, blocks: int) -> int:
-    return blocks if call.after_blocks is None else min(call.after_blocks, blocks)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import TYPE_CHECKING, Any, Final
 
 from podium.models.caching import Markable
 from podium.models.json_fields import object_of
+from podium.models.openai_compat.options import arguments_of, image_url, mark_breakpoints
 from podium.models.port import ImageBlock, ProviderBlock, TextBlock
 from podium.models.tools import FunctionTool, read_tools
 
@@ -18,10 +17,9 @@ if TYPE_CHECKING:
     from podium.models.openai_compat.options import Options
     from podium.models.port import ContentBlock, LLMMessage, ToolCall
 
-__all__ = ["chat_request", "image_url"]
+__all__ = ["chat_request"]
 
 _OUR_FIELDS: Final = frozenset({"role", "content", "tool_calls"})
-_TTLS: Final = {"short": "30m", "long": "12h"}
 
 
 def chat_request(
@@ -46,13 +44,6 @@ def chat_request(
     if written := [_tool(tool) for tool in read_tools(tools)]:
         body["tools"] = written
     return body | options.cache_fields(messages) | dict(options.extra)
-
-
-def image_url(image: ImageBlock) -> str:
-    """Return the URL of an image; that of its bytes has them in it."""
-    if image.url is not None:
-        return image.url
-    return f"data:{image.media_type};base64,{base64.b64encode(image.data or b'').decode()}"
 
 
 def _tool(tool: FunctionTool | JsonObject) -> JsonObject:
@@ -92,8 +83,7 @@ class _Messages:
                 self._written.append({"role": message.role, "content": parts})
         self._flush_images()
         if with_breakpoints:
-            for part, hint in self._markable.marked(messages):
-                part["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": _TTLS[hint]}
+            mark_breakpoints(self._markable, messages)
         for written in self._written:
             written["content"] = _plain(written["content"])
         return self._written
@@ -141,10 +131,7 @@ class _Messages:
 
 
 def _call(call: ToolCall) -> dict[str, Any]:
-    arguments = call.invalid_arguments
-    if arguments is None:
-        arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": arguments_of(call)}}
 
 
 def _plain(content: Any) -> Any:

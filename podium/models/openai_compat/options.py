@@ -1,18 +1,24 @@
-"""How a model behind OpenAI's formats is asked: what both formats share. Pure."""
+"""Parts of a request that both of OpenAI's formats share. Pure."""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 from urllib.parse import urlsplit
 
-if TYPE_CHECKING:
-    from chronicle.canonical import Json, JsonObject
-    from podium.models.port import LLMMessage
+from podium.models.vendor_provider import RequestOptions
 
-__all__ = ["DEFAULT_BASE_URL", "Options", "PromptCache", "name_for"]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.canonical import JsonObject
+    from podium.models.caching import Markable
+    from podium.models.port import ImageBlock, LLMMessage, ToolCall
+
+__all__ = ["DEFAULT_BASE_URL", "Options", "PromptCache", "arguments_of", "image_url", "mark_breakpoints", "name_for"]
 
 DEFAULT_BASE_URL: Final = "https://api.openai.com/v1"
 PromptCache: TypeAlias = Literal["auto", "breakpoints", "retention", "off"]
@@ -20,19 +26,14 @@ PromptCache: TypeAlias = Literal["auto", "breakpoints", "retention", "off"]
 (older models), or not at all (most servers of other makes). ``auto`` decides by host and model."""
 _VERSION: Final = re.compile(r"\bgpt-(\d+)(?:\.(\d+))?")
 _FIRST_WITH_BREAKPOINTS: Final = (5, 6)
+_TTLS: Final = {"short": "30m", "long": "12h"}
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(RequestOptions):
     """Options of every request of a provider object."""
 
-    name: str
-    model: str
     base_url: str = DEFAULT_BASE_URL
-    max_output_tokens: int | None = None
-    prompt_cache: PromptCache = "auto"
-    prompt_cache_key: str | None = None
-    extra: Mapping[str, Json] = field(default_factory=dict)
 
     @property
     def is_vendor(self) -> bool:
@@ -57,7 +58,7 @@ class Options:
         return fields
 
     @property
-    def _cache(self) -> PromptCache:
+    def _cache(self) -> str:
         if self.prompt_cache != "auto":
             return self.prompt_cache
         if not self.is_vendor:
@@ -75,3 +76,22 @@ def name_for(wire: str, base_url: str | None, vendor_url: str) -> str:
     if base_url is None or urlsplit(base_url).netloc == urlsplit(vendor_url).netloc:
         return wire
     return f"{wire}:{urlsplit(base_url).netloc}"
+
+
+def image_url(image: ImageBlock) -> str:
+    """Return the URL of an image; that of its bytes has them in it."""
+    if image.url is not None:
+        return image.url
+    return f"data:{image.media_type};base64,{base64.b64encode(image.data or b'').decode()}"
+
+
+def arguments_of(call: ToolCall) -> str:
+    """Return the arguments of a call as the model wrote them, or would."""
+    written = call.invalid_arguments
+    return json.dumps(call.arguments, ensure_ascii=False) if written is None else written
+
+
+def mark_breakpoints(markable: Markable, messages: Sequence[LLMMessage]) -> None:
+    """Write the cache hints of messages on the parts that can bear them."""
+    for part, hint in markable.marked(messages):
+        part["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": _TTLS[hint]}

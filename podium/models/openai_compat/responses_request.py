@@ -6,13 +6,12 @@ encrypted reasoning, go back as they came, at their places.
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from podium.models.caching import Markable, last_response_id
-from podium.models.openai_compat.chat_request import image_url
+from podium.models.openai_compat.options import arguments_of, image_url, mark_breakpoints
 from podium.models.port import ImageBlock, ProviderBlock, TextBlock
-from podium.models.tools import FunctionTool, read_tools
+from podium.models.tools import FunctionTool, place_of, read_tools
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from podium.models.port import ContentBlock, LLMMessage, ToolCall
 
 __all__ = ["responses_request"]
-
-_TTLS: Final = {"short": "30m", "long": "12h"}
 
 
 def responses_request(
@@ -88,8 +85,7 @@ class _Items:
             self._written.append(item)
             self._with_parts.append((item, name))
         if with_breakpoints:
-            for part, hint in self._markable.marked(messages):
-                part["prompt_cache_breakpoint"] = {"mode": "explicit", "ttl": _TTLS[hint]}
+            mark_breakpoints(self._markable, messages)
         for item, name in self._with_parts:
             item[name] = _plain(item[name])
         return self._written
@@ -112,7 +108,7 @@ class _Items:
         phase: Any = None
         of_calls: dict[str, JsonObject] = {}
         for place in range(len(blocks) + 1):
-            while calls and _place(calls[0], len(blocks)) <= place:
+            while calls and place_of(calls[0], len(blocks)) <= place:
                 call = calls.pop(0)
                 self._written.append(_call(call) | of_calls.get(call.id, {}))
             if place == len(blocks):
@@ -131,10 +127,7 @@ class _Items:
 
 
 def _call(call: ToolCall) -> JsonObject:
-    arguments = call.invalid_arguments
-    if arguments is None:
-        arguments = json.dumps(call.arguments, ensure_ascii=False)
-    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments}
+    return {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments_of(call)}
 
 
 def _plain(content: list[dict[str, Any]]) -> Any:
@@ -142,7 +135,3 @@ def _plain(content: list[dict[str, Any]]) -> Any:
     if all(part.keys() == {"type", "text"} for part in content):
         return "".join(part["text"] for part in content)
     return content
-
-
-def _place(call: ToolCall, blocks: int) -> int:
-    return blocks if call.after_blocks is None else min(call.after_blocks, blocks)
