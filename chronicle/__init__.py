@@ -11,50 +11,27 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from chronicle.errors import (
-        BlobMissing,
-        BranchInUse,
-        BranchVersionConflict,
-        ChronicleError,
-        Conflict,
-        Corrupt,
-        IdempotencyConflict,
-        InboxFull,
-        InvalidInput,
-        LeaseHeld,
-        NotFound,
-        OverQuota,
-        StaleEpoch,
-        StorageRefused,
-        Unavailable,
-        UnsupportedFormat,
-    )
-    from chronicle.filesystem import ChronicleFileSystem
-    from chronicle.repository import Check, Committed, Repository, Stats
-
-__all__ = [
-    "BlobMissing",
-    "BranchInUse",
-    "BranchVersionConflict",
-    "Check",
-    "ChronicleError",
-    "ChronicleFileSystem",
-    "Committed",
-    "Conflict",
-    "Corrupt",
-    "IdempotencyConflict",
-    "InboxFull",
-    "InvalidInput",
-    "LeaseHeld",
-    "NotFound",
-    "OverQuota",
-    "Repository",
-    "StaleEpoch",
-    "Stats",
-    "StorageRefused",
-    "Unavailable",
-    "UnsupportedFormat",
-]
+    from chronicle.errors import BlobMissing as BlobMissing
+    from chronicle.errors import BranchInUse as BranchInUse
+    from chronicle.errors import BranchVersionConflict as BranchVersionConflict
+    from chronicle.errors import ChronicleError as ChronicleError
+    from chronicle.errors import Conflict as Conflict
+    from chronicle.errors import Corrupt as Corrupt
+    from chronicle.errors import IdempotencyConflict as IdempotencyConflict
+    from chronicle.errors import InboxFull as InboxFull
+    from chronicle.errors import InvalidInput as InvalidInput
+    from chronicle.errors import LeaseHeld as LeaseHeld
+    from chronicle.errors import NotFound as NotFound
+    from chronicle.errors import OverQuota as OverQuota
+    from chronicle.errors import StaleEpoch as StaleEpoch
+    from chronicle.errors import StorageRefused as StorageRefused
+    from chronicle.errors import Unavailable as Unavailable
+    from chronicle.errors import UnsupportedFormat as UnsupportedFormat
+    from chronicle.filesystem import ChronicleFileSystem as ChronicleFileSystem
+    from chronicle.repository import Check as Check
+    from chronicle.repository import Committed as Committed
+    from chronicle.repository import Repository as Repository
+    from chronicle.repository import Stats as Stats
 
 _MODULES: Final = {
     "BlobMissing": "chronicle.errors",

@@ -12,30 +12,19 @@ from chronicle.error_pickling import send_causes_of
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from coordinator.client.async_client import AsyncPodium
-    from coordinator.client.errors import ClientError
-    from coordinator.client.sync_client import Podium
-    from coordinator.filesystem import AgentFileSystem
-    from coordinator.home import Home
-    from coordinator.service.client import AgentRef, ServiceClient, ServiceError, ServiceRefused
-    from coordinator.service.connecting import attach, connect
-    from coordinator.settings import Settings, read_settings
-
-__all__ = [
-    "AgentFileSystem",
-    "AgentRef",
-    "AsyncPodium",
-    "ClientError",
-    "Home",
-    "Podium",
-    "ServiceClient",
-    "ServiceError",
-    "ServiceRefused",
-    "Settings",
-    "attach",
-    "connect",
-    "read_settings",
-]
+    from coordinator.client.async_client import AsyncPodium as AsyncPodium
+    from coordinator.client.errors import ClientError as ClientError
+    from coordinator.client.sync_client import Podium as Podium
+    from coordinator.filesystem import AgentFileSystem as AgentFileSystem
+    from coordinator.home import Home as Home
+    from coordinator.service.client import AgentRef as AgentRef
+    from coordinator.service.client import ServiceClient as ServiceClient
+    from coordinator.service.client import ServiceError as ServiceError
+    from coordinator.service.client import ServiceRefused as ServiceRefused
+    from coordinator.service.connecting import attach as attach
+    from coordinator.service.connecting import connect as connect
+    from coordinator.settings import Settings as Settings
+    from coordinator.settings import read_settings as read_settings
 
 _MODULES: Final = {
     "AgentFileSystem": "coordinator.filesystem",

@@ -12,77 +12,39 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from podium.agent.answer import Answer
-    from podium.agent.base import BaseAgent
-    from podium.agent.context import AgentContext
-    from podium.agent.models.delta_state import DeltaState, migration
-    from podium.agent.reply import Reply
-    from podium.agent.retry import Retry
-    from podium.errors import (
-        AgentBusy,
-        AgentLoadError,
-        AskCycle,
-        AskFailed,
-        AskRefused,
-        AskTimeout,
-        InvalidAddress,
-        Permanent,
-        PodiumError,
-        ProgramChanged,
-        UnknownAgent,
-        UnknownArtifact,
-        UnknownMoment,
-    )
-    from podium.history.retention import Retention
-    from podium.reminders.reminder import Reminder, ScheduledReminder
-    from podium.state.errors import (
-        InvalidState,
-        InvalidValue,
-        OutsideTurn,
-        PatchError,
-        StateError,
-        StateLoadError,
-        UnseenChange,
-        UnstorableState,
-        UnsupportedType,
-    )
-    from podium.turn.busy import BusyPolicy
-
-__all__ = [
-    "AgentBusy",
-    "AgentContext",
-    "AgentLoadError",
-    "Answer",
-    "AskCycle",
-    "AskFailed",
-    "AskRefused",
-    "AskTimeout",
-    "BaseAgent",
-    "BusyPolicy",
-    "DeltaState",
-    "InvalidAddress",
-    "InvalidState",
-    "InvalidValue",
-    "OutsideTurn",
-    "PatchError",
-    "Permanent",
-    "PodiumError",
-    "ProgramChanged",
-    "Reminder",
-    "Reply",
-    "Retention",
-    "Retry",
-    "ScheduledReminder",
-    "StateError",
-    "StateLoadError",
-    "UnknownAgent",
-    "UnknownArtifact",
-    "UnknownMoment",
-    "UnseenChange",
-    "UnstorableState",
-    "UnsupportedType",
-    "migration",
-]
+    from podium.agent.answer import Answer as Answer
+    from podium.agent.base import BaseAgent as BaseAgent
+    from podium.agent.context import AgentContext as AgentContext
+    from podium.agent.models.delta_state import DeltaState as DeltaState
+    from podium.agent.models.delta_state import migration as migration
+    from podium.agent.reply import Reply as Reply
+    from podium.agent.retry import Retry as Retry
+    from podium.errors import AgentBusy as AgentBusy
+    from podium.errors import AgentLoadError as AgentLoadError
+    from podium.errors import AskCycle as AskCycle
+    from podium.errors import AskFailed as AskFailed
+    from podium.errors import AskRefused as AskRefused
+    from podium.errors import AskTimeout as AskTimeout
+    from podium.errors import InvalidAddress as InvalidAddress
+    from podium.errors import Permanent as Permanent
+    from podium.errors import PodiumError as PodiumError
+    from podium.errors import ProgramChanged as ProgramChanged
+    from podium.errors import UnknownAgent as UnknownAgent
+    from podium.errors import UnknownArtifact as UnknownArtifact
+    from podium.errors import UnknownMoment as UnknownMoment
+    from podium.history.retention import Retention as Retention
+    from podium.reminders.reminder import Reminder as Reminder
+    from podium.reminders.reminder import ScheduledReminder as ScheduledReminder
+    from podium.state.errors import InvalidState as InvalidState
+    from podium.state.errors import InvalidValue as InvalidValue
+    from podium.state.errors import OutsideTurn as OutsideTurn
+    from podium.state.errors import PatchError as PatchError
+    from podium.state.errors import StateError as StateError
+    from podium.state.errors import StateLoadError as StateLoadError
+    from podium.state.errors import UnseenChange as UnseenChange
+    from podium.state.errors import UnstorableState as UnstorableState
+    from podium.state.errors import UnsupportedType as UnsupportedType
+    from podium.turn.busy import BusyPolicy as BusyPolicy
 
 _MODULES: Final = {
     "AgentBusy": "podium.errors",

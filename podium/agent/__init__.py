@@ -11,30 +11,19 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from podium.agent.answer import Answer
-    from podium.agent.base import BaseAgent
-    from podium.agent.context import AgentContext
-    from podium.agent.models.delta_state import DeltaState, migration
-    from podium.agent.retry import Retry
-    from podium.errors import AskFailed, AskRefused, AskTimeout, Permanent
-    from podium.history.retention import Retention
-    from podium.reminders.reminder import Reminder, ScheduledReminder
-
-__all__ = [
-    "AgentContext",
-    "Answer",
-    "AskFailed",
-    "AskRefused",
-    "AskTimeout",
-    "BaseAgent",
-    "DeltaState",
-    "Permanent",
-    "Reminder",
-    "Retention",
-    "Retry",
-    "ScheduledReminder",
-    "migration",
-]
+    from podium.agent.answer import Answer as Answer
+    from podium.agent.base import BaseAgent as BaseAgent
+    from podium.agent.context import AgentContext as AgentContext
+    from podium.agent.models.delta_state import DeltaState as DeltaState
+    from podium.agent.models.delta_state import migration as migration
+    from podium.agent.retry import Retry as Retry
+    from podium.errors import AskFailed as AskFailed
+    from podium.errors import AskRefused as AskRefused
+    from podium.errors import AskTimeout as AskTimeout
+    from podium.errors import Permanent as Permanent
+    from podium.history.retention import Retention as Retention
+    from podium.reminders.reminder import Reminder as Reminder
+    from podium.reminders.reminder import ScheduledReminder as ScheduledReminder
 
 _MODULES: Final = {
     "AgentContext": "podium.agent.context",

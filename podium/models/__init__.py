@@ -11,46 +11,25 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from podium.models.codec import message_from_json, message_to_json
-    from podium.models.collecting import Answered, Collector, collect
-    from podium.models.errors import ModelError
-    from podium.models.port import (
-        Finished,
-        ImageBlock,
-        LLMMessage,
-        LLMProvider,
-        LLMStreamChunk,
-        ProviderBlock,
-        ReasoningDelta,
-        TextBlock,
-        TextDelta,
-        ToolCall,
-        ToolCallDelta,
-        ToolCallDone,
-        Usage,
-    )
-
-__all__ = [
-    "Answered",
-    "Collector",
-    "Finished",
-    "ImageBlock",
-    "LLMMessage",
-    "LLMProvider",
-    "LLMStreamChunk",
-    "ModelError",
-    "ProviderBlock",
-    "ReasoningDelta",
-    "TextBlock",
-    "TextDelta",
-    "ToolCall",
-    "ToolCallDelta",
-    "ToolCallDone",
-    "Usage",
-    "collect",
-    "message_from_json",
-    "message_to_json",
-]
+    from podium.models.codec import message_from_json as message_from_json
+    from podium.models.codec import message_to_json as message_to_json
+    from podium.models.collecting import Answered as Answered
+    from podium.models.collecting import Collector as Collector
+    from podium.models.collecting import collect as collect
+    from podium.models.errors import ModelError as ModelError
+    from podium.models.port import Finished as Finished
+    from podium.models.port import ImageBlock as ImageBlock
+    from podium.models.port import LLMMessage as LLMMessage
+    from podium.models.port import LLMProvider as LLMProvider
+    from podium.models.port import LLMStreamChunk as LLMStreamChunk
+    from podium.models.port import ProviderBlock as ProviderBlock
+    from podium.models.port import ReasoningDelta as ReasoningDelta
+    from podium.models.port import TextBlock as TextBlock
+    from podium.models.port import TextDelta as TextDelta
+    from podium.models.port import ToolCall as ToolCall
+    from podium.models.port import ToolCallDelta as ToolCallDelta
+    from podium.models.port import ToolCallDone as ToolCallDone
+    from podium.models.port import Usage as Usage
 
 _MODULES: Final = {
     "Answered": "podium.models.collecting",

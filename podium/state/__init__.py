@@ -12,79 +12,24 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from podium.state.errors import (
-        InvalidState,
-        InvalidValue,
-        MigrationFailed,
-        MigrationMissing,
-        OutsideTurn,
-        PatchError,
-        StateError,
-        StateLoadError,
-        StateTooNew,
-        UnseenChange,
-        UnstorableState,
-        UnsupportedType,
-    )
-    from podium.state.migrations import migration
-    from podium.state.patch.apply import Patch, apply_patch
-    from podium.state.patch.diff import diff
-    from podium.state.patch.follow import follow
-    from podium.state.state import (
-        change,
-        check,
-        drain,
-        drain_unfinished,
-        from_json,
-        is_dirty,
-        migration_patch,
-        take,
-        to_json,
-    )
-
-__all__ = [
-    "InvalidState",
-    "InvalidValue",
-    "MigrationFailed",
-    "MigrationMissing",
-    "OutsideTurn",
-    "Patch",
-    "PatchError",
-    "StateError",
-    "StateLoadError",
-    "StateTooNew",
-    "UnseenChange",
-    "UnstorableState",
-    "UnsupportedType",
-    "apply_patch",
-    "change",
-    "check",
-    "diff",
-    "drain",
-    "drain_unfinished",
-    "follow",
-    "from_json",
-    "is_dirty",
-    "migration",
-    "migration_patch",
-    "take",
-    "to_json",
-]
+    from podium.state.errors import *  # noqa: F403
+    from podium.state.migrations import migration as migration
+    from podium.state.patch.apply import Patch as Patch
+    from podium.state.patch.apply import apply_patch as apply_patch
+    from podium.state.patch.diff import diff as diff
+    from podium.state.patch.follow import follow as follow
+    from podium.state.state import change as change
+    from podium.state.state import check as check
+    from podium.state.state import drain as drain
+    from podium.state.state import drain_unfinished as drain_unfinished
+    from podium.state.state import from_json as from_json
+    from podium.state.state import is_dirty as is_dirty
+    from podium.state.state import migration_patch as migration_patch
+    from podium.state.state import take as take
+    from podium.state.state import to_json as to_json
 
 _MODULES: Final = {
-    "InvalidState": "podium.state.errors",
-    "InvalidValue": "podium.state.errors",
-    "MigrationFailed": "podium.state.errors",
-    "MigrationMissing": "podium.state.errors",
-    "OutsideTurn": "podium.state.errors",
     "Patch": "podium.state.patch.apply",
-    "PatchError": "podium.state.errors",
-    "StateError": "podium.state.errors",
-    "StateLoadError": "podium.state.errors",
-    "StateTooNew": "podium.state.errors",
-    "UnseenChange": "podium.state.errors",
-    "UnstorableState": "podium.state.errors",
-    "UnsupportedType": "podium.state.errors",
     "apply_patch": "podium.state.patch.apply",
     "change": "podium.state.state",
     "check": "podium.state.state",
@@ -99,5 +44,6 @@ _MODULES: Final = {
     "take": "podium.state.state",
     "to_json": "podium.state.state",
 }
+_OTHERS: Final = ("podium.state.errors",)
 
-__getattr__, __dir__ = lazy_exports(__name__, _MODULES)
+__getattr__, __dir__ = lazy_exports(__name__, _MODULES, *_OTHERS)
