@@ -113,7 +113,7 @@ class AsyncPages:
         self, agent: str, *, turn: int | None = None, limit: int = PAGE_ITEMS, cursor: str | None = None
     ) -> Page[Artifact]:
         """Return a page of the artifacts of an agent up to a turn, oldest first."""
-        request = Request("GET", "artifacts", "artifacts", lambda: objects.Page[objects.Artifact])
+        request = Request("GET", "artifacts", "artifacts.artifact_page", lambda: objects.Page[objects.Artifact])
         return await self._backend.call(request, address_of(agent), turn=turn, limit=limit, cursor=cursor)
 
     async def turns(self, agent: str, *, limit: int = PAGE_ITEMS, cursor: str | None = None) -> Page[Turn]:
@@ -129,7 +129,7 @@ class AsyncPages:
         Raises:
             ResourceNotFound: there never was such a path.
         """
-        request = Request("GET", "history/{path}", "file_history", lambda: objects.FileHistory)
+        request = Request("GET", "history/{path}", "files.file_history", lambda: objects.FileHistory)
         path = clean_path(path)
         return await self._backend.call(request, address_of(agent), path=path, turn=turn, limit=limit, cursor=cursor)
 

@@ -22,7 +22,13 @@ __all__ = ["artifact_object", "artifact_of_agent", "artifact_of_tenant", "artifa
 
 
 def artifact_page(
-    store: JournalStore, blobs: BlobReader, address: Address, turn: int | None, limit: int, cursor: str | None
+    store: JournalStore,
+    blobs: BlobReader,
+    address: Address,
+    turn: int | None = None,
+    *,
+    limit: int = 100,
+    cursor: str | None = None,
 ) -> objects.Page[objects.Artifact]:
     """Return a page of an agent's artifacts up to a turn, oldest first, inherited ones included.
 

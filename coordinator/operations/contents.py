@@ -40,8 +40,6 @@ __all__ = ["HomeContents"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_ITEMS: Final = 100
-"""Items of a page, unless the caller says how many."""
 _UPLOAD_BYTES: Final = 1024 * 1024 * 1024
 
 
@@ -97,14 +95,6 @@ class HomeContents:
             lambda store, blobs: files.find_file(store, blobs, address, path, turn, iteration)
         )
 
-    async def file_history(
-        self, address: Address, path: str, turn: int | None = None, limit: int = _ITEMS, cursor: str | None = None
-    ) -> objects.FileHistory:
-        """Return a page of a path's versions that were committed up to a turn, oldest first."""
-        return await self._stores.read(
-            lambda store, blobs: files.file_history(store, blobs, address, path, turn, limit=limit, cursor=cursor)
-        )
-
     async def put_file(
         self, address: Address, path: str, content: AsyncIterable[bytes], most_bytes: int = _UPLOAD_BYTES
     ) -> objects.FileChanged:
@@ -138,14 +128,6 @@ class HomeContents:
         """
         path = upload.upload_path(path)
         return _changed_object(address, path, await self._changed(address, path, None), None)
-
-    async def artifacts(
-        self, address: Address, turn: int | None = None, limit: int = _ITEMS, cursor: str | None = None
-    ) -> objects.Page[objects.Artifact]:
-        """Return a page of an agent's artifacts, oldest first."""
-        return await self._stores.read(
-            lambda store, blobs: artifacts.artifact_page(store, blobs, address, turn, limit, cursor)
-        )
 
     async def artifact(self, address: Address, artifact_id: str) -> Artifact:
         """Return an artifact of an agent; see `artifacts.artifact_of_agent`."""

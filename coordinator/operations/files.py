@@ -183,10 +183,10 @@ def file_history(
     blobs: BlobReader,
     address: Address,
     path: str,
-    turn: int | None,
+    turn: int | None = None,
     *,
-    limit: int,
-    cursor: str | None,
+    limit: int = 100,
+    cursor: str | None = None,
 ) -> objects.FileHistory:
     """Return a page of a path's versions that were committed up to a turn, oldest first.
 

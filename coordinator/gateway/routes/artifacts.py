@@ -14,6 +14,7 @@ from coordinator.gateway.content import content_response
 from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Turn
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
+from coordinator.operations.artifacts import artifact_page
 from coordinator.operations.objects import Artifact, FoundArtifact, Page
 
 __all__ = ["by_id", "router"]
@@ -38,7 +39,7 @@ async def list_artifacts(
     agents: Agents, address: Reading, turn: Turn = None, limit: Limit = 100, cursor: Cursor = None
 ) -> Page[Artifact]:
     """List artifacts up to a turn, oldest first, inherited ones included."""
-    return await agents.artifacts(address, turn, limit, cursor)
+    return await agents.read(artifact_page, address, turn, limit=limit, cursor=cursor)
 
 
 @by_id.get("/artifacts/{artifact_id}", responses=statuses(404))

@@ -16,7 +16,7 @@ from coordinator.gateway.documents import statuses
 from coordinator.gateway.key_bound import body_of
 from coordinator.gateway.patterns import FILE_PATH
 from coordinator.gateway.routers import router_at
-from coordinator.operations.files import FileContent
+from coordinator.operations.files import FileContent, file_history
 from coordinator.operations.objects import Directory, FileChanged, FileHistory, Symlink
 
 __all__ = ["router"]
@@ -95,7 +95,7 @@ async def get_file_history(
     cursor: Cursor = None,
 ) -> FileHistory:
     """List the versions of a path that were committed up to a turn, oldest first."""
-    return await agents.file_history(address, _exact(request, path), turn, limit, cursor)
+    return await agents.read(file_history, address, _exact(request, path), turn, limit=limit, cursor=cursor)
 
 
 async def _found(
