@@ -1,6 +1,8 @@
 """Writes of coroutines in batches: one thread writes what has gathered while it was at the disk.
 
 A lone write costs two thread switches. None of it blocks an event loop: a stalled disk must not stall other coroutines.
+An event loop hands over its writes once an iteration. Handed over one by one, they would go in small batches, and a
+thread that writes beside a busy loop waits for the interpreter's lock after each statement.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ _MAX_BATCH: Final = 256
 
 
 class Batches(Generic[_W, _R]):
-    """Writes in batches, on a thread of its own. The queue holds at most one entry for each waiting coroutine.
+    """Writes in batches, on a thread of its own. The queues hold at most one entry for each waiting coroutine.
 
     Args:
         write: writes a batch durably, and returns the result or the error of each write, in order; what it raises, all
@@ -36,7 +38,9 @@ class Batches(Generic[_W, _R]):
     def __init__(self, write: Callable[[Sequence[_W]], Sequence[_R | Exception]], name: str) -> None:
         self._write = write
         self._name = name
-        self._queue: SimpleQueue[tuple[_W, asyncio.Future[_R]] | None] = SimpleQueue()
+        self._gathered: dict[asyncio.AbstractEventLoop, list[_Entry[_W, _R]]] = {}
+        """What each loop hands over at the end of its iteration."""
+        self._queue: SimpleQueue[list[_Entry[_W, _R]] | None] = SimpleQueue()
         self._guard = threading.Lock()
         self._thread: threading.Thread | None = None
         self._closed = False
@@ -50,45 +54,58 @@ class Batches(Generic[_W, _R]):
             Unavailable: `close` was called.
             Exception: the error of this write, or of the whole batch.
         """
-        future: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_R] = loop.create_future()
         with self._guard:
             if self._closed:
                 raise Unavailable(f"the {self._name} was closed")
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                self._thread.start()
-            self._queue.put((write, future))
+            gathered = self._gathered.get(loop)
+            if gathered is None:
+                gathered = self._gathered[loop] = []
+                loop.call_soon(self._hand_over, loop)
+            gathered.append((write, future))
         return await future
 
     def close(self) -> None:
         """Write what is queued and end the thread. Blocks until then."""
         with self._guard:
             self._closed = True
+        for loop in list(self._gathered):
+            self._hand_over(loop)
+        with self._guard:
             thread = self._thread
             self._queue.put(None)
         if thread is not None:
             thread.join()
 
+    def _hand_over(self, loop: asyncio.AbstractEventLoop) -> None:
+        with self._guard:
+            gathered = self._gathered.pop(loop, None)
+            if gathered is None:  # `close` did it
+                return
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+            self._queue.put(gathered)
+
     def _run(self) -> None:
         last = False
         while not last:
-            batch: list[tuple[_W, asyncio.Future[_R]]] = []
-            entry = self._queue.get()
-            while entry is not None:
-                batch.append(entry)
-                if len(batch) == _MAX_BATCH:
-                    break
+            batch: list[_Entry[_W, _R]] = []
+            entries = self._queue.get()
+            while entries is not None:
+                batch += entries
                 try:
-                    entry = self._queue.get_nowait()
+                    entries = self._queue.get_nowait()
                 except Empty:
                     break
-            last = entry is None
+            last = entries is None
             # A write whose caller was cancelled while it was queued is skipped.
             begun = [each for each in batch if not each[1].cancelled()]
-            if begun:
-                self._write_all(begun)
+            for part in range(0, len(begun), _MAX_BATCH):
+                self._write_all(begun[part : part + _MAX_BATCH])
 
-    def _write_all(self, batch: Sequence[tuple[_W, asyncio.Future[_R]]]) -> None:
+    def _write_all(self, batch: Sequence[_Entry[_W, _R]]) -> None:
         outcomes: Sequence[_R | Exception]
         try:
             outcomes = self._write([write for write, _ in batch])
@@ -104,6 +121,7 @@ class Batches(Generic[_W, _R]):
                 continue
 
 
+_Entry: TypeAlias = "tuple[_W, asyncio.Future[_R]]"
 _Answers: TypeAlias = "list[tuple[asyncio.Future[_R], _R | Exception]]"
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from podium.state.guard import PERMIT, Permit
 from podium.state.tracked.guarded import guard_of
 
-__all__ = ["permit_turn", "restrict_to_turns", "retire"]
+__all__ = ["TurnPermit", "restrict_to_turns", "retire"]
 
 
 def restrict_to_turns(state: Any, agent: str) -> None:
@@ -27,22 +25,29 @@ def retire(state: Any) -> None:
     guard_of(state).restrict("this is the state of an attempt that was rolled back; use the ctx.state of the hook")
 
 
-@contextmanager
-def permit_turn(state: Any, turn: str) -> Iterator[Permit]:
-    """Permit the ``with`` block, with its tasks and threads, to change a state; the permit ends with the block.
+class TurnPermit:
+    """Permits the ``with`` block, with its tasks and threads, to change a state; the permit ends with the block.
 
-    Enter it on the thread of the turn's event loop.
+    Enter it on the thread of the turn's event loop. A class, as each turn has one: a generator takes longer.
 
     Args:
         state: its root.
         turn: the turn, for errors.
     """
-    permit = Permit(turn)
-    guard = guard_of(state)
-    guard.grant(permit)
-    before = PERMIT.set(permit)
-    try:
-        yield permit
-    finally:
-        PERMIT.reset(before)
-        guard.revoke()
+
+    __slots__ = ("_before", "_guard", "_permit")
+
+    def __init__(self, state: Any, turn: str) -> None:
+        self._guard = guard_of(state)
+        self._permit = Permit(turn)
+
+    def __enter__(self) -> Permit:
+        """Grant the permit, and return it."""
+        self._guard.grant(self._permit)
+        self._before = PERMIT.set(self._permit)
+        return self._permit
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Revoke the permit."""
+        PERMIT.reset(self._before)
+        self._guard.revoke()

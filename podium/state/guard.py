@@ -4,7 +4,7 @@ A turn's commit records what the state became. A change that another thread make
 leftover code makes after the commit, would be in the state and in no patch. So each state has a `Guard`. Every change
 of a container in the state takes the guard's lock and compares the *permit* of the calling code with the guard's:
 
-- A turn opens the state with a permit of its own (`podium.state.access.permit_turn`), held in a context variable.
+- A turn opens the state with a permit of its own (`podium.state.access.TurnPermit`), held in a context variable.
   Tasks that the turn creates, and threads that it starts through ``asyncio.to_thread``, have a copy of the context,
   hence the permit.
 - Code without a permit is accepted on the thread of the turn's event loop: a callback that another thread scheduled by

@@ -25,7 +25,7 @@ from podium.artifacts.writing import ArtifactWriter
 from podium.errors import AgentLoadError, Permanent, UnknownAgent
 from podium.events import HOOKS
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
-from podium.state.access import permit_turn, restrict_to_turns, retire
+from podium.state.access import TurnPermit, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
 from podium.turn.hooks.hook_runner import AttemptFailed, HookRunner, describe, is_permanent
 from podium.turn.hooks.seen_config import SeenConfig
@@ -201,7 +201,7 @@ class TurnRunner:
         try:
             with (
                 self.telemetry.hook(cause, turn.number, attempt) as span,
-                permit_turn(self.state, f"turn {turn.number} of {self._address}") as self._permit,
+                TurnPermit(self.state, f"turn {turn.number} of {self._address}") as self._permit,
             ):
                 turn.traceparent = span.traceparent
                 if message is not None:

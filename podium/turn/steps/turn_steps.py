@@ -11,7 +11,7 @@ Ends and replays are one at a time, in the order in which they begin. Semantics:
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
+from collections import defaultdict
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Final, cast
 
@@ -90,7 +90,7 @@ class TurnSteps:
         self._bodies = [step.body for step in stored]
         self._records = [read_record(body, environment.blobs) for body in self._bodies]
         self._replay = Replay(self._records)
-        self._occurrences: Counter[str] = Counter()
+        self._occurrences: defaultdict[str, int] = defaultdict(int)
         self._ending = asyncio.Lock()
         """Held while a step ends or is replayed."""
         self._running: list[RunningStep] = []
@@ -229,7 +229,9 @@ class TurnSteps:
         self._replay.check_over()
 
     async def close(self) -> None:
-        """Refuse further steps, and wait for the one that is ending."""
+        """Refuse further steps, and wait for the one that is ending. Idempotent."""
+        if self._over and not self._sources:
+            return
         async with self._ending:
             self._over = True
         for source in list(self._sources):

@@ -92,6 +92,15 @@ async def test_commits_gather_while_the_disk_works(store: SlowStore) -> None:
         assert verify_session(store, writer.session).events == 1
 
 
+async def test_commits_of_one_iteration_of_the_loop_are_one_batch(store: SlowStore) -> None:
+    committer = GroupCommitter(store)
+    writers = [Writer.on(store, f"agent/{number}") for number in range(6)]
+    store.let_all_through()
+    await asyncio.gather(*(committer.commit(writer.commit_of()) for writer in writers))
+    assert store.sizes == [6]
+    committer.close()
+
+
 async def test_each_gets_its_own_answer(store: SlowStore) -> None:
     committer = GroupCommitter(store)
     writer, other = Writer.on(store, "agent/0"), Writer.on(store, "agent/1")
