@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shlex
 from string import Formatter
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from chronicle import errors
@@ -43,10 +44,14 @@ class HintTable:
         text = next((self.rows[kind] for kind in type(error).__mro__ if kind in self.rows), None)
         return _filled(text, vars(error)) if text is not None else None
 
-    def hint_by_name(self, error_type: str) -> str | None:
-        """Return the hint for an error of which another process sent no more than its class's name and its text."""
+    def hint_by_name(self, error_type: str, fields: Mapping[str, object] = MappingProxyType({})) -> str | None:
+        """Return the hint for an error of which another process sent no more than its class's name and its text.
+
+        Args:
+            fields: what is known of its attributes.
+        """
         text = self._by_name.get(error_type)
-        return _filled(text, {}) if text is not None else None
+        return _filled(text, fields) if text is not None else None
 
 
 def with_hint(message: str, hint: str | None) -> str:

@@ -38,7 +38,7 @@ HINTS: Final = HintTable(
 def hint(error: BaseException) -> str | None:
     """Return the hint for an error; for a refusal by the service, that for the error which the service names."""
     refused = getattr(error, "kind", None)
-    return HINTS.hint_by_name(refused) if isinstance(refused, str) else HINTS.hint(error)
+    return HINTS.hint_by_name(refused, vars(error)) if isinstance(refused, str) else HINTS.hint(error)
 
 
 def recorded_error(error: Mapping[str, Any]) -> str:

@@ -137,6 +137,8 @@ class Target:
             return await _with_progress(doing, call(podium), lines=waits)
         except PodiumError as error:
             found = self._found(error)
+            if agents:
+                vars(found).setdefault("agent", _without_turn(agents[0]))  # for its hint
             if agents and (isinstance(found, UnknownAgent) or getattr(found, "kind", "") == UnknownAgent.__name__):
                 named = next((name for name in map(_without_turn, agents) if name in str(found)), agents[0])
                 raise await self._unknown(podium, str(found), named) from error
