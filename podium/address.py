@@ -11,7 +11,6 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from chronicle.journal.records import DEFAULT_NAMESPACE
 from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
@@ -19,8 +18,9 @@ if TYPE_CHECKING:
 
 __all__ = ["ALL_TENANTS", "DEFAULT_TENANT", "MAX_KEY_LENGTH", "Address", "check_tenant", "label"]
 
-DEFAULT_TENANT: Final = DEFAULT_NAMESPACE
-"""The tenant of agents for which none is named: a tenant is the namespace of its agents' sessions."""
+DEFAULT_TENANT: Final = "default"
+"""The tenant of agents for which none is named. A tenant is the namespace of its agents' sessions: this one is
+`chronicle.journal.records.DEFAULT_NAMESPACE`, whose module is slow to import."""
 
 ALL_TENANTS: Final = "*"
 """What a list takes instead of a tenant, for the agents of all."""

@@ -9,8 +9,6 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from chronicle.journal.records import MessageStatus
-
 if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage
 
@@ -40,4 +38,6 @@ def may_preempt(message: InboxMessage, running: InboxMessage) -> bool:
 
     A repeat of a message that is settled preempts nothing.
     """
+    from chronicle.journal.records import MessageStatus  # noqa: PLC0415  slow to import, and commands name policies only
+
     return message.status is MessageStatus.PENDING and running.position < message.position

@@ -21,9 +21,11 @@ from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from coordinator.home import Home
     from coordinator.process_environment import ProcessEnvironment
+    from coordinator.registry.project import Project
     from coordinator.service.client import AgentRef
     from podium.address import Address
 
@@ -57,28 +59,35 @@ def run(
     import asyncio  # noqa: PLC0415  all of these are slow to import, and --help needs none
 
     from coordinator.cli.inspection_cache import inspect_once  # noqa: PLC0415
-    from coordinator.environment import add_variables  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
-    from coordinator.homes.opening import open_records  # noqa: PLC0415
-    from coordinator.models.config_file import store_config  # noqa: PLC0415
-    from coordinator.registry.project import load_project  # noqa: PLC0415
     from coordinator.registry.project_file import find_project  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
 
     Address("agent", key)  # An invalid key is refused before anything is started.
-    project = load_project(project_file) if project_file or find_project() else None
-    if project is not None:
-        add_variables(project.variables)  # for the service, if this command starts it
+    project = _project(project_file) if project_file or find_project() else None
     place = Home(home_of(context, home, project, project_file))
     info = inspect_once(place, spec)
     address = Address(info.agent_type, key)
     place.create(blobs_url)
     if project is not None and project.models.profiles:
+        from coordinator.homes.opening import open_records  # noqa: PLC0415  few projects have any
+        from coordinator.models.config_file import store_config  # noqa: PLC0415
+
         store_config(open_records(place).documents(), project.models)
     config = project.config.get(info.agent_type, {}) if project is not None else {}
     agent = AgentRef(info.file, info.class_name, info.agent_type, config)
     raise typer.Exit(asyncio.run(_talk(place, agent, address, message, when_busy, json=json)))
+
+
+def _project(file: Path | None) -> Project:
+    """Return the project, with its variables in the environment: for the service, if this command starts it."""
+    from coordinator.environment import add_variables  # noqa: PLC0415  a command outside of a project needs none
+    from coordinator.registry.project import load_project  # noqa: PLC0415
+
+    project = load_project(file)
+    add_variables(project.variables)
+    return project
 
 
 async def _talk(

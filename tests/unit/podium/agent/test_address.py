@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chronicle.ids import BranchId, SessionId
-from chronicle.journal.records import Session
-from podium.address import MAX_KEY_LENGTH, Address, label
+from chronicle.journal.records import DEFAULT_NAMESPACE, Session
+from podium.address import DEFAULT_TENANT, MAX_KEY_LENGTH, Address, label
 from podium.errors import InvalidAddress
 
 
@@ -110,3 +110,7 @@ def test_an_address_of_a_session() -> None:
     assert label(session) == "acme:hello/alice"
     with pytest.raises(InvalidAddress, match="not an agent's"):
         Address.of(Session(SessionId("ses_1"), "imported:br_1", BranchId("br_1"), 1))
+
+
+def test_the_default_tenant_is_the_default_namespace() -> None:
+    assert DEFAULT_TENANT == DEFAULT_NAMESPACE
