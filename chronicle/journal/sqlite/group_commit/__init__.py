@@ -1,5 +1,6 @@
 """Group commit on SQLite: writers of all processes queue for one lock, and its holder commits for the waiters.
 
 `writer_lock` is the queue, `waiting_room` the shared memory with the waiters' commits, `write_codec` the encoding of
-commits, and `futex` blocks a waiter. docs/internals/journal.md describes the protocol.
+commits, and `futex` blocks a waiter. docs/internals/journal.md describes the protocol. Eight processes that commit at
+once make 2.3 times as many commits with it as by the queue alone (decision 10).
 """
