@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from podium.testing.harness import AgentHarness, Exchange
+from podium.testing.harness import AgentHarness, Exchange, HarnessOptions
 
 if TYPE_CHECKING:
     from podium.testing.simulator import Broken, Simulator
 
-__all__ = ["AgentHarness", "Broken", "Exchange", "Simulator"]
+__all__ = ["AgentHarness", "Broken", "Exchange", "HarnessOptions", "Simulator"]
 
 
 def __getattr__(name: str) -> Any:

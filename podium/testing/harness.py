@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame, Subscription
     from podium.turn.telemetry import Meter, Tracer
 
-__all__ = ["AgentHarness", "Exchange"]
+__all__ = ["AgentHarness", "Exchange", "HarnessOptions"]
 
 _LEASE_MS = 60_000
 
@@ -108,6 +108,22 @@ class Exchange:
         return cast("list[JsonObject]", self.frames[-1]["patch"]) if self.ok else []
 
 
+@dataclass(frozen=True, slots=True)
+class HarnessOptions:
+    """Options of an `AgentHarness` that few tests need."""
+
+    directory: Path | None = None
+    """For its workspace; a temporary one by default."""
+    ids: IdSource = field(default_factory=IdSource)
+    """One with a seeded generator gives the same ids in each run."""
+    known_types: Collection[str] | None = None
+    """The agent types of its project, which `AgentContext.tell` accepts; any by default."""
+    meter: Meter = NO_METER
+    """Takes the measurements of its turns."""
+    tracer: Tracer = NO_TRACER
+    """Opens their spans."""
+
+
 class AgentHarness:
     """One agent under test. Use it as an async context manager.
 
@@ -119,14 +135,10 @@ class AgentHarness:
         key: the second part of its address.
         store, blobs: the journal and the blob store; in memory by default. Harnesses may share them.
         clock: advanced by `advance`.
-        directory: for its workspace; a temporary one by default.
-        ids: one with a seeded generator gives the same ids in each run.
         config: its configuration, `AgentContext.config`; `configure` changes it.
-        known_types: the agent types of its project, which `AgentContext.tell` accepts; any by default.
         tenant: the agent's.
         models: what answers ``ctx.llm``: a provider for each profile, such as a `podium.models.scripted` one.
-        meter: takes the measurements of its turns.
-        tracer: opens their spans.
+        options: what few tests need.
     """
 
     def __init__(
@@ -137,26 +149,22 @@ class AgentHarness:
         store: JournalStore | None = None,
         blobs: BlobStore | None = None,
         clock: ManualClock | None = None,
-        directory: Path | None = None,
-        ids: IdSource | None = None,
         config: Mapping[str, Json] | None = None,
-        known_types: Collection[str] | None = None,
         tenant: str = DEFAULT_TENANT,
         models: Mapping[str, LLMProvider] | None = None,
-        meter: Meter = NO_METER,
-        tracer: Tracer = NO_TRACER,
+        options: HarnessOptions | None = None,
     ) -> None:
         self._class = agent_class
-        self._meter = meter
-        self._tracer = tracer
-        self._ids = ids or IdSource()
+        self._options = options = options or HarnessOptions()
+        self._ids = options.ids
         self._config = _checked(config or {})
-        self._known_types = known_types
         self.models = ProvidedModels(models or {})
         """Provider behind ``ctx.llm``; its ``calls`` are those that were made."""
         self._holder = self._ids.other("harness_", 0)
         self._directory: AbstractContextManager[str] = (
-            nullcontext(str(directory)) if directory else tempfile.TemporaryDirectory(prefix="podium-harness-")
+            nullcontext(str(options.directory))
+            if options.directory
+            else tempfile.TemporaryDirectory(prefix="podium-harness-")
         )
         self._layers = Path()
         self._activation: Activation | None = None
@@ -391,11 +399,11 @@ class AgentHarness:
             run_store=at_once,
             run_blocking=at_once,
             config=self._config,
-            known_types=lambda: self._known_types,
+            known_types=lambda: self._options.known_types,
             asker=StoreAsker(self.store, self.blobs, self._ids, at_once, _nobody),
             models=self.models,
-            meter=self._meter,
-            tracer=self._tracer,
+            meter=self._options.meter,
+            tracer=self._options.tracer,
         )
         activation = Activation(self._class, self.address, lease, environment)
         try:

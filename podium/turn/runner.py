@@ -49,7 +49,7 @@ from podium.turn.rollback import roll_back, seal_failed_attempt
 from podium.turn.scope.artifacts import keep_artifacts
 from podium.turn.scope.open_turn import OpenTurn
 from podium.turn.scope.turn_scope import TurnScope
-from podium.turn.steps.turn_steps import TurnSteps
+from podium.turn.steps.turn_steps import LiveAgent, TurnSteps
 from podium.turn.stream import frame_sink, turn_start
 from podium.turn.telemetry import TurnOutcome
 from podium.turn.turn_telemetry import TurnTelemetry
@@ -267,18 +267,8 @@ class TurnRunner:
             return cast("JsonObject", apply_patch((await self._read()).state, self._schema_patch))
 
         stored = await self.ledger.steps(message.message_id)
-        steps = TurnSteps(
-            self._address,
-            message.message_id,
-            stored,
-            self._env,
-            self.ledger,
-            self.workspace,
-            self.state,
-            base,
-            self._steer_again,
-            self.telemetry,
-        )
+        agent = LiveAgent(self._address, self._env, self.ledger, self.workspace, self.state, self.telemetry)
+        steps = TurnSteps(agent, message.message_id, stored, base, self._steer_again)
         await steps.check_fit()
         turn.steps = steps
         turn.deadline_ms = self._env.clock.now_ms() + int(limit_s * 1000)

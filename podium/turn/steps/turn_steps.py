@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from contextlib import aclosing, suppress
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.canonical import encode
@@ -44,12 +45,24 @@ if TYPE_CHECKING:
     from podium.turn.steps.kinds import StepKind
     from podium.turn.turn_telemetry import TurnTelemetry
 
-__all__ = ["TurnSteps"]
+__all__ = ["LiveAgent", "TurnSteps"]
 
 
 _RESUME_ITERATIONS: Final = 8
 """Iterations of the event loop until code that awaits a step through tasks has run: two or three for each task between.
 asyncio does not tell when a task waits, so they are counted, in the first attempt and in a replay alike."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveAgent:
+    """An agent in memory, as the steps of its turns record it and put it back."""
+
+    address: Address
+    env: Environment
+    ledger: Ledger
+    workspace: Workspace
+    state: DeltaState
+    telemetry: TurnTelemetry
 
 
 class TurnSteps:
@@ -60,35 +73,29 @@ class TurnSteps:
         stored: the steps that earlier attempts ended.
         base: returns the state's document at the beginning of the turn.
         steer: steers the turn with a message that steered an earlier attempt; returns whether it is still there.
-        telemetry: measures the steps.
     """
 
     def __init__(
         self,
-        address: Address,
+        agent: LiveAgent,
         message_id: MessageId,
         stored: Sequence[StoredStep],
-        environment: Environment,
-        ledger: Ledger,
-        workspace: Workspace,
-        state: DeltaState,
         base: Callable[[], Awaitable[JsonObject]],
         steer: Callable[[str], Awaitable[bool]],
-        telemetry: TurnTelemetry,
     ) -> None:
-        self._address = address
+        self._address = agent.address
         self._message_id = message_id
-        self._env = environment
-        self._ledger = ledger
-        self._workspace = workspace
-        self._state = state
-        self._version = type(state)._version  # noqa: SLF001
+        self._env = agent.env
+        self._ledger = agent.ledger
+        self._workspace = agent.workspace
+        self._state = agent.state
+        self._version = type(agent.state)._version  # noqa: SLF001
         self._base = base
-        self._base_turn = ledger.head.turn
+        self._base_turn = agent.ledger.head.turn
         self._steer = steer
-        self._telemetry = telemetry
+        self._telemetry = agent.telemetry
         self._bodies = [step.body for step in stored]
-        self._records = [read_record(body, environment.blobs) for body in self._bodies]
+        self._records = [read_record(body, agent.env.blobs) for body in self._bodies]
         self._replay = Replay(self._records)
         self._occurrences: defaultdict[str, int] = defaultdict(int)
         self._ending = asyncio.Lock()

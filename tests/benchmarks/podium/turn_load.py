@@ -28,7 +28,7 @@ from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 from podium.turn.activation import Activation, Step
 from podium.turn.ports import Environment, WorkspaceRequest
 from podium.turn.telemetry import NO_METER, NO_TRACER, Meter, Tracer
@@ -81,7 +81,11 @@ async def harness(
     with closing(store or SqliteJournalStore(directory / "journal.db")) as opened:
         clock = ManualClock()
         async with AgentHarness(
-            agent_class, store=opened, blobs=blobs, clock=clock, directory=directory, meter=meter, tracer=tracer
+            agent_class,
+            store=opened,
+            blobs=blobs,
+            clock=clock,
+            options=HarnessOptions(directory=directory, meter=meter, tracer=tracer),
         ) as agent:
             yield agent
 

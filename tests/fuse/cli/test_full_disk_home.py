@@ -20,7 +20,7 @@ from coordinator.cli.main import main
 from coordinator.home import Home
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 from tests.unit.coordinator.cli.cli_home import HomeMaker
 
 if TYPE_CHECKING:
@@ -122,7 +122,9 @@ class Filler(BaseAgent):
 async def test_a_try_that_fills_the_disk_is_recorded_and_given_up(disk: Path, caplog: pytest.LogCaptureFixture) -> None:
     home = Home(disk / "home").create()
     with closing(home.journal()) as store, closing(home.blobs()) as blobs:
-        async with AgentHarness(Filler, store=store, blobs=blobs, directory=disk / "work") as agent:
+        async with AgentHarness(
+            Filler, store=store, blobs=blobs, options=HarnessOptions(directory=disk / "work")
+        ) as agent:
             assert (await agent.send("hello")).ok
             answer = await agent.send("fill")
             assert answer.error is not None

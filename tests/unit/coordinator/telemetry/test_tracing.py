@@ -18,7 +18,7 @@ from coordinator.telemetry.tracing import Tracing
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.messages.headers import Headers
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 from podium.turn.telemetry import NO_TRACER, SpanKind
 from tests.otlp_receiver import OtlpReceiver, otlp_receiver
 
@@ -138,7 +138,7 @@ def test_what_switches_traces_on(variables: dict[str, str], found: str | None, m
 
 async def test_the_turn_of_a_message_is_a_part_of_its_senders_trace(receiver: OtlpReceiver) -> None:
     tracing = Tracing("host_1")
-    async with AgentHarness(Telling, tracer=tracing.tracer) as agent:
+    async with AgentHarness(Telling, options=HarnessOptions(tracer=tracing.tracer)) as agent:
         exchange = await agent.send("hi", trace=PARENT)
         (told,) = agent.store.outbox()
         seen = agent.state["seen"]
@@ -171,8 +171,10 @@ class Asking(BaseAgent):
 async def test_a_question_is_a_part_of_the_trace_of_its_asker(receiver: OtlpReceiver) -> None:
     tracing = Tracing("host_1")
     async with (
-        AgentHarness(Asking, "one", tracer=tracing.tracer) as one,
-        AgentHarness(Asking, "other", tracer=tracing.tracer, store=one.store, blobs=one.blobs) as other,
+        AgentHarness(Asking, "one", options=HarnessOptions(tracer=tracing.tracer)) as one,
+        AgentHarness(
+            Asking, "other", store=one.store, blobs=one.blobs, options=HarnessOptions(tracer=tracing.tracer)
+        ) as other,
     ):
         asking = asyncio.create_task(one.send({"ask": "asking/other"}, trace=PARENT))
         while not await other.receive():
@@ -207,7 +209,7 @@ async def test_a_collector_that_is_away_delays_no_turn_and_fails_none(
     monkeypatch.setenv("OTEL_BSP_MAX_QUEUE_SIZE", "4")
     monkeypatch.setenv("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "4")
     tracing = Tracing("host_1")
-    async with AgentHarness(Telling, tracer=tracing.tracer) as agent:
+    async with AgentHarness(Telling, options=HarnessOptions(tracer=tracing.tracer)) as agent:
         for _ in range(20):
             assert (await agent.send("hi")).ok
     await tracing.flush()
@@ -223,7 +225,7 @@ async def test_a_collector_that_hangs_delays_no_turn_and_not_the_end(
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_TIMEOUT", "2")
         monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "10")
         tracing = Tracing("host_1")
-        async with AgentHarness(Telling, tracer=tracing.tracer) as agent:
+        async with AgentHarness(Telling, options=HarnessOptions(tracer=tracing.tracer)) as agent:
             assert (await agent.send("hi")).ok
             connection, _ = await asyncio.to_thread(hanging.accept)
             stack.enter_context(connection)

@@ -21,7 +21,7 @@ from podium.history.branching import fork_agent, rewind_agent
 from podium.history.compare import compare
 from podium.history.fold import Folded, fold_agent
 from podium.history.reachability import reachable_blobs
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 from tests.unit.podium.history.notes_agent import Notes, problems, told
 
 if TYPE_CHECKING:
@@ -422,7 +422,7 @@ async def test_a_collection_keeps_what_is_left_and_nothing_else(tmp_path: Path) 
     url = f"file://{tmp_path / 'blobs'}"
     (tmp_path / "blobs").mkdir()
     blobs = PackBlobStore(url)
-    async with AgentHarness(Large, "a", blobs=blobs, directory=tmp_path / "work") as agent:
+    async with AgentHarness(Large, "a", blobs=blobs, options=HarnessOptions(directory=tmp_path / "work")) as agent:
         for letter in "abcd":
             await agent.send(letter * 100_000)
         await agent.sleep()

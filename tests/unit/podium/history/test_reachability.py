@@ -23,7 +23,7 @@ from podium.history.delete import delete_agent
 from podium.history.erase import erase_messages
 from podium.history.fold import fold_agent
 from podium.history.reachability import digest_of_roots, reachable_blobs
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 from tests.unit.podium.history import notes_agent
 from tests.unit.podium.history.notes_agent import told
 
@@ -109,7 +109,7 @@ async def test_a_collection_keeps_what_an_agent_without_turns_stands_on(tmp_path
     url = f"file://{tmp_path / 'blobs'}"
     (tmp_path / "blobs").mkdir()
     blobs = PackBlobStore(url)
-    async with AgentHarness(Notes, "a", blobs=blobs, directory=tmp_path / "work") as agent:
+    async with AgentHarness(Notes, "a", blobs=blobs, options=HarnessOptions(directory=tmp_path / "work")) as agent:
         layers = tmp_path / "work" / "layers"
         assert list(layer_refs(layers)) != []
         assert collected(agent.store, url, layers) == 0

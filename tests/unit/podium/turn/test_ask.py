@@ -17,7 +17,7 @@ from podium.messages import asking
 from podium.messages.ask_circles import find_circle
 from podium.messages.headers import Headers
 from podium.messages.inbox import list_inbox
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 from tests.waiting import until
 
 
@@ -319,7 +319,7 @@ async def test_a_deadline_is_that_of_the_turn_and_of_its_asker() -> None:
 
 async def test_agents_of_unknown_types_are_not_asked() -> None:
     Boss.max_attempts = 1
-    async with boss_and_worker(known_types=["boss"]) as (boss, _):
+    async with boss_and_worker(options=HarnessOptions(known_types=["boss"])) as (boss, _):
         assert not (await boss.send({"do": "sweep"})).ok
         assert isinstance(Boss.errors[0], UnknownAgentType)
 

@@ -15,7 +15,7 @@ from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import InvalidAddress
 from podium.messages.courier import deliver_outbox
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 
 _IDS = IdSource()
 _NOW = 1_700_000_000_000
@@ -177,7 +177,7 @@ async def test_unusable_receivers_and_messages_are_refused() -> None:
 
 async def test_a_type_that_the_project_does_not_have_is_refused() -> None:
     store = MemoryJournalStore()
-    async with AgentHarness(Echo, "a", store=store, known_types={"echo", "clerk"}) as agent:
+    async with AgentHarness(Echo, "a", store=store, options=HarnessOptions(known_types={"echo", "clerk"})) as agent:
         answer = await agent.send({"text": "go", "to": ["clerk/x", "clark/x"]})
         assert answer.error == {
             "type": "UnknownAgentType",

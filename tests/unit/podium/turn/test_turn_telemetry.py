@@ -10,7 +10,7 @@ import structlog
 
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 from podium.turn.activation import Step
 from podium.turn.message_loop import MessageLoop
 from podium.turn.telemetry import (
@@ -138,7 +138,7 @@ class NotedSpan:
 
 async def test_a_committed_turn_is_counted_and_timed_with_its_parts() -> None:
     notes = Notes()
-    async with AgentHarness(Working, meter=notes) as agent:
+    async with AgentHarness(Working, options=HarnessOptions(meter=notes)) as agent:
         await agent.send("stream")
         await agent.send("tell")
         await agent.send("steps")
@@ -155,7 +155,7 @@ async def test_a_committed_turn_is_counted_and_timed_with_its_parts() -> None:
 
 async def test_turns_that_are_rolled_back_are_counted_by_their_outcome() -> None:
     notes = Notes()
-    async with AgentHarness(Working, meter=notes) as agent:
+    async with AgentHarness(Working, options=HarnessOptions(meter=notes)) as agent:
         agent.admit("fail")
         assert await agent.activation.handle_next() is Step.RETRY
         assert notes.turns("message", "failed") == 1
@@ -179,7 +179,7 @@ async def test_turns_that_are_rolled_back_are_counted_by_their_outcome() -> None
 
 async def test_an_attempt_that_ended_with_its_process_is_counted_by_the_next_activation() -> None:
     notes = Notes()
-    async with AgentHarness(Working, meter=notes) as agent:
+    async with AgentHarness(Working, options=HarnessOptions(meter=notes)) as agent:
         agent.admit("stream")
         await agent.kill()
         assert notes.turns("message", "failed") == 1
@@ -188,7 +188,7 @@ async def test_an_attempt_that_ended_with_its_process_is_counted_by_the_next_act
 
 async def test_the_spans_of_a_message_are_attempt_hooks_seal_and_commit() -> None:
     notes = Notes()
-    async with AgentHarness(Working, tracer=notes) as agent:
+    async with AgentHarness(Working, options=HarnessOptions(tracer=notes)) as agent:
         message_id = (await agent.send("stream")).receipt.message_id
         assert [(name, parent) for name, _, _, parent in notes.spans] == [
             ("process working", None),
@@ -220,7 +220,7 @@ async def test_the_spans_of_a_message_are_attempt_hooks_seal_and_commit() -> Non
 
 async def test_each_attempt_has_a_span_and_says_why_it_failed() -> None:
     notes = Notes()
-    async with AgentHarness(Working, tracer=notes) as agent:
+    async with AgentHarness(Working, options=HarnessOptions(tracer=notes)) as agent:
         await agent.send("fail")
     attempts = [attributes for name, _, attributes, _ in notes.spans if name == "process working"]
     assert [attributes["podium.attempt"] for attributes in attempts] == [1, 2]
@@ -230,7 +230,7 @@ async def test_each_attempt_has_a_span_and_says_why_it_failed() -> None:
 async def test_steps_are_counted_timed_and_traced_and_replayed_ones_told_apart() -> None:
     failed.clear()
     notes = Notes()
-    async with AgentHarness(Working, meter=notes, tracer=notes) as agent:
+    async with AgentHarness(Working, options=HarnessOptions(meter=notes, tracer=notes)) as agent:
         await agent.send("steps")
         await agent.send("failing step")
     outcomes = {key[-1]: count for key, count in notes.counts.items() if key[0] == STEPS.name}

@@ -12,7 +12,7 @@ import pytest
 
 from chronicle.canonical import MAX_DIGITS
 from podium.agent import AgentContext, BaseAgent, Retry
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 
 Call = Callable[[Any], Any]
 HUGE = {"n": 10**MAX_DIGITS}
@@ -75,7 +75,7 @@ async def test_wrong_use_is_told_once(name: str) -> None:
             if called is not None:
                 await called
 
-    async with AgentHarness(Wrong, known_types={"wrong"}) as agent:
+    async with AgentHarness(Wrong, options=HarnessOptions(known_types={"wrong"})) as agent:
         exchange = await agent.send("go")
         assert exchange.error is not None
         assert exchange.error["type"] == kind

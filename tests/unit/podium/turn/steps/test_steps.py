@@ -17,7 +17,7 @@ from chronicle.journal.records import MessageStatus
 from podium.agent import AgentContext, Permanent, Retry
 from podium.errors import PodiumError
 from podium.messages.inbox import list_inbox, retry_message
-from podium.testing import AgentHarness
+from podium.testing import AgentHarness, HarnessOptions
 from podium.turn.busy import BusyPolicy
 from tests.unit.podium.turn.steps.planned import Planned, files, ran, three
 
@@ -51,7 +51,7 @@ async def test_another_activation_goes_on_after_the_steps_that_ended(place: str,
             await asyncio.Event().wait()
 
     Planned.program, Planned.fail_after = program, place
-    async with AgentHarness(Planned, directory=tmp_path) as agent:
+    async with AgentHarness(Planned, options=HarnessOptions(directory=tmp_path)) as agent:
         agent.admit("go")
         lost = asyncio.create_task(agent.activation.handle_next())
         await killed.wait()
@@ -569,7 +569,7 @@ async def test_the_record_keeps_a_summary_of_each_step(tmp_path: Path) -> None:
 
     message_attempts = [False, True]
     Planned.program = program
-    async with AgentHarness(Planned, directory=tmp_path) as agent:
+    async with AgentHarness(Planned, options=HarnessOptions(directory=tmp_path)) as agent:
         before = agent.clock.now_ms()
         assert (await agent.send("go")).ok
         found = summaries(agent)
