@@ -9,6 +9,7 @@ the runs' medians. Python's function calls and SQLite's statements are counted, 
 from __future__ import annotations
 
 import asyncio
+import gc
 import sqlite3
 import sys
 import tempfile
@@ -50,6 +51,8 @@ COUNTED = 20
 
 def run() -> list[Row]:
     """Measure and return the rows."""
+    gc.collect()
+    gc.freeze()  # as hosts do after their imports: the garbage of 100 agents is looked for among fewer objects
     rates = [asyncio.run(_rate()) for _ in range(RUNS)]
     aged = [asyncio.run(_aged()) for _ in range(RUNS)]
     stored = asyncio.run(_stored())
@@ -70,7 +73,7 @@ def run() -> list[Row]:
         _row(
             f"{AGENTS} agents of one process at once, whole turns",
             median(ratio for ratio, _ in groups),
-            ">= 1.5",
+            ">= 2.5",
             f"1 agent, {median(rate for _, rate in groups):.0f} turns/s",
         ),
         *_on_postgres(),
