@@ -8,8 +8,9 @@ uncovered ones writes a segment for the others. Not safe to share between thread
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.packs import pack_format
 from chronicle.blobs.packs.segments import Segment, build_segment
@@ -49,29 +50,40 @@ _TAIL_BYTES: Final = 64 * 1024
 """The first read of a pack's end: it includes the whole index of up to 1,300 blobs."""
 
 
-class Catalog(Protocol):
-    """The places of a store's blobs."""
+class Catalog(ABC):
+    """The places of a store's blobs.
+
+    Args:
+        objects: the medium.
+        new_name: returns new names for segments.
+    """
+
+    def __init__(self, objects: Objects, new_name: Callable[[], str]) -> None:
+        self._objects = objects
+        self._new_name = new_name
+        self._places = Places()
 
     def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
         """Return the name of a blob's pack and its entry there, without a refresh."""
-        ...
+        return self._places.find(raw_id, avoiding)
 
+    @abstractmethod
     def refresh(self) -> None:
         """Find other writers' packs as far as that is cheap."""
-        ...
 
+    @abstractmethod
     def scan(self) -> None:
         """Find every pack of the store."""
-        ...
 
+    @abstractmethod
     def note(self, name: str, entries: list[PackEntry]) -> None:
         """Add a pack that was just written, and announce it to other processes if that is cheap."""
-        ...
 
     def forget(self, name: str) -> None:
         """Treat a pack as removed."""
-        ...
+        self._places.gone.add(name)
 
+    @abstractmethod
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
         """Rebuild the index from these places and from entries added since; then remove the dropped packs.
 
@@ -81,16 +93,15 @@ class Catalog(Protocol):
         Raises:
             Unavailable: it was interrupted. Another call continues.
         """
-        ...
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
         """Yield the known entries, each id once."""
-        ...
+        return self._places.entries()
 
     @property
     def damaged(self) -> Mapping[str, str]:
         """The packs with an unreadable index, and the reasons: their blobs are unknown."""
-        ...
+        return self._places.damaged
 
 
 def pack_object(name: str) -> str:
@@ -197,20 +208,17 @@ class Places:
                     yield place
 
 
-class ListedCatalog:
+class ListedCatalog(Catalog):
     """The catalog for media that can only be listed, such as ``memory://`` and ``s3://``.
 
     Args:
-        objects: the medium.
-        new_name: returns new names for segments.
+        objects, new_name: see `Catalog`.
         cache: caches indexes and segments, which are immutable, on this node.
     """
 
     def __init__(self, objects: Objects, new_name: Callable[[], str], cache: BlobCache | None = None) -> None:
-        self._objects = objects
-        self._new_name = new_name
+        super().__init__(objects, new_name)
         self._cache = cache
-        self._places = Places()
         self._known: set[str] = set()
         self._scanned = False
 
@@ -218,7 +226,7 @@ class ListedCatalog:
         """Return a place of a blob."""
         if not self._scanned:
             self.scan()
-        return self._places.find(raw_id, avoiding)
+        return super().find(raw_id, avoiding)
 
     def refresh(self) -> None:
         """List once. A later listing would cost as much as its put, so duplicate blobs are accepted."""
@@ -253,10 +261,6 @@ class ListedCatalog:
         self._places.add(name, entries)
         self._known.add(name)
 
-    def forget(self, name: str) -> None:
-        """Treat a pack as removed."""
-        self._places.gone.add(name)
-
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
         """Replace all segments by one for all packs except the dropped ones; then remove the dropped packs.
 
@@ -275,15 +279,6 @@ class ListedCatalog:
         self._known = set(self._places.segments[0].pack_names())
         for pack in dropped:
             self._objects.delete(pack_object(pack))
-
-    def entries(self) -> Iterator[tuple[str, PackEntry]]:
-        """Yield the known entries, each id once."""
-        return self._places.entries()
-
-    @property
-    def damaged(self) -> Mapping[str, str]:
-        """The packs with an unreadable index."""
-        return self._places.damaged
 
     def _load(self, name: str, size: int) -> Segment | None:
         try:

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 
 from chronicle.blobs.packs import pack_format
-from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Places, pack_object
+from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Catalog, pack_object
 from chronicle.blobs.packs.segments import NAME_BYTES, Segment, build_segment
 from chronicle.errors import Corrupt, NotFound, StorageRefused
 from chronicle.system.atomic_files import replacing, sync_directory
 from chronicle.system.locks import lock, unlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
@@ -47,7 +47,7 @@ _HEADER_MAGIC: Final = b"CHRLOG\x01"
 _HEADER_BYTES: Final = len(_HEADER_MAGIC) + NAME_BYTES
 
 
-class LocalCatalog:
+class LocalCatalog(Catalog):
     """The places of the blobs of a local store.
 
     Args:
@@ -56,11 +56,9 @@ class LocalCatalog:
     """
 
     def __init__(self, objects: LocalObjects, new_name: Callable[[], str]) -> None:
-        self._objects = objects
-        self._new_name = new_name
+        super().__init__(objects, new_name)
         self._folder = objects.root / INDEX_FOLDER
         self._log = self._folder / "log"
-        self._places = Places()
         self._header = b""
         """The header of the log that was read; another header means another log."""
         self._read_to = 0
@@ -68,10 +66,6 @@ class LocalCatalog:
         self._stamp: tuple[int, int, int] | None = None
         """Inode, size and change time of the log at the last read: if they are equal, nothing is new."""
         self._logged: set[str] = set()
-
-    def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
-        """Return a place of a blob, without a refresh."""
-        return self._places.find(raw_id, avoiding)
 
     def refresh(self) -> None:
         """Read the records appended to the log since the last read; the whole index if it was replaced."""
@@ -111,10 +105,6 @@ class LocalCatalog:
         self._places.add(name, entries)
         self._append(name, entries)
 
-    def forget(self, name: str) -> None:
-        """Treat a pack as removed."""
-        self._places.gone.add(name)
-
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
         """Write one segment of these places, and another of the other known ones, without places in dropped packs.
 
@@ -124,32 +114,32 @@ class LocalCatalog:
         Raises:
             Unavailable: the index could not be written, or a pack not be removed.
         """
-        told: set[str] = set()
+        covered: set[str] = set()
 
         def kept() -> Iterator[tuple[str, PackEntry]]:
             for place in places:
                 if place[0] not in dropped:
-                    told.add(place[0])
+                    covered.add(place[0])
                     yield place
 
         data = build_segment(kept())  # outside of the lock: a million blobs take seconds, and others would wait
         try:
             with self._locked(shared=False):
                 if self._log.exists():  # without a log readers list the packs
-                    self._rebuild(data, told | dropped)
+                    self._rebuild(data, covered | dropped)
                 for name in dropped:
                     self._objects.delete(pack_object(name))
         except OSError as error:
             raise StorageRefused(f"{self._folder} could not be written: {error.strerror}") from error
 
-    def _rebuild(self, data: bytes, told: AbstractSet[str]) -> None:
+    def _rebuild(self, data: bytes, covered: AbstractSet[str]) -> None:
         """Replace the index, under the lock, by a segment and the known entries of packs that it does not cover.
 
         Entries of packs that do not exist are dropped.
         """
         self._load()
         segments = self._places.segments
-        others = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)} - told
+        others = {name.rpartition("/")[2] for name in self._objects.names(PACK_FOLDER)} - covered
         rest = [place for place in self._places.fresh.values() if place[0] in others]
         for segment in segments:
             if not others.isdisjoint(segment.pack_names()):
@@ -162,15 +152,6 @@ class LocalCatalog:
         self._load()
         # Otherwise a power loss could undo this, but not the removal of the packs.
         sync_directory(self._folder)
-
-    def entries(self) -> Iterator[tuple[str, PackEntry]]:
-        """Yield the known entries, each id once."""
-        return self._places.entries()
-
-    @property
-    def damaged(self) -> Mapping[str, str]:
-        """The packs with an unreadable index."""
-        return self._places.damaged
 
     def _append(self, name: str, entries: list[PackEntry]) -> None:
         """Log a pack. A put succeeds even if the log cannot be written: packs are the source of truth."""

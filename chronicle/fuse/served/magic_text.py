@@ -7,10 +7,10 @@ import json
 import os
 from typing import TYPE_CHECKING, Final
 
+from chronicle.system.raw_file import RawFile
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
-
-    from _typeshed import WriteableBuffer
 
     from chronicle.workspace.history.oplog import Operation
     from chronicle.workspace.port import Iteration
@@ -54,7 +54,7 @@ def query_pieces(history: Iterable[Iteration]) -> Iterator[bytes]:
     yield b"\n]\n"
 
 
-class GeneratedText(io.RawIOBase):
+class GeneratedText(RawFile):
     """A text that is generated while it is read.
 
     The last part that was read stays in memory, as the kernel may request pieces a little out of order. A read further
@@ -67,7 +67,6 @@ class GeneratedText(io.RawIOBase):
     def __init__(self, make: Callable[[], Iterator[bytes]]) -> None:
         super().__init__()
         self._make = make
-        self._at = 0
         self._begin()
 
     def _begin(self) -> None:
@@ -75,36 +74,20 @@ class GeneratedText(io.RawIOBase):
         self._window = bytearray()
         self._window_at = 0
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
+    def _size(self) -> int:
+        raise io.UnsupportedOperation("the end of a generated text is unknown")
 
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position, from the beginning."""
-        if whence != io.SEEK_SET:
-            raise io.UnsupportedOperation("the end of a generated text is unknown")
-        self._at = offset
-        return offset
-
-    def readinto(self, into: WriteableBuffer) -> int:
-        """Read on; fewer bytes than requested only at the end."""
-        target = memoryview(into).cast("B")
+    def _read(self, size: int) -> bytearray:
+        """Return fewer bytes than requested only at the end."""
         if self._at < self._window_at:
             self._begin()
         try:
-            self._read_up_to(self._at + len(target))
+            self._read_up_to(self._at + size)
         except BaseException:
             self._begin()  # a generator that has raised yields nothing more: the text would seem to end there
             raise
         first = self._at - self._window_at
-        part = self._window[first : first + len(target)]
-        target[: len(part)] = part
-        self._at += len(part)
-        return len(part)
+        return self._window[first : first + size]
 
     def _read_up_to(self, end: int) -> None:
         while self._window_at + len(self._window) < end:

@@ -20,6 +20,7 @@ from chronicle.errors import ChronicleError, NotFound, Unavailable
 from chronicle.fuse.control import messages
 from chronicle.fuse.control.connections import ControlClient
 from chronicle.fuse.control.messages import Ended
+from chronicle.system.raw_file import RawFile
 from chronicle.workspace.port import Opened
 
 if TYPE_CHECKING:
@@ -291,7 +292,7 @@ class FuseWorkspace:
             self._caller = None
 
 
-class _OldVersion(io.RawIOBase):
+class _OldVersion(RawFile):
     """Reads an old version piece by piece over the control socket."""
 
     def __init__(self, workspace: FuseWorkspace, path: str, iteration: int, size: int) -> None:
@@ -299,28 +300,10 @@ class _OldVersion(io.RawIOBase):
         self._workspace = workspace
         self._path = path
         self._iteration = iteration
-        self._size = size
-        self._position = 0
+        self._length = size
 
-    def readable(self) -> bool:
-        return True
+    def _size(self) -> int:
+        return self._length
 
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._position
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        start = {io.SEEK_SET: 0, io.SEEK_CUR: self._position, io.SEEK_END: self._size}[whence]
-        if start + offset < 0:
-            raise ValueError(f"cannot seek to {start + offset}")
-        self._position = start + offset
-        return self._position
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        data = self._workspace.read_version(self._path, self._iteration, self._position, len(view))
-        view[: len(data)] = data
-        self._position += len(data)
-        return len(data)
+    def _read(self, size: int) -> bytes:
+        return self._workspace.read_version(self._path, self._iteration, self._at, size)

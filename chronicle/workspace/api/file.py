@@ -7,11 +7,10 @@ import os
 from typing import IO, TYPE_CHECKING, Any, Final
 
 from chronicle.errors import InvalidInput
+from chronicle.system.raw_file import RawFile
 
 if TYPE_CHECKING:
     import threading
-
-    from _typeshed import WriteableBuffer
 
     from chronicle.workspace.layer.layer import Handle, Layer
 
@@ -39,7 +38,7 @@ class Mode:
         self.writes = self.kind != "r" or "+" in rest
 
 
-class LayerFile(io.RawIOBase):
+class LayerFile(RawFile):
     """An open file. Closing it makes a version if it was written to.
 
     Args:
@@ -56,7 +55,6 @@ class LayerFile(io.RawIOBase):
         self._handle = handle
         self._mode = mode
         self._lock = lock
-        self._at = 0
         self.name = name
 
     def readable(self) -> bool:
@@ -67,31 +65,13 @@ class LayerFile(io.RawIOBase):
         """Whether it is open for writing."""
         return self._mode.writes
 
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
+    def _size(self) -> int:
+        return self._handle.node.length
 
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        """Set the position, which may be beyond the end."""
-        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._at, os.SEEK_END: self._handle.node.length}[whence]
-        if start + offset < 0:
-            raise ValueError(f"cannot seek to {start + offset}")
-        self._at = start + offset
-        return self._at
-
-    def readinto(self, buffer: WriteableBuffer) -> int:
-        """Read from the position on."""
+    def _read(self, size: int) -> bytes:
         self._check(self._mode.reads, "reading")
-        view = memoryview(buffer).cast("B")
         with self._lock:
-            data = self._layer.read(self._handle, self._at, len(view))
-        view[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+            return self._layer.read(self._handle, self._at, size)
 
     def write(self, data: Any) -> int:
         """Write at the position; at the end if the file is open for appending."""

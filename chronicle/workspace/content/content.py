@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO, Final, cast
 from chronicle.blobs.ident import blob_id
 from chronicle.blobs.port import get_many
 from chronicle.errors import Corrupt
+from chronicle.system.raw_file import RawFile
 from chronicle.workspace.content.chunk_list import (
     WHOLE_BYTES,
     Chunk,
@@ -34,8 +35,6 @@ from chronicle.workspace.trees import nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
-
-    from _typeshed import WriteableBuffer
 
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import BlobId
@@ -243,7 +242,7 @@ def open(reader: BlobReader, content: Content) -> BinaryIO:  # noqa: A001 - read
     return cast("BinaryIO", io.BufferedReader(_ContentFile(reader, content), _BUFFERED_BYTES))
 
 
-class _ContentFile(io.RawIOBase):
+class _ContentFile(RawFile):
     """The raw file behind `open`: a `LazyFile` with a position and chunks of its own."""
 
     def __init__(self, reader: BlobReader, content: Content) -> None:
@@ -252,31 +251,12 @@ class _ContentFile(io.RawIOBase):
         self._content = content
         chunks = Chunks(reader, _KEPT_BYTES, _AHEAD_BYTES, reads_ahead=False)
         self._file = LazyFile(reader, chunks, content)
-        self._at = 0
 
-    def readable(self) -> bool:
-        return True
+    def _size(self) -> int:
+        return self._content.size
 
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._content.size}[whence]
-        if base + offset < 0:
-            msg = f"cannot seek to {base + offset}"
-            raise OSError(22, msg)
-        self._at = base + offset
-        return self._at
-
-    def readinto(self, into: WriteableBuffer) -> int:
-        target = memoryview(into).cast("B")
-        data = self._file.read(self._at, min(len(target), _AHEAD_BYTES))  # a large read is several: memory is bounded
-        target[: len(data)] = data
-        self._at += len(data)
-        return len(data)
+    def _read(self, size: int) -> bytes:
+        return self._file.read(self._at, min(size, _AHEAD_BYTES))  # a large read is several: memory is bounded
 
     def readall(self) -> bytes:
         data = read(self._reader, self._content, self._at)

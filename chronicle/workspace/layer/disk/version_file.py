@@ -10,12 +10,11 @@ from bisect import bisect_left
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from chronicle.system.raw_file import RawFile
 from chronicle.workspace.content.holes import extent
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from _typeshed import WriteableBuffer
 
     from chronicle.workspace.content.content import Content
     from chronicle.workspace.layer.disk.data_file import LocalContent
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["VersionFile"]
 
 
-class VersionFile(io.RawIOBase):
+class VersionFile(RawFile):
     """A version of a data file, read-only and seekable. It may be read while the data file is written.
 
     Args:
@@ -38,39 +37,20 @@ class VersionFile(io.RawIOBase):
         self._held = held
         self._stored = stored
         self._moved: io.BufferedIOBase | None = None
-        self._at = 0
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
+    def _size(self) -> int:
+        return self._held.size
 
-    def seekable(self) -> bool:
-        """Return True."""
-        return True
-
-    def tell(self) -> int:
-        """Return the position."""
-        return self._at
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Set the position."""
-        self._at = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._held.size}[whence] + offset
-        return self._at
-
-    def readinto(self, into: WriteableBuffer) -> int:
-        """Read on, at most up to where the bytes come from another file.
+    def _read(self, size: int) -> bytes:
+        """Return bytes from the position on, at most up to where they come from another file.
 
         Raises:
             OSError: ESTALE: the version was rolled back.
         """
-        target = memoryview(into).cast("B")
-        end = min(self._at + len(target), self._held.size)
+        end = min(self._at + size, self._held.size)
         if self._at >= end:
-            return 0
-        part = self._read_stored(end) if self._held.stored else self._read_held(end)
-        target[: len(part)] = part
-        self._at += len(part)
-        return len(part)
+            return b""
+        return self._read_stored(end) if self._held.stored else self._read_held(end)
 
     def _read_held(self, end: int) -> bytes:
         undos = self._held.data.undos
