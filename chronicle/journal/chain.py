@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from hashlib import sha256
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import orjson
@@ -60,6 +61,12 @@ MAX_INLINE: Final = 64 * 1024
 """Largest inline payload, in bytes, if larger ones can be stored out of line."""
 
 _EVENT: Final = "chronicle.event.v1"
+_HASHED: Final = (
+    *("branch_id", "seq", "event_id", "type", "turn", "ts"),
+    *("payload_sha256", "payload_ref", "correlation_id", "causation_id", "prev_hash"),
+)
+"""The fields of an event that its hash covers."""
+_hashed_fields: Final = attrgetter(*_HASHED)
 _BRANCH: Final = "chronicle.branch.v1"
 _CATALOGUE: Final = "chronicle.catalogue.v1"
 _CATALOGUE_IN_NAMESPACE: Final = "chronicle.catalogue.v2"
@@ -96,60 +103,22 @@ def payload_digest(payload: bytes) -> str:
     return sha256(payload).hexdigest()
 
 
-def event_digest(
-    branch_id: str,
-    seq: int,
-    event_id: str,
-    event_type: str,
-    turn: int,
-    ts: int,
-    payload_sha256: str | None,
-    payload_ref: str | None,
-    correlation_id: str | None,
-    causation_id: str | None,
-    prev_hash: str,
-) -> str:
-    """Return the 64 hex digits of the event's hash, without its prefix.
+def event_digest(*fields: str | int | None) -> str:
+    """Return the 64 hex digits of an event's hash, without its prefix.
+
+    Args:
+        fields: the values of `_HASHED`, in this order.
 
     Raises:
         TypeError: a value has a wrong type, as in a damaged table.
     """
-    return sha256(
-        # orjson writes text, 64-bit integers and None canonically, so no conversion is needed.
-        orjson.dumps(
-            (
-                _EVENT,
-                branch_id,
-                seq,
-                event_id,
-                event_type,
-                turn,
-                ts,
-                payload_sha256,
-                payload_ref,
-                correlation_id,
-                causation_id,
-                prev_hash,
-            )
-        )
-    ).hexdigest()
+    # orjson writes text, 64-bit integers and None canonically, so no conversion is needed.
+    return sha256(orjson.dumps((_EVENT, *fields))).hexdigest()
 
 
 def event_hash(event: Event) -> str:
     """Compute an event's hash from its other fields."""
-    return HASH_PREFIX + event_digest(
-        event.branch_id,
-        event.seq,
-        event.event_id,
-        event.type,
-        event.turn,
-        event.ts,
-        event.payload_sha256,
-        event.payload_ref,
-        event.correlation_id,
-        event.causation_id,
-        event.prev_hash,
-    )
+    return HASH_PREFIX + event_digest(*_hashed_fields(event))
 
 
 def seal(
