@@ -81,8 +81,8 @@ def read_condemned(objects: Objects) -> CondemnedPacks:
             int(found["generation"]),
             int(found["since_ms"]),
             frozenset(found["packs"]),
-            str(found.get("boot", "")),
-            float(found.get("since_s", 0)),
+            str(found["boot"]),
+            float(found["since_s"]),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the list of condemned packs, {_OBJECT!r}, is damaged: {error}") from error

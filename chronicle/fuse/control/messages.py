@@ -104,7 +104,7 @@ def spec_from_wire(value: Message) -> LayerSpec:
         epoch=value["epoch"],
         turn=value["turn"],
         quota=None if value["quota"] is None else Quota(*value["quota"]),
-        gives_up_when_full=value.get("gives_up_when_full", False),  # a zygote may be older than its caller
+        gives_up_when_full=value["gives_up_when_full"],
     )
 
 

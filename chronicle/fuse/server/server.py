@@ -161,6 +161,8 @@ class _Server:
             "size": lambda arguments: self._version(arguments).seek(0, io.SEEK_END),
             "read": self._read,
         }
+        self._changes = {"restore": self._restore, "move_to": self._move}
+        """Commands that change files, and are answered when the kernel knows."""
 
     def run(self) -> Exit:
         """Serve until closed, revoked, rolled back, unmounted or failed."""
@@ -195,10 +197,8 @@ class _Server:
     def _hear(self, peer: Connection) -> None:
         messages, is_open = peer.receive()
         for message in messages:
-            if message.get("op") == "restore":
-                self._restore(message, peer)
-            elif message.get("op") == "move_to":
-                self._move(message, peer)
+            if message.get("op") in self._changes:
+                self._change(message, peer)
             elif not peer.send(self._answer(message)):
                 is_open = False
         if not is_open:
@@ -263,31 +263,26 @@ class _Server:
         self._engine.rollback()
         self._exit = Exit.ROLLED_BACK
 
-    def _restore(self, message: dict[str, Any], peer: Connection) -> None:
-        """Restore, and answer when the kernel has dropped its caches."""
+    def _change(self, message: dict[str, Any], peer: Connection) -> None:
+        """Change files by a command, and answer when the kernel has dropped its caches."""
         try:
-            self._engine.seal(self._session.interleave())  # the first part of a restore, and nearly all of its time
-            touched = self._engine.restore(messages.ref_from_wire(message["then"]), os.fsencode(message["path"]))
+            touched = self._changes[message["op"]](message)
         except OSError as error:  # the disk or the quota
-            peer.send(answer_error(StorageRefused(f"it cannot be restored: {error.strerror}")))
+            peer.send(answer_error(StorageRefused(f"{message['op']} was refused: {error.strerror}")))
         except Exception as error:  # noqa: BLE001 - logged if it is a bug, and answered
             peer.send(self._failed(message, error))
         else:
             self._invalidate(touched, peer)
 
-    def _move(self, message: dict[str, Any], peer: Connection) -> None:
-        """Move to a sealed tree, and answer when the kernel has dropped its caches."""
-        try:
-            ref = messages.ref_from_wire(message["ref"])
-            if ref is None:
-                raise InvalidInput("the content can be made that of a tree only")
-            touched = self._engine.move_to(ref)
-        except OSError as error:
-            peer.send(answer_error(StorageRefused(f"the disk refused the move to a sealed tree: {error.strerror}")))
-        except Exception as error:  # noqa: BLE001 - logged if it is a bug, and answered
-            peer.send(self._failed(message, error))
-        else:
-            self._invalidate(touched, peer)
+    def _restore(self, arguments: dict[str, Any]) -> Touched:
+        self._engine.seal(self._session.interleave())  # the first part of a restore, and nearly all of its time
+        return self._engine.restore(messages.ref_from_wire(arguments["then"]), os.fsencode(arguments["path"]))
+
+    def _move(self, arguments: dict[str, Any]) -> Touched:
+        ref = messages.ref_from_wire(arguments["ref"])
+        if ref is None:
+            raise InvalidInput("the content can be made that of a tree only")
+        return self._engine.move_to(ref)
 
     def _invalidate(self, touched: Touched, peer: Connection) -> None:
         """Make the kernel drop what it has cached of what changed; then answer with `Touched.open_files`."""

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from chronicle.errors import ChronicleError, InvalidInput, Unavailable
+from chronicle.errors import ChronicleError, Unavailable
 from chronicle.fuse.control.connections import ControlClient
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 from chronicle.system.locks import is_locked
@@ -173,7 +173,7 @@ def shut_down(socket_path: Path, *, unused: bool = False) -> None:
         return
     try:
         caller.call("shutdown_unused" if unused else "shutdown", _END_DEADLINE_S)
-    except (ConnectionError, InvalidInput):  # an older one only knows `shutdown`, and its other mounts must stay
+    except ConnectionError:
         return
     except TimeoutError as error:
         raise Unavailable(f"the mount service at {socket_path} does not end; its log says more") from error

@@ -30,7 +30,6 @@ from typing import TYPE_CHECKING, Any, Final
 from blake3 import blake3
 
 from chronicle.errors import Corrupt, UnsupportedFormat
-from chronicle.journal.records import DEFAULT_NAMESPACE
 from chronicle.journal.sqlite import raw_reads
 from chronicle.system.atomic_files import replacing, sync_directory
 from chronicle.system.permissions import private_mode
@@ -258,7 +257,7 @@ def had_sessions(path: Path) -> int:
 
 
 def _missing_session(db: sqlite3.Connection, line: dict[str, Any]) -> str | None:
-    session_id, names = line["session_id"], (line["name"], line.get("namespace", DEFAULT_NAMESPACE))
+    session_id, names = line["session_id"], (line["name"], line["namespace"])
     name = line["name"]
     row = db.execute(
         "SELECT name, namespace, epoch, last_position, catalogue_size FROM session WHERE session_id = ?", (session_id,)
