@@ -12,7 +12,6 @@ are not delayed. Held messages are looked at again with each look into the outbo
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -23,6 +22,7 @@ from chronicle.errors import ChronicleError, InboxFull, Unavailable
 from chronicle.journal.records import NewMessage
 from podium.address import Address
 from podium.errors import InvalidAddress
+from podium.polling import LOOK_EVERY_S, Poller
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -41,20 +41,17 @@ __all__ = ["Courier", "deliver_outbox"]
 _BATCH: Final = 1000
 _MAX_AT_ONCE: Final = 50
 """Messages delivered before their receivers are woken: two transactions each, some 5 ms with their syncs."""
-_LOOK_EVERY_S: Final = 2.0
-"""Interval of looks into the outbox that nobody asked for: a notice may be lost with its process, and what holds
-messages ends without one."""
 
 _log = structlog.stdlib.get_logger("podium.messages.courier")
 
 
-class Courier:
+class Courier(Poller):
     """Delivers the outbox in a task of its own: a long outbox, or a slow store, delays nothing else.
 
     Args:
         arrived: awaited for each receiver of new messages, which may have to be woken.
         inbox_limit: messages that may be pending for one agent; further ones are held.
-        look: called at the begin of each look into the outbox; what it returns tells which receivers' messages are to
+        checks: called at the begin of each look into the outbox; what it returns tells which receivers' messages are to
             be held. By default none.
     """
 
@@ -65,44 +62,33 @@ class Courier:
         clock: Clock,
         arrived: Callable[[Address], Awaitable[None]],
         inbox_limit: int = 1000,
-        look: Callable[[], Check] = lambda: _never,
+        checks: Callable[[], Check] = lambda: _never,
     ) -> None:
+        super().__init__("courier", _log)
         self._store = store
         self._ids = ids
         self._clock = clock
         self._arrived = arrived
         self._inbox_limit = inbox_limit
-        self._look = look
-        self._filled = asyncio.Event()
+        self._checks = checks
         self.held: Mapping[Address, str] = {}
         """The receivers whose messages were held at the last look, and why."""
 
-    def notice(self) -> None:
-        """Have the outbox looked into at once: a turn that sent messages was committed."""
-        self._filled.set()
-
-    async def run(self) -> None:
-        """Deliver messages as they come, until the task is cancelled; each receiver is told of its own soon."""
-        while True:
-            self._filled.clear()
-            try:
-                goes_on = True
-                while goes_on:
-                    done = await asyncio.to_thread(self._deliver)
-                    goes_on = done.delivered > 0 and done.complete
-                    for address in done.receivers:
-                        await self._arrived(address)
-            except Exception:  # noqa: BLE001  a bug must not end the task: no message would be delivered again
-                _log.exception("courier_failed")
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_EVERY_S):
-                    await self._filled.wait()
+    async def look(self) -> float:
+        """Deliver the messages that there are; each receiver is notified of its own soon."""
+        goes_on = True
+        while goes_on:
+            done = await asyncio.to_thread(self._deliver)
+            goes_on = done.delivered > 0 and done.complete
+            for address in done.receivers:
+                await self._arrived(address)
+        return LOOK_EVERY_S  # what holds messages ends without a notification
 
     def _deliver(self) -> _Delivery:
         """Deliver some messages; what was delivered before a failure counts: its receivers have to be woken."""
         done = _Delivery()
         try:
-            check, now_ms = self._look(), self._clock.now_ms()
+            check, now_ms = self._checks(), self._clock.now_ms()
             _empty(self._store, self._ids, now_ms, self._inbox_limit, _MAX_AT_ONCE, check, done)
         except ChronicleError as error:
             done.complete = False

@@ -12,7 +12,6 @@ number, so that neither the journal nor the wakes are flooded.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import math
 import random
 from dataclasses import replace
@@ -26,6 +25,7 @@ from chronicle.errors import ChronicleError, InvalidInput, NotFound
 from chronicle.journal.records import MessageStatus, NewMessage
 from podium.address import Address
 from podium.messages.headers import Headers, ReminderHeader
+from podium.polling import LOOK_EVERY_S, Poller
 from podium.reminders.plans import Plan
 
 if TYPE_CHECKING:
@@ -51,8 +51,6 @@ _LONGEST_SPAN_MS: Final = 300_000
 _MAX_DUE: Final = 20_000
 """Due reminders that are looked at, besides those that are held; later ones wait until some of these have fired."""
 _SOONEST_S: Final = 0.005
-_LOOK_EVERY_S: Final = 2.0
-"""Longest interval of looks: a notice may be lost with its process, and the machine's clock may be set."""
 
 _log = structlog.stdlib.get_logger("podium.reminders")
 
@@ -131,7 +129,7 @@ class Spread:
         self._moments.pop(_key(reminder), None)
 
 
-class ReminderTask:
+class ReminderTask(Poller):
     """Fires reminders as they become due.
 
     Args:
@@ -149,6 +147,7 @@ class ReminderTask:
         generator: random.Random | None = None,
         run_blocking: BlockingRunner = asyncio.to_thread,
     ) -> None:
+        super().__init__("reminders", _log)
         self._store = store
         self._ids = ids
         self._clock = clock
@@ -160,29 +159,8 @@ class ReminderTask:
         """Those that were held before: a spread of their own, so that many of them delay no other."""
         self._held: dict[Key, float] = {}
         """When each reminder that is due, and did not fire, may be tried again, in epoch milliseconds."""
-        self._changed = asyncio.Event()
 
-    def notice(self) -> None:
-        """Look at once: a commit may have set a reminder that is due soon."""
-        self._changed.set()
-
-    async def run(self) -> None:
-        """Fire reminders until the task is cancelled."""
-        while True:
-            self._changed.clear()
-            try:
-                wait_s = await self.fire_due()
-            except ChronicleError as error:
-                _log.warning("reminders_not_read", error=str(error))
-                wait_s = _LOOK_EVERY_S
-            except Exception:  # noqa: BLE001  a bug must not end the task: no reminder would fire again
-                _log.exception("reminders_failed")
-                wait_s = _LOOK_EVERY_S
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._changed.wait()
-
-    async def fire_due(self) -> float:
+    async def look(self) -> float:
         """Fire what is due now, and return the seconds until the next look.
 
         A reminder that fails, or waits, is tried again after two seconds; others do not wait for it.
@@ -204,7 +182,7 @@ class ReminderTask:
             await self._run_blocking(store.next_reminder_ms, now_ms),
         )
         next_ms = min((moment_ms for moment_ms in moments_ms if moment_ms is not None), default=math.inf)
-        return min(max((next_ms - self._clock.now_ms()) / 1000, _SOONEST_S), _LOOK_EVERY_S)
+        return min(max((next_ms - self._clock.now_ms()) / 1000, _SOONEST_S), LOOK_EVERY_S)
 
     def _most(self) -> int:
         """Return how many due reminders to read: those that are held are among the first, and take nobody's place."""
@@ -212,7 +190,7 @@ class ReminderTask:
 
     async def _fire(self, reminder: Reminder) -> None:
         """Fire a reminder; hold it if that fails, or if the message of an earlier time is pending."""
-        key, hold_ms = _key(reminder), self._clock.now_ms() + round(_LOOK_EVERY_S * 1000)
+        key, hold_ms = _key(reminder), self._clock.now_ms() + round(LOOK_EVERY_S * 1000)
         try:
             result = await self._run_blocking(fire_reminder, self._store, self._ids, reminder, self._clock.now_ms())
         except ChronicleError as error:

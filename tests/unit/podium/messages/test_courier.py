@@ -93,7 +93,7 @@ async def test_what_is_held_waits_in_order_and_delays_no_other_receiver(
     store: MemoryJournalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_MAX_AT_ONCE", 2)
-    monkeypatch.setattr(module, "_LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", 0.01)
     async with AgentHarness(Teller, "b", store=store) as teller:
         await teller.send({"to": ["echo/0", "echo/1", "echo/7"]})
     sent = [envelope.message_id for envelope in store.outbox_envelopes() if envelope.target == "echo/0"]
@@ -103,7 +103,7 @@ async def test_what_is_held_waits_in_order_and_delays_no_other_receiver(
     async def arrived(address: Address) -> None:
         told.append(address)
 
-    courier = Courier(store, IdSource(), ManualClock(), arrived, look=lambda: holds.get)
+    courier = Courier(store, IdSource(), ManualClock(), arrived, checks=lambda: holds.get)
     free = [Address("echo", str(number)) for number in (1, 2, 3, 4, 5, 7)]
     running = asyncio.create_task(courier.run())
     try:
@@ -141,7 +141,7 @@ async def test_a_full_inbox_holds_all_later_messages_to_it(store: MemoryJournalS
 async def test_a_receiver_is_told_although_its_message_could_not_be_removed_from_the_outbox(
     store: MemoryJournalStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "_LOOK_EVERY_S", DEADLINE_S)
+    monkeypatch.setattr(module, "LOOK_EVERY_S", DEADLINE_S)
     told: list[Address] = []
     tries: list[str] = []
 

@@ -175,23 +175,23 @@ class Bell:
 
 async def test_the_task_fires_what_is_due_and_says_when_to_look_again(store: Store) -> None:
     bell = Bell(store)
-    assert await bell.task.fire_due() == 2.0
+    assert await bell.task.look() == 2.0
     set_reminder(store, "soon", due_ms=NOW_MS + 500)
     set_reminder(store, "later", due_ms=NOW_MS + 60_000)
-    assert await bell.task.fire_due() == 0.5
+    assert await bell.task.look() == 0.5
     assert bell.told == []
     bell.clock.advance(0.5)
-    assert await bell.task.fire_due() == 2.0
+    assert await bell.task.look() == 2.0
     assert bell.told == [ALICE]
 
 
 async def test_a_fire_that_failed_comes_again(store: Store) -> None:
     bell, reminder = Bell(store), set_reminder(store)
     store.refusals = 1
-    assert await bell.task.fire_due() == 2.0
+    assert await bell.task.look() == 2.0
     assert bell.told == []
     bell.clock.advance(2)
-    await bell.task.fire_due()
+    await bell.task.look()
     assert bell.told == [ALICE]
     assert len(store.pending(reminder.session_id)) == 1
 
@@ -203,10 +203,10 @@ async def test_one_that_cannot_be_read_does_not_stop_the_others(store: Store) ->
     Writer.on(store).write(reminders=broken)
     set_reminder(store)
     set_reminder(store, "soon", due_ms=NOW_MS + 500)
-    assert await bell.task.fire_due() == 0.5
+    assert await bell.task.look() == 0.5
     assert bell.told == [ALICE]
     set_reminder(store, "again")
-    assert await bell.task.fire_due() == 0.5
+    assert await bell.task.look() == 0.5
     assert bell.told == [ALICE, ALICE]
 
 
@@ -215,12 +215,12 @@ async def test_one_that_fails_delays_no_other(store: Store) -> None:
     set_reminder(store, "fails")
     set_reminder(store, "soon", due_ms=NOW_MS + 300)
     store.refusals = 1
-    assert await bell.task.fire_due() == 0.3
+    assert await bell.task.look() == 0.3
     bell.clock.advance(0.3)
-    assert await bell.task.fire_due() == 1.7
+    assert await bell.task.look() == 1.7
     assert bell.told == [ALICE]
     bell.clock.advance(1.7)
-    assert await bell.task.fire_due() == 2.0
+    assert await bell.task.look() == 2.0
     assert bell.told == [ALICE, ALICE]
     assert not store.next_reminder_ms()
 
@@ -230,10 +230,10 @@ async def test_many_that_wait_delay_no_other(store: Store) -> None:
         set_reminder(store, rule=Every(1000), agent=Address("hello", f"a{number}"))
     bell = Bell(store)
     while len(bell.task._held) < 300:  # nobody handles the messages
-        bell.clock.advance(await bell.task.fire_due())
+        bell.clock.advance(await bell.task.look())
     for seconds in range(20):  # all of them wait, and are looked at again
         set_reminder(store, f"at {seconds}", due_ms=bell.clock.now_ms())
-        assert 0 < await bell.task.fire_due() <= 2.0
+        assert 0 < await bell.task.look() <= 2.0
         assert bell.told[300:] == [ALICE] * (seconds + 1)
         bell.clock.advance(1)
     assert store.backlog().pending == 320
@@ -242,14 +242,14 @@ async def test_many_that_wait_delay_no_other(store: Store) -> None:
 async def test_one_that_waited_fires_when_its_message_was_handled(store: Store) -> None:
     reminder = set_reminder(store, rule=Every(1000))
     bell = Bell(store)
-    await bell.task.fire_due()
+    await bell.task.look()
     bell.clock.advance(10.5)
-    await bell.task.fire_due()
+    await bell.task.look()
     (first,) = store.pending(reminder.session_id)
     Writer.on(store).write(settled=(Settlement(first.message_id, Outcome.CONSUMED),))
     assert bell.told == [ALICE]
     bell.clock.advance(2)
-    await bell.task.fire_due()
+    await bell.task.look()
     assert bell.told == [ALICE, ALICE]
     (second,) = store.pending(reminder.session_id)
     assert Headers.from_json(second.headers).reminder == ReminderHeader("tea", NOW_MS + 1000, 11)
@@ -263,7 +263,7 @@ async def test_repeated_reminders_after_an_outage_come_once_each(store: Store) -
     bell.clock.advance(3600)
     waits = []
     for _ in range(1000):
-        waits.append(await bell.task.fire_due())
+        waits.append(await bell.task.look())
         if len(bell.told) == len(agents):
             break
         bell.clock.advance(min(waits[-1], 0.5))
