@@ -220,7 +220,9 @@ class AsyncRequests:
         Raises:
             ResourceNotFound: no agent has it.
         """
-        request = Request("GET", "/artifacts/{artifact_id}", "find_artifact", lambda: objects.FoundArtifact)
+        request = Request(
+            "GET", "/artifacts/{artifact_id}", "artifacts.artifact_of_tenant", lambda: objects.FoundArtifact
+        )
         return await self._backend.call(request, artifact_id=artifact_id)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 from fastapi import Depends, Header, Path, Query
 from starlette.requests import Request
@@ -47,6 +47,15 @@ __all__ = [
 ]
 
 
+def _part(name: str) -> Any:
+    """Return the dependency on a part of the application, by its name in the state of that."""
+
+    async def part(request: Request) -> Any:
+        return getattr(request.app.state, name)
+
+    return Depends(part)
+
+
 async def _caller(request: Request) -> Caller:
     access: Access = request.app.state.access
     caller = request.state.caller = await access.authenticate(request.headers.get("authorization"))
@@ -67,12 +76,7 @@ ErrorTexts: TypeAlias = Annotated[bool, Depends(_error_texts)]
 """Whether the caller gets the texts of errors that agents' code makes, and models."""
 
 
-async def _home_agents(request: Request) -> HomeAgents:
-    agents: HomeAgents = request.app.state.agents
-    return agents
-
-
-HomesAgents: TypeAlias = Annotated[HomeAgents, Depends(_home_agents)]
+HomesAgents: TypeAlias = Annotated[HomeAgents, _part("agents")]
 """The agents of the home, for routes without a caller."""
 
 
@@ -84,12 +88,7 @@ Agents: TypeAlias = Annotated[HomeAgents, Depends(_agents)]
 """The agents of the home, as the caller may see them."""
 
 
-def _chats(request: Request) -> Conversations:
-    chats: Conversations = request.app.state.chats
-    return chats
-
-
-Chats: TypeAlias = Annotated[Conversations, Depends(_chats)]
+Chats: TypeAlias = Annotated[Conversations, _part("chats")]
 """Conversations of front ends."""
 
 Limit: TypeAlias = Annotated[int, Query(ge=1, le=MAX_ITEMS, description="The most items of the page.")]
@@ -145,16 +144,13 @@ OtherAgent: TypeAlias = Annotated[
 """The agent that one is compared with."""
 
 
-async def _reading(caller: Called, agent_type: AgentType, key: _Key) -> Address:
-    return permitted(caller, Scope.READ, f"{agent_type}/{key}")
+def _address(scope: Scope) -> Any:
+    """Return the dependency on the address in the path, which the caller may use with a scope."""
 
+    async def address(caller: Called, agent_type: AgentType, key: _Key) -> Address:
+        return permitted(caller, scope, f"{agent_type}/{key}")
 
-async def _writing(caller: Called, agent_type: AgentType, key: _Key) -> Address:
-    return permitted(caller, Scope.WRITE, f"{agent_type}/{key}")
-
-
-async def _administering(caller: Called, agent_type: AgentType, key: _Key) -> Address:
-    return permitted(caller, Scope.ADMIN, f"{agent_type}/{key}")
+    return Depends(address)
 
 
 def permitted(caller: Caller, scope: Scope, name: str) -> Address:
@@ -173,39 +169,24 @@ def permitted(caller: Caller, scope: Scope, name: str) -> Address:
     return named
 
 
-async def _streams(request: Request) -> HomeStreams:
-    streams: HomeStreams = request.app.state.streams
-    return streams
-
-
-Streams: TypeAlias = Annotated[HomeStreams, Depends(_streams)]
+Streams: TypeAlias = Annotated[HomeStreams, _part("streams")]
 """The streams of messages and events."""
 
 
-async def _sessions(request: Request) -> HomeSessions:
-    sessions: HomeSessions = request.app.state.sessions
-    return sessions
-
-
-Sessions: TypeAlias = Annotated[HomeSessions, Depends(_sessions)]
+Sessions: TypeAlias = Annotated[HomeSessions, _part("sessions")]
 """The sessions of clients."""
 
 
-async def _operations(request: Request) -> RepeatedOperations:
-    operations: RepeatedOperations = request.app.state.operations
-    return operations
-
-
-Operations: TypeAlias = Annotated[RepeatedOperations, Depends(_operations)]
+Operations: TypeAlias = Annotated[RepeatedOperations, _part("operations")]
 """Operations that a repeated request does not repeat."""
 
-Reading: TypeAlias = Annotated[Address, Depends(_reading)]
+Reading: TypeAlias = Annotated[Address, _address(Scope.READ)]
 """The agent of the path, which the caller may read."""
 
-Writing: TypeAlias = Annotated[Address, Depends(_writing)]
+Writing: TypeAlias = Annotated[Address, _address(Scope.WRITE)]
 """The agent of the path, to which the caller may send, and whose files and turns it may change."""
 
-Administering: TypeAlias = Annotated[Address, Depends(_administering)]
+Administering: TypeAlias = Annotated[Address, _address(Scope.ADMIN)]
 """The agent of the path, which the caller may delete."""
 
 

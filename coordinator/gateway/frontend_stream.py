@@ -8,20 +8,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from coordinator.frontends.wire import encode_frames
 from coordinator.gateway.event_stream import EventStreamResponse
-from coordinator.gateway.streaming import accepted_frame, cancelling, message_stream
 from coordinator.streams.sse import HEADERS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
-    from starlette.requests import Request
     from starlette.responses import Response
 
     from coordinator.frontends.wire import WireFrame
     from coordinator.gateway.event_stream import EventReader
-    from coordinator.operations.agents import HomeAgents
+    from coordinator.gateway.streaming import Streaming
     from coordinator.operations.objects import Receipt
-    from coordinator.streams.home_streams import HomeStreams
     from coordinator.streams.message_streams import StreamedFrame
     from podium.address import Address
     from podium.turn.stream import Frame
@@ -99,9 +96,7 @@ class FrontEndProtocol:
 
 
 def front_end_stream(
-    request: Request,
-    streams: HomeStreams,
-    agents: HomeAgents,
+    streaming: Streaming,
     address: Address,
     receipt: Receipt,
     protocol: FrontEndProtocol,
@@ -113,12 +108,11 @@ def front_end_stream(
     Args:
         cancel_on_disconnect: whether a client that leaves before the end cancels the message.
     """
-    message_id = receipt.message_id
 
     @contextmanager
     def opening() -> Iterator[_Reader]:
-        with message_stream(request, streams, agents, address, message_id, accepted=accepted_frame(receipt)) as reader:
+        with streaming.message(address, receipt) as reader:
             yield _Reader(reader, protocol.encoder, protocol.begin_attempt, protocol.end)
 
-    abandoned = cancelling(agents, address, message_id) if cancel_on_disconnect else None
+    abandoned = streaming.cancelling(address, receipt.message_id) if cancel_on_disconnect else None
     return EventStreamResponse(opening(), abandoned, headers={**HEADERS, **protocol.headers})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 from fastapi import Depends, Header, Query
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from chronicle.errors import ChronicleError
+from coordinator.gateway.dependencies import Agents, Streams
 from coordinator.gateway.event_stream import EventStreamResponse
 from coordinator.gateway.key_bound import key_bound
 from coordinator.streams.event_tail import TailedEvent, parse_seq
@@ -28,18 +30,7 @@ if TYPE_CHECKING:
     from coordinator.streams.home_streams import HomeStreams
     from podium.address import Address
 
-__all__ = [
-    "EVENTS",
-    "STREAM",
-    "AsksForStream",
-    "LastEventId",
-    "accepted_frame",
-    "cancelling",
-    "event_tail",
-    "message_stream",
-    "resumed_stream",
-    "sent_stream",
-]
+__all__ = ["EVENTS", "STREAM", "AsksForStream", "LastEventId", "Streaming", "StreamingOf"]
 
 _MEDIA_TYPE: Final = "text/event-stream"
 EVENTS: Final[dict[str, Any]] = {
@@ -93,103 +84,89 @@ LastEventId: TypeAlias = Annotated[str | None, Depends(_last_event_id)]
 """The id of the last event that the client has."""
 
 
-def sent_stream(
-    request: Request,
-    streams: HomeStreams,
-    agents: HomeAgents,
-    address: Address,
-    receipt: Receipt,
-    *,
-    cancel_on_disconnect: bool,
-) -> Response:
-    """Return the stream of a message that was just admitted.
+@dataclass(frozen=True, slots=True)
+class Streaming:
+    """The streams that one request can be answered with."""
 
-    Args:
-        cancel_on_disconnect: whether a client that leaves before the end cancels the message.
-    """
-    opening = message_stream(request, streams, agents, address, receipt.message_id, accepted=accepted_frame(receipt))
-    abandoned = cancelling(agents, address, receipt.message_id) if cancel_on_disconnect else None
-    return EventStreamResponse(opening, abandoned)
+    request: Request
+    agents: HomeAgents
+    """As the caller may see them."""
+    streams: HomeStreams
 
+    def message(
+        self, address: Address, receipt: Receipt, position: Position | None = None
+    ) -> AbstractContextManager[EventReader[StreamedFrame]]:
+        """Open a message's stream, which ends with the reader's key; see `MessageStreams.open`."""
+        message_id = receipt.message_id
 
-async def resumed_stream(
-    request: Request,
-    streams: HomeStreams,
-    agents: HomeAgents,
-    address: Address,
-    message_id: str,
-    last_event_id: str | None,
-) -> Response:
-    """Return the stream of a message, from the beginning or after a position; 204 if the client has all of it.
+        def last(frame: dict[str, Any]) -> StreamedFrame:
+            frame = {**frame, "message_id": message_id}
+            return StreamedFrame(frame, None, encode_event(frame, None))
 
-    Raises:
-        InvalidPosition: the id is not one of this stream.
-        UnknownAgent, NotFound: the agent never got the message, or its record was pruned.
-    """
-    position = Position.parse(last_event_id, message_id) if last_event_id is not None else None
-    receipt = await agents.receipt(address, message_id)
-    if position is not None and position.is_end:
-        return Response(status_code=204)
-    accepted = accepted_frame(receipt)
-    return EventStreamResponse(message_stream(request, streams, agents, address, message_id, position, accepted))
+        opening = self.streams.messages.open(
+            address, message_id, position, _accepted_frame(receipt), error_texts=self.agents.shows_error_texts
+        )
+        return key_bound(self.request, opening, last)
 
+    def sent(self, address: Address, receipt: Receipt, *, cancel_on_disconnect: bool) -> Response:
+        """Return the stream of a message that was just admitted.
 
-def message_stream(
-    request: Request,
-    streams: HomeStreams,
-    agents: HomeAgents,
-    address: Address,
-    message_id: str,
-    position: Position | None = None,
-    accepted: dict[str, Any] | None = None,
-) -> AbstractContextManager[EventReader[StreamedFrame]]:
-    """Open a message's stream, which ends with the reader's key; see `MessageStreams.open`."""
+        Args:
+            cancel_on_disconnect: whether a client that leaves before the end cancels the message.
+        """
+        abandoned = self.cancelling(address, receipt.message_id) if cancel_on_disconnect else None
+        return EventStreamResponse(self.message(address, receipt), abandoned)
 
-    def last(frame: dict[str, Any]) -> StreamedFrame:
-        frame = {**frame, "message_id": message_id}
-        return StreamedFrame(frame, None, encode_event(frame, None))
+    async def resumed(self, address: Address, message_id: str, last_event_id: str | None) -> Response:
+        """Return the stream of a message, from the beginning or after a position; 204 if the client has all of it.
 
-    opening = streams.messages.open(address, message_id, position, accepted, error_texts=agents.shows_error_texts)
-    return key_bound(request, opening, last)
+        Raises:
+            InvalidPosition: the id is not one of this stream.
+            UnknownAgent, NotFound: the agent never got the message, or its record was pruned.
+        """
+        position = Position.parse(last_event_id, message_id) if last_event_id is not None else None
+        receipt = await self.agents.receipt(address, message_id)
+        if position is not None and position.is_end:
+            return Response(status_code=204)
+        return EventStreamResponse(self.message(address, receipt, position))
 
+    async def tail(self, address: Address, after_seq: int, types: Sequence[str], last_event_id: str | None) -> Response:
+        """Return the tail of an agent's recorded events.
 
-async def event_tail(
-    request: Request,
-    streams: HomeStreams,
-    agents: HomeAgents,
-    address: Address,
-    after_seq: int,
-    types: Sequence[str],
-    last_event_id: str | None,
-) -> Response:
-    """Return the tail of an agent's recorded events.
+        Raises:
+            InvalidPosition: the id is not one of this stream, or the agent has no such event.
+            UnknownAgent: there is no such agent.
+        """
+        events = self.streams.events
+        after = parse_seq(last_event_id) if last_event_id is not None else after_seq
+        await events.check(address, after)
 
-    Raises:
-        InvalidPosition: the id is not one of this stream, or the agent has no such event.
-        UnknownAgent: there is no such agent.
-    """
-    after = parse_seq(last_event_id) if last_event_id is not None else after_seq
-    await streams.events.check(address, after)
+        def last(frame: dict[str, Any]) -> TailedEvent:
+            return TailedEvent(after, encode_event(frame, None))
 
-    def last(frame: dict[str, Any]) -> TailedEvent:
-        return TailedEvent(after, encode_event(frame, None))
+        return EventStreamResponse(key_bound(self.request, events.open(address, after, types, self.agents), last))
 
-    return EventStreamResponse(key_bound(request, streams.events.open(address, after, types, agents), last))
+    def cancelling(self, address: Address, message_id: str) -> Callable[[], Awaitable[None]]:
+        """Return a function that cancels a message whose client left."""
+
+        async def cancel() -> None:
+            try:
+                await self.agents.cancel(address, message_id)
+            except (PodiumError, ChronicleError) as error:  # already settled, and the client is gone
+                _log.info("%s was abandoned, and is not cancelled: %s", message_id, error)
+
+        return cancel
 
 
-def accepted_frame(receipt: Receipt) -> dict[str, Any]:
+async def _streaming(request: Request, agents: Agents, streams: Streams) -> Streaming:
+    return Streaming(request, agents, streams)
+
+
+StreamingOf: TypeAlias = Annotated[Streaming, Depends(_streaming)]
+"""The streams for the request."""
+
+
+def _accepted_frame(receipt: Receipt) -> dict[str, Any]:
     """Return the frame that begins the stream of a message."""
     keys = {"position": receipt.position, "before": receipt.before}
     return {"type": "accepted", "message_id": receipt.message_id, **keys}
-
-
-def cancelling(agents: HomeAgents, address: Address, message_id: str) -> Callable[[], Awaitable[None]]:
-    """Return what cancels a message whose client left."""
-
-    async def cancel() -> None:
-        try:
-            await agents.cancel(address, message_id)
-        except (PodiumError, ChronicleError) as error:  # it has just ended; nobody is there to be told
-            _log.info("%s was abandoned, and is not cancelled: %s", message_id, error)
-
-    return cancel

@@ -62,7 +62,9 @@ def artifact_of_agent(store: JournalStore, blobs: BlobReader, address: Address, 
     raise UnknownArtifact(f"no artifact {artifact_id} of {address}")
 
 
-def artifact_of_tenant(store: JournalStore, blobs: BlobReader, tenant: str, artifact_id: str) -> objects.FoundArtifact:
+def artifact_of_tenant(
+    store: JournalStore, blobs: BlobReader, artifact_id: str, *, tenant: str = ALL_TENANTS
+) -> objects.FoundArtifact:
     """Return an artifact by its id alone, with an agent of the tenant that has it: the one that published it, if any.
 
     Args:

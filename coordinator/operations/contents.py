@@ -11,7 +11,7 @@ from chronicle.lazy_exports import lazy_module
 from coordinator.operations import objects
 from coordinator.operations.quota_checks import QuotaChecks
 from coordinator.operations.stores import HomeStores
-from podium.address import ALL_TENANTS, Address
+from podium.address import Address
 from podium.errors import AgentAwake
 
 if TYPE_CHECKING:
@@ -24,14 +24,13 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.workspace.content.content import Content
     from coordinator.home import Home
-    from coordinator.operations import archives, artifacts, files, listing, uploads
+    from coordinator.operations import archives, listing, uploads
     from coordinator.operations.fleet import Fleet, FleetLink
+    from podium.address import Address
     from podium.artifacts.artifacts import Artifact
     from podium.turn import upload
 else:  # One call needs few of them, and a command makes few calls.
     archives = lazy_module("coordinator.operations.archives")
-    artifacts = lazy_module("coordinator.operations.artifacts")
-    files = lazy_module("coordinator.operations.files")
     listing = lazy_module("coordinator.operations.listing")
     uploads = lazy_module("coordinator.operations.uploads")
     upload = lazy_module("podium.turn.upload")
@@ -87,14 +86,6 @@ class HomeContents:
 
     # -- files and artifacts --------------------------------------------------------------------------------------
 
-    async def file(
-        self, address: Address, path: str, turn: int | None = None, iteration: int | None = None
-    ) -> files.FileContent | objects.Directory | objects.Symlink:
-        """Return what is at a path, at the end of a turn; see `files.find_file`."""
-        return await self._stores.read(
-            lambda store, blobs: files.find_file(store, blobs, address, path, turn, iteration)
-        )
-
     async def put_file(
         self, address: Address, path: str, content: AsyncIterable[bytes], most_bytes: int = _UPLOAD_BYTES
     ) -> objects.FileChanged:
@@ -129,23 +120,11 @@ class HomeContents:
         path = upload.upload_path(path)
         return _changed_object(address, path, await self._changed(address, path, None), None)
 
-    async def artifact(self, address: Address, artifact_id: str) -> Artifact:
-        """Return an artifact of an agent; see `artifacts.artifact_of_agent`."""
-        return await self._stores.read(
-            lambda store, blobs: artifacts.artifact_of_agent(store, blobs, address, artifact_id)
-        )
-
     def open_artifact(self, artifact: Artifact) -> BinaryIO:
         """Open the content of an artifact for reading, seekable; reads fetch blobs, and may block."""
         from podium.artifacts.artifacts import open_artifact  # noqa: PLC0415
 
         return open_artifact(self._stores.blobs, artifact)
-
-    async def find_artifact(self, artifact_id: str, *, tenant: str = ALL_TENANTS) -> objects.FoundArtifact:
-        """Return an artifact of a tenant by its id alone, by default of any; see `artifacts.artifact_of_tenant`."""
-        return await self._stores.read(
-            lambda store, blobs: artifacts.artifact_of_tenant(store, blobs, tenant, artifact_id)
-        )
 
     # -- whole agents ---------------------------------------------------------------------------------------------
 

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from typing import BinaryIO
 
     from coordinator.client.backends.port import Chunks, Frames, Request, Wire
+    from coordinator.operations.files import FileContent
     from coordinator.operations.fleet import Fleet, FleetLink
-    from coordinator.operations.objects import Directory, Receipt
+    from coordinator.operations.objects import Directory, Receipt, Symlink
     from coordinator.service.link import ServiceLink
     from coordinator.streams.message_streams import MessageStreams
     from coordinator.streams.position import Position
@@ -155,7 +156,7 @@ class LocalBackend:
     async def read_file(self, agent: Address, path: str, turn: int | None, iteration: int | None) -> Chunks:
         """Yield the content of a file."""
         with _translated():
-            found = await (await self._agents()).file(agent, path, turn, iteration)
+            found = await self._at(agent, path, turn, iteration)
             if isinstance(found, Result):
                 raise no_content(found.as_json())
             async for piece in _pieces(await asyncio.to_thread(found.open)):
@@ -164,16 +165,18 @@ class LocalBackend:
     async def directory(self, agent: Address, path: str, turn: int | None) -> Directory:
         """Return a directory of the workspace."""
         with _translated():
-            found = await (await self._agents()).file(agent, path, turn)
+            found = await self._at(agent, path, turn)
         if not isinstance(found, objects.Directory):
             raise not_a(path, "directory")
         return found
 
     async def read_artifact(self, agent: Address, artifact_id: str) -> Chunks:
         """Yield the content of an artifact."""
+        from coordinator.operations.artifacts import artifact_of_agent  # noqa: PLC0415
+
         with _translated():
             agents = await self._agents()
-            found = await agents.artifact(agent, artifact_id)
+            found = await agents.read(artifact_of_agent, agent, artifact_id)
             async for piece in _pieces(await asyncio.to_thread(agents.open_artifact, found)):
                 yield piece
 
@@ -183,6 +186,13 @@ class LocalBackend:
         if self._opened is None:
             self._opened = HomeAgents(self._home.open(), self)
         return self._opened
+
+    async def _at(
+        self, agent: Address, path: str, turn: int | None, iteration: int | None = None
+    ) -> FileContent | Directory | Symlink:
+        from coordinator.operations.files import find_file  # noqa: PLC0415
+
+        return await (await self._agents()).read(find_file, agent, path, turn, iteration)
 
     async def _streams_of_messages(self) -> MessageStreams:
         """Open the streams at their first use, in a task that closes them where it opened them."""

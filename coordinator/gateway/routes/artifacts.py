@@ -14,7 +14,7 @@ from coordinator.gateway.content import content_response
 from coordinator.gateway.dependencies import Agents, Called, Cursor, Limit, Reading, Turn
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
-from coordinator.operations.artifacts import artifact_page
+from coordinator.operations.artifacts import artifact_of_agent, artifact_of_tenant, artifact_page
 from coordinator.operations.objects import Artifact, FoundArtifact, Page
 
 __all__ = ["by_id", "router"]
@@ -46,7 +46,7 @@ async def list_artifacts(
 async def find_artifact(agents: Agents, caller: Called, artifact_id: ArtifactId) -> FoundArtifact:
     """Find an artifact by its id alone. Its bytes are at `/v1/agents/{agent}/artifacts/{artifact_id}`."""
     caller.require(Scope.READ)
-    return await agents.find_artifact(artifact_id, tenant=caller.tenant)
+    return await agents.read(artifact_of_tenant, artifact_id, tenant=caller.tenant)
 
 
 @router.get("/{artifact_id}", responses=_CONTENT, response_class=Response)
@@ -62,7 +62,7 @@ async def head_artifact(request: Request, agents: Agents, address: Reading, arti
 
 
 async def _content(request: Request, agents: Agents, address: Reading, artifact_id: str) -> Response:
-    found = await agents.artifact(address, artifact_id)
+    found = await agents.read(artifact_of_agent, address, artifact_id)
     return content_response(
         request,
         name=found.name,

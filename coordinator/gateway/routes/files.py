@@ -16,7 +16,7 @@ from coordinator.gateway.documents import statuses
 from coordinator.gateway.key_bound import body_of
 from coordinator.gateway.patterns import FILE_PATH
 from coordinator.gateway.routers import router_at
-from coordinator.operations.files import FileContent, file_history
+from coordinator.operations.files import FileContent, file_history, find_file
 from coordinator.operations.objects import Directory, FileChanged, FileHistory, Symlink
 
 __all__ = ["router"]
@@ -48,7 +48,7 @@ _UPLOAD: Final[dict[str, Any]] = {"requestBody": {"content": {"*/*": _BYTES}}}
 @router.get("/files", responses=statuses(404))
 async def list_root(agents: Agents, address: Reading, turn: Turn = None) -> Directory:
     """List the root of the workspace at the end of a turn."""
-    found = await agents.file(address, "", turn)
+    found = await agents.read(find_file, address, "", turn)
     assert isinstance(found, Directory)
     return found
 
@@ -101,7 +101,7 @@ async def get_file_history(
 async def _found(
     request: Request, agents: Agents, address: Reading, path: str, turn: int | None, iteration: int | None
 ) -> Response:
-    found = await agents.file(address, _exact(request, path), turn, iteration)
+    found = await agents.read(find_file, address, _exact(request, path), turn, iteration)
     if not isinstance(found, FileContent):
         return JSONResponse(found.as_json())
     return content_response(

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from fastapi import Depends, Query
-from starlette.requests import Request
 from starlette.responses import Response
 
 from coordinator.access.caller import Scope
@@ -20,13 +19,12 @@ from coordinator.gateway.dependencies import (
     Operations,
     OtherAgent,
     Reading,
-    Streams,
     Writing,
     permitted,
 )
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
-from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, event_tail
+from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, StreamingOf
 from coordinator.operations.history import difference, state_object, turn_page
 from coordinator.operations.objects import Difference, EventPage, Forked, Page, Rewound, State, Turn
 from podium.address import Address
@@ -60,9 +58,8 @@ class WantedEvents:
 
 @router.get("/events", response_model=EventPage, responses={200: STREAM[200], **statuses(404)})
 async def list_events(
-    request: Request,
     agents: Agents,
-    streams: Streams,
+    streaming: StreamingOf,
     address: Reading,
     asks_for_stream: AsksForStream,
     last_event_id: LastEventId,
@@ -75,7 +72,7 @@ async def list_events(
     With `Accept: text/event-stream` they are streamed, and further ones as they are recorded; the id is the seq.
     """
     if asks_for_stream:
-        return await event_tail(request, streams, agents, address, wanted.after, wanted.types or (), last_event_id)
+        return await streaming.tail(address, wanted.after, wanted.types or (), last_event_id)
     return await agents.events(address, after_seq=wanted.after, types=wanted.types or (), limit=limit, cursor=cursor)
 
 

@@ -9,12 +9,12 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
 from coordinator.gateway.bodies import MessageBody, RetryBody
-from coordinator.gateway.dependencies import Agents, Cursor, IdempotencyKey, Limit, MessageId, Reading, Streams, Writing
+from coordinator.gateway.dependencies import Agents, Cursor, IdempotencyKey, Limit, MessageId, Reading, Writing
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.routers import router_at
-from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, resumed_stream, sent_stream
+from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, StreamingOf
 from coordinator.operations.objects import Answer, InboxMessage, Message, Page, Receipt
 
 __all__ = ["router"]
@@ -42,7 +42,7 @@ Traceparent = Annotated[
 async def send_message(
     request: Request,
     agents: Agents,
-    streams: Streams,
+    streaming: StreamingOf,
     address: Writing,
     body: MessageBody,
     asks_for_stream: AsksForStream,
@@ -63,7 +63,7 @@ async def send_message(
     if _responds_async(prefer):
         return JSONResponse(receipt.as_json(), 202, {"Preference-Applied": "respond-async"})
     if asks_for_stream:
-        return sent_stream(request, streams, agents, address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
+        return streaming.sent(address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
     try:
         return await while_connected(request, agents.answer(address, message_id))
     except ClientDisconnect:
@@ -74,9 +74,8 @@ async def send_message(
 
 @router.get("/messages/{message_id}", response_model=Message, responses={**STREAM, **statuses(404)})
 async def get_message(
-    request: Request,
     agents: Agents,
-    streams: Streams,
+    streaming: StreamingOf,
     address: Reading,
     message_id: MessageId,
     asks_for_stream: AsksForStream,
@@ -88,7 +87,7 @@ async def get_message(
     runs and afterwards.
     """
     if asks_for_stream:
-        return await resumed_stream(request, streams, agents, address, message_id, last_event_id)
+        return await streaming.resumed(address, message_id, last_event_id)
     return await agents.message(address, message_id)
 
 

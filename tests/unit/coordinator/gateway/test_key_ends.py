@@ -20,6 +20,7 @@ from coordinator.access.caller import Scope
 from coordinator.client import AsyncPodium, AuthenticationFailed
 from coordinator.client.backends.local_backend import LocalBackend
 from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords
+from coordinator.operations.files import find_file
 from podium.address import Address
 from tests.unit.coordinator.gateway.agent_classes import Slow
 from tests.unit.coordinator.gateway.served_home import ServedHome, served_home
@@ -307,7 +308,7 @@ async def test_an_upload_ends_with_its_key(served: Served, path: str) -> None:
     assert b" 401 " in answer.partition(b"\r\n")[0]
     assert b'"revoked_key"' in answer
     assert {(line["who"], line["outcome"]) for line in served.audited()} == {(served.key_id, "RevokedKey")}
-    listing: Any = await served.home.agents.file(Address("slow", "a", "default"), "")
+    listing: Any = await served.home.agents.read(find_file, Address("slow", "a", "default"), "")
     assert listing.entries == ()
 
 
