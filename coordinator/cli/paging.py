@@ -10,7 +10,7 @@ import typer
 from chronicle.cli_kit.terminal import say
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable
 
     from coordinator.cli.target import Target
     from coordinator.operations.cursors import Rest
@@ -24,7 +24,6 @@ __all__ = [
     "bounds",
     "collect",
     "most",
-    "rest_in",
     "say_later_events",
     "say_rest",
 ]
@@ -92,11 +91,6 @@ async def collect(
         cursor = page.next_cursor
         if cursor is None or len(items) >= wanted.limit:
             return items, {"next_cursor": cursor, "remaining": page.remaining}
-
-
-def rest_in(page: Mapping[str, Any]) -> Rest:
-    """Return what follows a page of `coordinator.operations`."""
-    return {"next_cursor": page["next_cursor"], "remaining": page["remaining"]}
 
 
 def say_rest(rest: Rest) -> None:

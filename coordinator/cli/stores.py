@@ -24,7 +24,6 @@ __all__ = [
     "opened_journal",
     "opened_to_verify",
     "read_journal",
-    "service_alive",
 ]
 
 
@@ -87,10 +86,3 @@ def opened_blobs(home: Path, *, kept: bool = True) -> Iterator[BlobStore]:
         yield store
     finally:
         store.close()
-
-
-def service_alive(home: Path) -> bool:
-    """Return whether a service of that home runs; does not start one."""
-    from coordinator.home import Home  # noqa: PLC0415
-
-    return Home(home).service_alive()

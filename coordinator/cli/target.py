@@ -102,7 +102,8 @@ class Target:
         try:
             return asyncio.run(run())
         except PodiumError as error:
-            raise self._found(error) from error
+            found = self._found(error)
+        raise found
 
     def confirm(self, agent: str, question: str, doing: str) -> None:
         """Return if the agent exists, and the user says that it is to be changed permanently; see `confirm`.

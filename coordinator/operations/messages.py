@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.canonical import decode
 from chronicle.ids import MessageId
-from chronicle.journal.records import MessageStatus
 from coordinator.operations import objects
 from coordinator.operations.answers import answer_of
 from coordinator.operations.cursors import place_after, rest_of
@@ -20,11 +19,10 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Session
     from podium.address import Address
     from podium.messages.inbox import InboxEntry
 
-__all__ = ["drop", "inbox_object", "inbox_page", "message_object", "receipt", "retry", "retry_all"]
+__all__ = ["drop", "inbox_object", "inbox_page", "message_object", "receipt", "retry"]
 
 
 def receipt(store: JournalStore, address: Address, message_id: str) -> objects.Receipt:
@@ -119,14 +117,6 @@ def retry(store: JournalStore, address: Address, message_id: str, now_ms: int, *
         AgentAwake: its steps are to be dropped, and it is pending at an agent that is awake.
     """
     retry_message(store, find_session(store, address), MessageId(message_id), now_ms, drop_steps=drop_steps)
-
-
-def retry_all(store: JournalStore, session: Session, now_ms: int, *, drop_steps: bool = False) -> list[MessageId]:
-    """Make all parked messages of an agent pending again, durably; return their ids."""
-    parked = [message.message_id for message in store.messages(session.session_id, MessageStatus.PARKED)]
-    for message_id in parked:
-        retry_message(store, session, message_id, now_ms, drop_steps=drop_steps)
-    return parked
 
 
 def drop(store: JournalStore, address: Address, message_id: str, ids: IdSource, now_ms: int) -> None:

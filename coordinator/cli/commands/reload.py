@@ -8,11 +8,9 @@ import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, ProjectOption, command, home_of
-from coordinator.cli.service_call import call_service
 
 if TYPE_CHECKING:
     from coordinator.registry.reloading import Reloaded
-    from coordinator.service.client import ServiceClient
 
 __all__ = ["reload"]
 
@@ -29,16 +27,26 @@ def reload(
 
     Sleeping agents have them when they wake. The environment and the settings of a running service do not change.
     """
-    from coordinator.registry.project import load_project  # noqa: PLC0415  slow to import, and --help needs none
+    import asyncio  # noqa: PLC0415  slow to import, as are the others, and --help needs none
+
+    from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
+    from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.registry.project import load_project  # noqa: PLC0415
     from coordinator.registry.reloading import reload_project  # noqa: PLC0415
+    from coordinator.service.connecting import attach  # noqa: PLC0415
 
     loaded = load_project(project)
     home, file = home_of(context, home, loaded, project), loaded.file
 
-    async def ask(client: ServiceClient) -> Reloaded:
-        return await reload_project(client, file, home)
+    async def ask() -> Reloaded | None:
+        with Progress() as progress:
+            async with attach(Home(home).open()) as client:
+                if client is None:
+                    return None
+                progress.show("reading the agents' code")
+                return await reload_project(client, file, home)
 
-    done = call_service(home, "reading the agents' code", ask)
+    done = asyncio.run(ask())
     if json:
         write_json({"service": done is not None, **(done.to_wire() if done is not None else {})})
         return
