@@ -32,7 +32,6 @@ class AnthropicProvider(VendorProvider[Options]):
         max_output_tokens: the limit of an answer; by default 8192.
         prompt_cache: whether cache hints become breakpoints; ``auto``: at Anthropic's own servers.
         silence_timeout_s: seconds without a byte after which a request fails.
-        connect_timeout_s: seconds for a connection.
         extra: further fields of each request, such as ``{"thinking": {"type": "adaptive"}}``.
         name: of the provider, in errors and in the blocks that only it understands; by default ``anthropic``, with the
             host for servers of other makes.
@@ -53,7 +52,6 @@ class AnthropicProvider(VendorProvider[Options]):
         max_output_tokens: int | None = None,
         prompt_cache: PromptCache = "auto",
         silence_timeout_s: float = SILENCE_TIMEOUT_S,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         extra: Mapping[str, Json] | None = None,
         name: str | None = None,
     ) -> None:
@@ -72,7 +70,7 @@ class AnthropicProvider(VendorProvider[Options]):
             base_url=options.base_url,
             max_retries=0,
             open_telemetry=False,  # calls have spans of ours
-            timeout=sdk.Timeout(silence_timeout_s, connect=connect_timeout_s),
+            timeout=sdk.Timeout(silence_timeout_s, connect=CONNECT_TIMEOUT_S),
             # The library sends the key as a bearer's, which servers of other makes may not know.
             default_headers={} if options.is_vendor else {"X-Api-Key": key},
         )

@@ -34,7 +34,6 @@ class OpenAICompatProvider(VendorProvider[Options]):
         prompt_cache: how cache hints are said; see `PromptCache`.
         prompt_cache_key: groups requests with the same beginning, so that they meet the same cache.
         silence_timeout_s: seconds without a byte after which a request fails.
-        connect_timeout_s: seconds for a connection.
         extra: further fields of each request, such as ``{"reasoning_effort": "low"}``.
         name: of the provider, in errors and in the blocks that only it understands; by default ``openai``, with the
             host for servers of other makes.
@@ -56,7 +55,6 @@ class OpenAICompatProvider(VendorProvider[Options]):
         prompt_cache: PromptCache = "auto",
         prompt_cache_key: str | None = None,
         silence_timeout_s: float = SILENCE_TIMEOUT_S,
-        connect_timeout_s: float = CONNECT_TIMEOUT_S,
         extra: Mapping[str, Json] | None = None,
         name: str | None = None,
     ) -> None:
@@ -74,7 +72,7 @@ class OpenAICompatProvider(VendorProvider[Options]):
             api_key=api_key or NO_KEY,
             base_url=options.base_url,
             max_retries=0,
-            timeout=sdk.Timeout(silence_timeout_s, connect=connect_timeout_s),
+            timeout=sdk.Timeout(silence_timeout_s, connect=CONNECT_TIMEOUT_S),
         )
         # Of the environment, for OpenAI alone: another server is not to know them.
         client.organization = client.project = None
