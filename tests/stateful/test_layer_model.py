@@ -317,7 +317,7 @@ class LayerModel(RuleBasedStateMachine):
                 elif path in found and found[path] is None:
                     expected.append("dir")
                 else:
-                    with self.layer.open_version(record) as version:
+                    with self.layer.histories.open_version(record) as version:
                         expected.append(version.read())
             assert not expected or expected[-1] == ("dir" if path in found and found[path] is None else found.get(path))
 

@@ -109,7 +109,7 @@ def _boot() -> str:
 
 
 class CondemnedWatch:
-    """Follows the condemned packs of a store; each `look` is cheap.
+    """Follows the condemned packs of a store; each `refresh` is cheap.
 
     Args:
         objects: the medium.
@@ -125,10 +125,10 @@ class CondemnedWatch:
 
     @property
     def packs(self) -> frozenset[str]:
-        """The condemned packs as of the last `look`."""
+        """The condemned packs as of the last `refresh`."""
         return self._condemned.packs
 
-    def look(self) -> bool:
+    def refresh(self) -> bool:
         """Read the list if it may have changed; return whether packs may have been removed since the last look."""
         stamp = self._objects.stamp(_OBJECT)
         if stamp == self._stamp:

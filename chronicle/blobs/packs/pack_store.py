@@ -138,7 +138,7 @@ class PackBlobStore:
         """
         ident.check_ids(blobs)
         with self._lock:
-            self._look()
+            self._refresh()
             new = {key: data for key, data in blobs.items() if self._safe(key) is None}
         if not new:
             return
@@ -165,7 +165,7 @@ class PackBlobStore:
             Unavailable: the store could not be reached.
         """
         with self._lock:
-            self._look()
+            self._refresh()
             lacking = {key for key in blob_ids if self._safe(key) is None}
             if lacking:
                 self._reader.translated(self._catalog.scan)
@@ -179,7 +179,7 @@ class PackBlobStore:
             Unavailable: the store could not be reached.
         """
         with self._lock:
-            self._look()
+            self._refresh()
             places = {key: self._catalog.find(ident.to_raw(key)) for key in blob_ids}
             if None in places.values():
                 self._reader.translated(self._catalog.scan)
@@ -244,9 +244,9 @@ class PackBlobStore:
         """Drop the cache in memory. Files are open only while they are read or written."""
         self.drop_cached()
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         """Refresh the catalog and the condemned packs from other processes' changes; the caller holds the lock."""
-        if self._condemned.look():
+        if self._condemned.refresh():
             self._is_behind = True  # even if the scan fails: the condemned packs have been read
         if self._is_behind:
             self._trusted.clear()

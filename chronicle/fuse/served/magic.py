@@ -236,10 +236,10 @@ class Magic:
             raise IsADirectoryError(errno.EISDIR, "is a directory")
         match entry.key:
             case (b"log",):
-                done = self._layer.operations()
+                done = self._layer.histories.operations()
                 return cast("BinaryIO", GeneratedText(lambda: log_lines(done)))
             case (b"query", path):
-                history = self._layer.iterations(path)
+                history = self._layer.histories.iterations(path)
                 return cast("BinaryIO", GeneratedText(lambda: query_pieces(history)))
             case (b"diff", name):
                 trees = self._compared_trees(name)
@@ -372,7 +372,7 @@ class Magic:
     def _query_size(self, path: bytes) -> int:
         if not self._layer.history_view().is_short(path, _SIZED_VERSIONS):
             return 0
-        return sum(map(len, query_pieces(self._layer.iterations(path, hashed=False))))
+        return sum(map(len, query_pieces(self._layer.histories.iterations(path, hashed=False))))
 
     def _names_with_history(self, path: bytes) -> list[bytes]:
         names = set(self._layer.history_view().names(path))

@@ -302,14 +302,14 @@ class RawSession(Session[bytes]):
         self._notify(inode, -1)
 
     def _notify(self, inode: int, offset: int) -> None:
-        self._tell(Notify.INVAL_INODE, wire.NOTIFY_INODE.pack(inode, offset, 0))
+        self._send_notification(Notify.INVAL_INODE, wire.NOTIFY_INODE.pack(inode, offset, 0))
 
-    def _tell(self, what: Notify, body: bytes) -> None:
+    def _send_notification(self, what: Notify, body: bytes) -> None:
         with suppress(OSError):  # the kernel has forgotten it
             os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), what, 0) + body)
 
     def _drop_name(self, parent: int, name: bytes) -> None:
-        self._tell(Notify.INVAL_ENTRY, wire.NOTIFY_ENTRY.pack(parent, len(name), 0) + name + b"\0")
+        self._send_notification(Notify.INVAL_ENTRY, wire.NOTIFY_ENTRY.pack(parent, len(name), 0) + name + b"\0")
 
     def _drop_inode(self, inode: int) -> None:
         self._notify(inode, 0)

@@ -98,23 +98,23 @@ def start(
 
 def _listens(command: list[str], log_path: Path) -> bool:
     """Start a zygote, and return when it listens, or has found another one that does; False if it died before."""
-    ready, told = os.pipe2(os.O_CLOEXEC)
+    ready, ready_end = os.pipe2(os.O_CLOEXEC)
     try:
         with log_path.open("ab") as log_file:
             # It forks and this process ends at once: the zygote needs no parent to reap it.
             subprocess.run(
-                [*command, "--ready", str(told)],
+                [*command, "--ready", str(ready_end)],
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
                 cwd="/",  # the caller's directory must not stay in use
                 start_new_session=True,
-                pass_fds=[told],
+                pass_fds=[ready_end],
                 timeout=_START_DEADLINE_S,
                 check=True,
             )
-        os.close(told)
-        told = -1
+        os.close(ready_end)
+        ready_end = -1
         waiter = select.poll()
         waiter.register(ready, select.POLLIN)
         return bool(waiter.poll(_START_DEADLINE_S * 1000)) and os.read(ready, 1) != b""
@@ -122,8 +122,8 @@ def _listens(command: list[str], log_path: Path) -> bool:
         return False  # the log says more
     finally:
         os.close(ready)
-        if told >= 0:
-            os.close(told)
+        if ready_end >= 0:
+            os.close(ready_end)
 
 
 def is_running(socket_path: Path) -> int | None:

@@ -93,7 +93,7 @@ class CommitContract(Contract):
         assert store.head(head.branch_id) == outcomes[2]
 
     def test_many_commits_with_ids_of_others_fail_each_by_itself(self, store: JournalStore) -> None:
-        """What the database refuses, after other statements of the commit, not the checks before them."""
+        """Refusals of the database after other statements of the commit, not of the checks before them."""
         first = Writer.on(store)
         sent = OutboxMessage(IDS.message(NOW_MS), "to/someone", b"{}", NOW_MS)
         first.write(outbox=(sent,))

@@ -22,7 +22,7 @@ __all__ = ["DroppingContract"]
 
 
 class DroppingContract(Contract):
-    """What is dropped is gone, and the chain still verifies."""
+    """Dropped events are gone, and the chain still verifies."""
 
     def test_folding_drops_what_came_before(self, store: JournalStore) -> None:
         writer = Writer.on(store)

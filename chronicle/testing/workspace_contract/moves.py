@@ -217,7 +217,7 @@ class MoveContract(Contract):
 
 
 class OpenFileMoveContract(Contract):
-    """What is open goes on, in presentations that see each operation."""
+    """Open files go on, in presentations that see each operation."""
 
     def test_open_files_have_the_content_of_the_tree(self, workspace: Workspace) -> None:
         root = workspace.root

@@ -19,7 +19,7 @@ __all__ = ["TurnContract"]
 
 
 class TurnContract(Contract):
-    """What is sealed stays, what is rolled back is gone, and numbers of versions only grow."""
+    """Sealed content stays, rolled back content is gone, and numbers of versions only grow."""
 
     def test_changes_after_the_seal_stay_changed(self, node: WorkspaceNode, workspace: Workspace) -> None:
         (workspace.root / "a").write_bytes(b"one")

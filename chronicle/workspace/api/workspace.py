@@ -248,7 +248,7 @@ class ApiWorkspace:
                 if node.content is not None and not node.dirty:
                     return node.content.id
                 last = self._layer.history_view().last(place)
-                return self._layer.content_id(last) if last is not None else None
+                return self._layer.histories.content_id(last) if last is not None else None
             return None
 
     def make_node(self, path: str, mode: int, device: int = 0) -> None:

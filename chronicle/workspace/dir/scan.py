@@ -115,7 +115,7 @@ class _Scan:
                     again.add(directory)
                     above, name = split(directory)
                     with suppress(FileNotFoundError, NotADirectoryError):
-                        self._look(self._walk.go(above), name, directory)
+                        self._visit(self._walk.go(above), name, directory)
                 continue
             except InvalidInput:
                 if not self._tolerant:
@@ -123,10 +123,10 @@ class _Scan:
                 continue
             for name in names:
                 if directory or name != HIDDEN:
-                    self._look(fd, name, join(directory, name))
+                    self._visit(fd, name, join(directory, name))
         return self._found
 
-    def _look(self, parent: int, name: bytes, path: bytes) -> None:
+    def _visit(self, parent: int, name: bytes, path: bytes) -> None:
         """Add a path to the result."""
         try:
             seen = self._see(parent, name, path)

@@ -150,7 +150,7 @@ class CommitCycle:
         changed = len(self._history.records)
         ref = self._seal(interleaving)
         if self._state.names.evict_clean() or changed > MAX_CLEAN_NODES:
-            self._give_back_memory()
+            self._release_memory()
         return ref
 
     def _seal(self, interleaving: Interleaving | None) -> TreeRef:
@@ -223,7 +223,7 @@ class CommitCycle:
                 self._files.drop_data(part)
         self._seq_after_seal = self._history.next_seq
 
-    def _give_back_memory(self) -> None:
+    def _release_memory(self) -> None:
         """Return memory to the system after many files were sealed.
 
         Cached blobs go too: they were cached while memory was full, so they are spread over all of it, and a few small
@@ -251,7 +251,7 @@ class CommitCycle:
         self._rotate(ref, later, state.names.next_ino, self._seq_after_seal, state.commit.turn)
         self._base_commit = state.commit
         if sealed > MAX_CLEAN_NODES:
-            self._give_back_memory()
+            self._release_memory()
         self.leave_committed_turn()
 
     def resume(self, sealed_at: int, *, adopt: bool) -> None:

@@ -45,11 +45,9 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.clock import Clock
-    from chronicle.workspace.history.path_histories import Record
     from chronicle.workspace.layer.disk.files import LayerFiles
     from chronicle.workspace.layer.disk.log import LayerLog
     from chronicle.workspace.layer.disk.log_records import Header
-    from chronicle.workspace.layer.history_reader import Iterations, Operations
     from chronicle.workspace.layer.state.names import Names
     from chronicle.workspace.layer.state.node import DirNode, FileNode, Node
     from chronicle.workspace.layer.state.touched import Touched
@@ -104,7 +102,8 @@ class Layer:
         )
         self._entries = entries = Entries(applier, files, log, now, versions, opened)
         self._durability = durability = Durability(directory, state, files, log, data)
-        self._histories = HistoryReader(state, files)
+        self.histories = HistoryReader(state, files)
+        """Reads versions of paths, and operations."""
         self.commits = commits = CommitCycle(state, blobs, files, log, header, durability, versions, opened, warm)
         self._restorer = Restorer(applier, files, log, now, opened)
 
@@ -188,27 +187,11 @@ class Layer:
 
     def history(self, path: str, *, hashed: bool = True) -> Sequence[Iteration]:
         """Return a path's iterations; see `chronicle.workspace.port.Workspace.history`."""
-        return self._histories.history(path, hashed=hashed)
-
-    def iterations(self, path: bytes, *, hashed: bool = True) -> Iterations:
-        """Return a path's iterations as of now, read lazily; none if it never existed."""
-        return self._histories.iterations(path, hashed=hashed)
+        return self.histories.history(path, hashed=hashed)
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; see `chronicle.workspace.port.Workspace.at`."""
-        return self._histories.at(path, iteration)
-
-    def operations(self) -> Operations:
-        """Return every operation until now, oldest first, pending ones included."""
-        return self._histories.operations()
-
-    def open_version(self, record: Record) -> BinaryIO:
-        """Open the content of a version."""
-        return self._histories.open_version(record)
-
-    def content_id(self, record: Record) -> str:
-        """Return the id of a version's content as in a tree; empty if it has none."""
-        return self._histories.content_id(record)
+        return self.histories.at(path, iteration)
 
     # -- what it is -------------------------------------------------------------------------------------------------
 

@@ -333,7 +333,7 @@ def look(layer: Layer) -> State:
             if record.content is None and record.held is None:
                 histories[path].append(None)
             else:
-                with layer.open_version(record) as file:
+                with layer.histories.open_version(record) as file:
                     histories[path].append(file.read())
     return files, histories
 

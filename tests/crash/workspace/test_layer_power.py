@@ -300,7 +300,7 @@ def look(layer: Layer) -> dict[str, bytes | None]:
     for path in found:
         for record in layer.history_view().records(path.encode()):
             if record.content is not None or record.held is not None:
-                with layer.open_version(record) as file:
+                with layer.histories.open_version(record) as file:
                     file.read()
     return found
 

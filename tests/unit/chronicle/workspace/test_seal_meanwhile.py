@@ -248,7 +248,7 @@ def store(kind: str, directory: Path) -> BlobStore:
 def versions(layer: Layer) -> dict[bytes, list[object]]:
     return {
         path: [(item.iteration, item.op, item.size, item.hash, item.turn) for item in layer.history(os.fsdecode(path))]
-        for path in {operation.path for operation in layer.operations()}
+        for path in {operation.path for operation in layer.histories.operations()}
     }
 
 

@@ -313,7 +313,7 @@ def test_a_huge_file_with_holes_is_sealed_and_fetched_at_the_cost_of_its_data(
         assert not is_fetched or node.blocks == os.fstat(node.fd).st_blocks
         assert again.read(handle, 20 * 1024 * MIB, 7) == b"in the "
         first, *_ = again.history_view().records(b"huge")
-        with again.open_version(first) as file:
+        with again.histories.open_version(first) as file:
             file.seek(20 * 1024 * MIB)
             assert file.read(7) == bytes(7)
         again.release(handle)

@@ -87,7 +87,7 @@ def said(layer: Layer, path: str) -> list[tuple[int, str, str | None]]:
 
 
 def logged(layer: Layer) -> list[tuple[int, str, bytes, int]]:
-    return [(done.seq, done.op, done.path, done.iteration) for done in layer.operations()]
+    return [(done.seq, done.op, done.path, done.iteration) for done in layer.histories.operations()]
 
 
 def test_a_commit_renumbers_nothing_below_a_directory_that_moved_twice(layer: Layer) -> None:
