@@ -13,11 +13,9 @@ class Clock(Protocol):
 
     def now_ms(self) -> int:
         """Return the wall-clock time in epoch milliseconds."""
-        ...
 
     def monotonic_s(self) -> float:
         """Return seconds from an arbitrary point, never going back."""
-        ...
 
 
 class SystemClock:

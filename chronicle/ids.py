@@ -64,7 +64,6 @@ class RandomBits(Protocol):
 
     def getrandbits(self, k: int, /) -> int:
         """Return a non-negative integer of at most ``k`` bits."""
-        ...
 
 
 class SystemRandomBits:

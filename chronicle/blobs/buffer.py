@@ -37,7 +37,6 @@ class Interleaving(Protocol):
         Raises:
             Unavailable: the long work has exceeded its deadline and must end.
         """
-        ...
 
     def run_in_thread(self, work: Callable[[], T]) -> T:
         """Run a function that waits for a disk or a network, maybe in another thread, and do other work meanwhile.
@@ -46,7 +45,6 @@ class Interleaving(Protocol):
             Exception: as raised by the function.
             Unavailable: as `yield_now`. The function may still complete: nothing may depend on its not being done.
         """
-        ...
 
 
 class BlobBuffer:

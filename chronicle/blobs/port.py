@@ -50,7 +50,6 @@ class BlobReader(Protocol):
             Corrupt: the stored bytes do not have that id.
             Unavailable: the store could not be reached.
         """
-        ...
 
 
 @runtime_checkable
@@ -63,7 +62,6 @@ class BatchReader(BlobReader, Protocol):
         Raises:
             NotFound, Corrupt, Unavailable: as `get`; nothing is returned then.
         """
-        ...
 
 
 @runtime_checkable
@@ -72,7 +70,6 @@ class NearReader(Protocol):
 
     def get_here(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
         """Return the bytes of those blobs that are on this node."""
-        ...
 
 
 @runtime_checkable
@@ -81,7 +78,6 @@ class CachedReader(Protocol):
 
     def drop_cached(self) -> None:
         """Remove from memory the blobs that can be read again."""
-        ...
 
 
 @runtime_checkable
@@ -95,7 +91,6 @@ class PatientReader(Protocol):
             CancelledError: the read was cancelled.
             Pending: the read takes longer.
         """
-        ...
 
 
 class BlobStore(BatchReader, Protocol):
@@ -104,7 +99,6 @@ class BlobStore(BatchReader, Protocol):
     @property
     def is_far(self) -> bool:
         """Whether reads cross a network: sequential readers then read ahead."""
-        ...
 
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
         """Store blobs as one compressed pack, durable on return. Blobs that are stored already are skipped.
@@ -113,23 +107,18 @@ class BlobStore(BatchReader, Protocol):
             InvalidInput: an id is not the BLAKE3 of its bytes.
             Unavailable: the store could not be reached; nothing of the pack is visible.
         """
-        ...
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
         """Return the ids that the store does not have."""
-        ...
 
     def sizes(self, blob_ids: Iterable[BlobId]) -> dict[BlobId, int]:
         """Return the sizes, before compression, of those blobs that the store has."""
-        ...
 
     def blob_ids(self) -> Iterator[BlobId]:
         """Yield all ids, unordered."""
-        ...
 
     def close(self) -> None:
         """Release files and connections."""
-        ...
 
 
 def get_many(reader: BlobReader, blob_ids: Sequence[BlobId]) -> Mapping[BlobId, bytes]:

@@ -29,30 +29,24 @@ class SessionAudit(Protocol):
     @property
     def session(self) -> Session:
         """The session."""
-        ...
 
     @property
     def catalogue(self) -> Sequence[CatalogueEntry]:
         """The catalogue's entries, by number."""
-        ...
 
     @property
     def catalogue_head(self) -> tuple[int, str]:
         """The number and hash of the catalogue's last entry, as the session's record holds them."""
-        ...
 
     @property
     def branches(self) -> Sequence[Branch]:
         """The session's branches."""
-        ...
 
     def branch(self, branch_id: BranchId) -> Branch | None:
         """Return a branch, of this session or another one, that a fork may continue."""
-        ...
 
     def base_hash(self, branch_id: BranchId) -> str:
         """Return the hash before a branch's first own event, as its record holds it."""
-        ...
 
     def rows(self, branch_id: BranchId) -> Iterator[EventRow]:
         """Yield a branch's own events by seq, including rows after its head.
@@ -60,4 +54,3 @@ class SessionAudit(Protocol):
         Raises:
             Corrupt: a row cannot be read.
         """
-        ...

@@ -54,8 +54,6 @@ class JournalStore(
     @property
     def reserve(self) -> Reserve:
         """The space that is reserved for essential writes."""
-        ...
 
     def close(self) -> None:
         """Release files and connections. Using the store afterwards raises ``Unavailable``."""
-        ...

@@ -38,11 +38,9 @@ class Progress(Protocol):
 
     def start(self, total: Amount) -> None:
         """Begin; ``total`` is what will be written."""
-        ...
 
     def advance(self, size_bytes: int, files: int) -> None:
         """Record that so much more is written."""
-        ...
 
 
 def checkout(blobs: BlobStore, ref: TreeRef, target: Path, report: Callable[[int, int], None]) -> list[LeftOut]:

@@ -150,12 +150,10 @@ class Workspace(Protocol):
     @property
     def root(self) -> Path:
         """The directory that holds the files."""
-        ...
 
     @property
     def base(self) -> TreeRef:
         """The last adopted (or opened) tree."""
-        ...
 
     def begin_turn(self, turn: int) -> None:
         """Set the turn that changes belong to from now on, and acknowledge what was recovered (`Opened`).
@@ -164,7 +162,6 @@ class Workspace(Protocol):
         after it. Content that was sealed in one turn and is sealed again, unchanged, in a later one is a tree of the
         later one, while its versions keep the turn in which they were first sealed (`Iteration.turn`).
         """
-        ...
 
     def seal(self) -> TreeRef:
         """Store the layer's content as a tree, durable in the blob store on return.
@@ -172,21 +169,18 @@ class Workspace(Protocol):
         The cost is proportional to the changes since the last `seal`; without any, `base` is returned. Files that are
         open for writing are included as they are now.
         """
-        ...
 
     def adopt(self, ref: TreeRef) -> None:
         """Make a sealed tree the base, after the journal committed it.
 
         Changes since the seal stay and belong to the next turn.
         """
-        ...
 
     def rollback(self) -> None:
         """Discard all changes since the base: handles and mappings of the old layer get an error, `root` has the base.
 
         Iteration numbers are never reused.
         """
-        ...
 
     def move_to(self, ref: TreeRef) -> None:
         """Make the content that of a tree which was sealed on top of the base, or of the base, keeping its history.
@@ -205,7 +199,6 @@ class Workspace(Protocol):
             NotFound: blobs of the differing part of the tree are not in the store. Nothing was changed.
             Conflict: the tree was sealed on top of another commit. Nothing was changed.
         """
-        ...
 
     def history(self, path: str) -> Sequence[Iteration]:
         """Return a path's iterations, oldest first, uncommitted ones included.
@@ -213,7 +206,6 @@ class Workspace(Protocol):
         Raises:
             NotFound: the path never existed.
         """
-        ...
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open the content of a path at an iteration for reading.
@@ -221,8 +213,6 @@ class Workspace(Protocol):
         Raises:
             NotFound: no such path or iteration, or the iteration is a deletion.
         """
-        ...
 
     def close(self) -> None:
         """Unmount and release the layer. It stays on the node as a warm cache; closing seals and loses nothing."""
-        ...

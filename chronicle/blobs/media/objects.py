@@ -47,7 +47,6 @@ class Objects(Protocol):
     @property
     def is_far(self) -> bool:
         """Whether a request crosses a network: reads are then cached on this node, and read-ahead pays."""
-        ...
 
     def write(self, name: str, parts: Sequence[bytes]) -> None:
         """Store an object, durable on return, visible with all its bytes or not at all.
@@ -55,7 +54,6 @@ class Objects(Protocol):
         Raises:
             Unavailable: the medium could not store it; nothing is visible.
         """
-        ...
 
     def read(self, name: str, offset: int = 0, size: int | None = None) -> bytes:
         """Return bytes of an object, fewer where it ends; a negative offset counts from the end.
@@ -64,7 +62,6 @@ class Objects(Protocol):
             NotFound: no such object.
             Unavailable: the medium could not be reached.
         """
-        ...
 
     def read_many(self, wanted: Sequence[tuple[str, int, int]]) -> list[bytes | NotFound]:
         """Return ranges of objects, each given as name, offset and size, in order, as fast as the medium allows.
@@ -74,7 +71,6 @@ class Objects(Protocol):
         Raises:
             Unavailable: the medium could not be reached.
         """
-        ...
 
     def size(self, name: str) -> int:
         """Return an object's size in bytes.
@@ -83,7 +79,6 @@ class Objects(Protocol):
             NotFound: no such object.
             Unavailable: the medium could not be reached.
         """
-        ...
 
     def names(self, folder: str) -> list[str]:
         """Return the names of all objects below a folder, unordered; none if the folder does not exist.
@@ -91,7 +86,6 @@ class Objects(Protocol):
         Raises:
             Unavailable: the medium could not be reached.
         """
-        ...
 
     def sizes(self, folder: str) -> dict[str, int]:
         """Return the names of all objects below a folder, with their sizes in bytes.
@@ -99,7 +93,6 @@ class Objects(Protocol):
         Raises:
             Unavailable: the medium could not be reached.
         """
-        ...
 
     def delete(self, name: str) -> None:
         """Remove an object, if it exists.
@@ -107,7 +100,6 @@ class Objects(Protocol):
         Raises:
             Unavailable: the medium could not be reached.
         """
-        ...
 
     def stamp(self, name: str) -> object:
         """Return a cheap value that changes when an object is created or replaced; ``None`` if it does not exist.
@@ -117,7 +109,6 @@ class Objects(Protocol):
         Raises:
             Unavailable: the medium could not be reached.
         """
-        ...
 
 
 class LocalObjects:

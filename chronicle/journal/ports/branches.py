@@ -24,11 +24,9 @@ class BranchRecords(Protocol):
         Raises:
             NotFound: no such branch.
         """
-        ...
 
     def branches(self, session_id: SessionId) -> Sequence[Branch]:
         """Return a session's branches, oldest first."""
-        ...
 
     def fork_branch(self, parent_branch_id: BranchId, parent_seq: int, branch_id: BranchId, now_ms: int) -> Branch:
         """Create a branch in the same session that continues another one after ``parent_seq``; O(1), nothing is copied.
@@ -40,7 +38,6 @@ class BranchRecords(Protocol):
             InvalidInput: the parent does not reach ``parent_seq``.
             Conflict: the id is taken.
         """
-        ...
 
     def fork_session(
         self,
@@ -60,7 +57,6 @@ class BranchRecords(Protocol):
             InvalidInput: the parent does not reach ``parent_seq``.
             Conflict: the name or one of the ids is taken.
         """
-        ...
 
     def import_session(
         self,
@@ -82,7 +78,6 @@ class BranchRecords(Protocol):
             InvalidInput: ``base`` is not the place of an event.
             Conflict: the name or one of the ids is taken.
         """
-        ...
 
     def delete_branch(self, branch_id: BranchId, now_ms: int) -> None:
         """Delete a branch, its events and snapshots; the session's catalogue records the deletion.
@@ -92,7 +87,6 @@ class BranchRecords(Protocol):
             InvalidInput: it is the session's main branch.
             BranchInUse: forks read from it.
         """
-        ...
 
     def fold(self, branch_id: BranchId, before_seq: int, now_ms: int) -> Branch:
         """Drop all history before one of the branch's own events: its older events and snapshots, and a parent's.
@@ -105,4 +99,3 @@ class BranchRecords(Protocol):
             InvalidInput: the event is not one of the branch's own.
             BranchInUse: forks read events that would be dropped.
         """
-        ...

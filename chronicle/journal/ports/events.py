@@ -33,11 +33,9 @@ class EventRecords(Protocol):
         Raises:
             NotFound: no such branch.
         """
-        ...
 
     def find_event(self, event_id: EventId) -> Event | None:
         """Return an event by its id, ``None`` if it was never committed."""
-        ...
 
     def head(self, branch_id: BranchId) -> Head:
         """Return a branch's head.
@@ -45,7 +43,6 @@ class EventRecords(Protocol):
         Raises:
             NotFound: no such branch.
         """
-        ...
 
     def commit(self, commit: Commit) -> Head:
         """Append events, settle messages, fill the outbox, change reminders and store the snapshot, durably.
@@ -62,7 +59,6 @@ class EventRecords(Protocol):
             InvalidInput: the events were not sealed on top of ``commit.expected``, or an id was used before.
             Unavailable: it is unknown whether the commit was written.
         """
-        ...
 
     def commit_many(self, writes: Sequence[Commit | StepWrite]) -> list[Head | Exception | None]:
         """Apply several commits and steps with one sync to disk; each succeeds or fails by itself.
@@ -73,7 +69,6 @@ class EventRecords(Protocol):
         Raises:
             Unavailable: it is unknown whether any of them was written.
         """
-        ...
 
     def erase(self, event_ids: Sequence[EventId]) -> None:
         """Erase the payloads of events; their bytes are removed from the store, and the chain verifies as before.
@@ -84,12 +79,9 @@ class EventRecords(Protocol):
         Raises:
             NotFound: one of the events does not exist; nothing was erased.
         """
-        ...
 
     def snapshot(self, branch_id: BranchId, at_seq: int | None = None) -> Snapshot | None:
         """Return the newest snapshot at or before ``at_seq`` (by default the head), crossing into parents."""
-        ...
 
     def put_snapshot(self, snapshot: Snapshot) -> None:
         """Store a snapshot taken outside of a commit; replaces one of the same branch and seq."""
-        ...

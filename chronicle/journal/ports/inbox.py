@@ -26,7 +26,6 @@ class InboxRecords(Protocol):
             InboxFull: ``limit`` messages are pending.
             NotFound: no such session.
         """
-        ...
 
     def admit_many(self, admissions: Sequence[InboxWrite]) -> list[Receipt | Exception]:
         """Admit several messages with one sync to disk; each is admitted or refused by itself, as by `admit`.
@@ -39,11 +38,9 @@ class InboxRecords(Protocol):
         Raises:
             Unavailable: it is unknown whether any of them was admitted.
         """
-        ...
 
     def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
         """Return the pending messages, in order of position."""
-        ...
 
     def message(self, message_id: MessageId) -> InboxMessage:
         """Return one message, whatever its status.
@@ -51,18 +48,15 @@ class InboxRecords(Protocol):
         Raises:
             NotFound: it was never admitted, or its record was pruned.
         """
-        ...
 
     def message_of_key(self, session_id: SessionId, idempotency_key: str) -> InboxMessage | None:
         """Return the message that was admitted to a session under an idempotency key, whatever its status.
 
         ``None`` if there is none, or its record was pruned.
         """
-        ...
 
     def messages(self, session_id: SessionId, status: MessageStatus) -> Sequence[InboxMessage]:
         """Return a session's messages of one status, in order of position."""
-        ...
 
     def waiting_before(self, message_id: MessageId) -> int:
         """Return the number of pending messages before a message in its inbox, whatever its own status.
@@ -70,7 +64,6 @@ class InboxRecords(Protocol):
         Raises:
             NotFound: it was never admitted, or its record was pruned.
         """
-        ...
 
     def retry_message(self, session_id: SessionId, message_id: MessageId) -> InboxMessage:
         """Make a parked message pending again, at its old position and with its attempts reset.
@@ -78,12 +71,9 @@ class InboxRecords(Protocol):
         Raises:
             NotFound: no such message, or it is not parked.
         """
-        ...
 
     def sessions_with_pending(self, prefix: str = "") -> Sequence[Session]:
         """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
-        ...
 
     def backlog(self) -> Backlog:
         """Count what waits in all sessions. It reads an entry of each session, and those of waiting messages."""
-        ...

@@ -29,7 +29,6 @@ class LeaseRecords(Protocol):
                 lease.
             NotFound: no such session.
         """
-        ...
 
     def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> Sequence[SessionId]:
         """Extend leases, each given by its session and epoch, to ``now_ms + ttl_ms`` in one transaction.
@@ -38,20 +37,15 @@ class LeaseRecords(Protocol):
             the sessions whose leases were acquired by another holder, or released, or that do not exist; the others'
             leases are extended all the same.
         """
-        ...
 
     def release_lease(self, session_id: SessionId, epoch: int) -> None:
         """Release the lease; does nothing if it is no longer held under that epoch."""
-        ...
 
     def release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
         """Release leases, each given by its session and epoch, in one transaction; each as `release_lease` does."""
-        ...
 
     def lease(self, session_id: SessionId) -> Lease | None:
         """Return the lease as last acquired, expired or not; ``None`` if released or never acquired."""
-        ...
 
     def held_sessions(self, holder_prefix: str) -> Sequence[tuple[Session, Lease]]:
         """Return the leases, expired or not, whose holder's name starts with ``holder_prefix``, with their sessions."""
-        ...

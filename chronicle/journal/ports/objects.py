@@ -35,7 +35,6 @@ class ObjectRecords(Protocol):
             NotFound: the session that it belongs to does not exist.
             Conflict: the id is taken, or the name or an id of the session is.
         """
-        ...
 
     def object(self, kind: str, object_id: str, namespace: str = DEFAULT_NAMESPACE) -> StoredObject:
         """Return an object.
@@ -43,11 +42,9 @@ class ObjectRecords(Protocol):
         Raises:
             NotFound: there is none of that kind and id in the namespace.
         """
-        ...
 
     def object_of_key(self, key: str, namespace: str = DEFAULT_NAMESPACE) -> StoredObject | None:
         """Return the object that was stored under a repetition key, if any."""
-        ...
 
     def objects(
         self,
@@ -65,26 +62,20 @@ class ObjectRecords(Protocol):
             after: only objects with a later id.
             limit: the most objects; a page of a long list costs no more than its objects.
         """
-        ...
 
     def object_ids(self, kind: str, session_id: SessionId, namespace: str = DEFAULT_NAMESPACE) -> Sequence[str]:
         """Return the ids of the objects of a kind that belong to a session, in order; their bodies are not read."""
-        ...
 
     def objects_left(
         self, kind: str, object_ids: Collection[str], now_ms: int, namespace: str = DEFAULT_NAMESPACE
     ) -> frozenset[str]:
         """Return those of some ids whose objects are there, and have not expired; their bodies are not read."""
-        ...
 
     def all_objects(self) -> Iterator[StoredObject]:
         """Yield the objects of all kinds and namespaces, oldest first; those that are stored meanwhile, too."""
-        ...
 
     def delete_object(self, kind: str, object_id: str, namespace: str = DEFAULT_NAMESPACE) -> bool:
         """Delete an object; return whether there was one. Its bytes are removed from the store; its blobs are not."""
-        ...
 
     def object_bytes(self, namespace: str = DEFAULT_NAMESPACE) -> int:
         """Return the sum of the sizes of the blobs of a namespace's objects."""
-        ...

@@ -22,12 +22,9 @@ class OutboxRecords(Protocol):
         Args:
             among: only those of these ids, at most 1,000; ``None`` for all.
         """
-        ...
 
     def outbox_envelopes(self) -> Sequence[OutboxEnvelope]:
         """Return the envelopes of all messages in the outbox, oldest first; their bodies are not read."""
-        ...
 
     def outbox_delivered(self, message_id: MessageId) -> None:
         """Drop a delivered message from the outbox; doing it twice is harmless."""
-        ...

@@ -18,19 +18,15 @@ class ReminderRecords(Protocol):
 
     def reminders(self, session_id: SessionId) -> Sequence[Reminder]:
         """Return a session's reminders, by name."""
-        ...
 
     def due_reminders(self, now_ms: int, limit: int) -> Sequence[Reminder]:
         """Return reminders of all sessions that are due at or before ``now_ms``, longest due first."""
-        ...
 
     def next_reminder_ms(self, after_ms: int = -1) -> int | None:
         """Return the first time after ``after_ms`` at which a reminder of any session is due; ``None`` without one."""
-        ...
 
     def cancel_reminder(self, session_id: SessionId, name: str) -> bool:
         """Drop a reminder outside of a commit, durably; return whether there was one."""
-        ...
 
     def fire_reminder(
         self,
@@ -57,4 +53,3 @@ class ReminderRecords(Protocol):
         Raises:
             IdempotencyConflict: the message's key was used with another body.
         """
-        ...

@@ -12,11 +12,9 @@ class Reserve(Protocol):
 
     def free(self) -> bool:
         """Free the space if the disk is full; return whether a retry of a write may succeed now."""
-        ...
 
     def restore(self) -> None:
         """Reserve the space again, if it is not reserved and enough is free; a failure is ignored."""
-        ...
 
 
 class _NoReserve:

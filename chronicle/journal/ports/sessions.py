@@ -32,7 +32,6 @@ class SessionRecords(Protocol):
 
         The ids are used only if it is created. Concurrent callers get the same session.
         """
-        ...
 
     def session(self, name: str, namespace: str = DEFAULT_NAMESPACE) -> Session:
         """Return the session of that name.
@@ -40,7 +39,6 @@ class SessionRecords(Protocol):
         Raises:
             NotFound: no such session.
         """
-        ...
 
     def session_of_id(self, session_id: SessionId) -> Session:
         """Return the session of that id.
@@ -48,7 +46,6 @@ class SessionRecords(Protocol):
         Raises:
             NotFound: no such session.
         """
-        ...
 
     def sessions(
         self, prefix: str = "", namespace: str | None = None, *, after: str = "", limit: int | None = None
@@ -60,7 +57,6 @@ class SessionRecords(Protocol):
             after: only sessions with a later name.
             limit: the most sessions; a page of a long list costs no more than its sessions.
         """
-        ...
 
     def summaries(
         self,
@@ -79,7 +75,6 @@ class SessionRecords(Protocol):
                 namespaces that ends among sessions of one name.
             only: what else the sessions have in common.
         """
-        ...
 
     def count_sessions(
         self,
@@ -91,11 +86,9 @@ class SessionRecords(Protocol):
         only: SessionFilter = NO_FILTER,
     ) -> int:
         """Return the number of sessions that `summaries` returns without a limit; reads none of them."""
-        ...
 
     def record_usage(self, namespace: str = DEFAULT_NAMESPACE) -> RecordUsage:
         """Return what a namespace's sessions and objects take; it looks at each of their rows."""
-        ...
 
     def delete_session(self, session_id: SessionId, now_ms: int) -> Tombstone:
         """Delete a session: its branches, events, snapshots, inbox, steps, reminders and objects.
@@ -107,7 +100,6 @@ class SessionRecords(Protocol):
             LeaseHeld: its lease is held.
             BranchInUse: forks in other sessions read from it.
         """
-        ...
 
     def tombstones(self, prefix: str = "", namespace: str | None = None) -> Sequence[Tombstone]:
         """Return the tombstones of deleted sessions whose name starts with ``prefix``, in order of deletion.
@@ -115,7 +107,6 @@ class SessionRecords(Protocol):
         Args:
             namespace: only those of this one; ``None`` for all.
         """
-        ...
 
     def catalogue(self, session_id: SessionId) -> Sequence[CatalogueEntry]:
         """Return a session's catalogue: the chained list of branches created, folded and deleted, by number.
@@ -123,7 +114,6 @@ class SessionRecords(Protocol):
         Raises:
             NotFound: no such session.
         """
-        ...
 
     def audit(self, session_id: SessionId) -> AbstractContextManager[SessionAudit]:
         """Open a consistent view of a session's records, for verification.
@@ -131,4 +121,3 @@ class SessionRecords(Protocol):
         Raises:
             NotFound: no such session.
         """
-        ...

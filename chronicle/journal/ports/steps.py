@@ -28,16 +28,12 @@ class StepRecords(Protocol):
             Conflict: the message has a step of that number.
             Unavailable: it is unknown whether the step was stored; `steps` tells.
         """
-        ...
 
     def steps(self, message_id: MessageId) -> Sequence[StoredStep]:
         """Return the steps of a message, by number."""
-        ...
 
     def steps_of_session(self, session_id: SessionId) -> Sequence[StoredStep]:
         """Return the steps of all messages of a session, by the position of the message, then number."""
-        ...
 
     def drop_steps(self, message_id: MessageId) -> None:
         """Drop the steps of a message, so that its next attempt begins anew; doing it twice is harmless."""
-        ...

@@ -15,7 +15,6 @@ class StoreUpkeep(Protocol):
 
     def damage(self) -> str | None:
         """Return damage that the chains do not cover, in a sentence; ``None`` if there is none. It reads all of it."""
-        ...
 
     def check(self, *, thorough: bool = False) -> None:
         """Raise if quick checks find damage.
@@ -26,12 +25,10 @@ class StoreUpkeep(Protocol):
         Raises:
             Corrupt: the journal is damaged.
         """
-        ...
 
     @property
     def is_small(self) -> bool:
         """Whether a thorough check takes less than a second."""
-        ...
 
     def copy_to(self, target: Path) -> None:
         """Copy the journal as it is at one moment into a new SQLite file, durably; writers go on.
@@ -41,4 +38,3 @@ class StoreUpkeep(Protocol):
             StorageRefused: the file cannot be written.
             Unavailable: the journal cannot be read now; try again.
         """
-        ...

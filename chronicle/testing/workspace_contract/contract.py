@@ -24,20 +24,16 @@ class WorkspaceNode(Protocol):
     @property
     def layers(self) -> Path:
         """Its directory of layers."""
-        ...
 
     @property
     def blobs(self) -> BlobStore:
         """The blob store that all nodes share."""
-        ...
 
     def open(self, spec: LayerSpec) -> Opened:
         """Open a workspace. What is still open at the end is closed by the fixture."""
-        ...
 
     def elsewhere(self) -> WorkspaceNode:
         """Return another machine with the same blob store."""
-        ...
 
 
 class Contract(ABC):

@@ -32,7 +32,6 @@ class Extents(Protocol):
 
     def extent(self, offset: int) -> tuple[int, bool]:
         """Return where the extent that holds an offset ends, and whether it is a hole; see `extent`."""
-        ...
 
 
 def extent(fd: int, offset: int) -> tuple[int, bool]:

@@ -25,11 +25,9 @@ class NodeBuffer(Protocol):
 
     def get(self, blob_id: BlobId) -> bytes:
         """Return a blob's bytes, pending or stored."""
-        ...
 
     def add(self, data: bytes) -> BlobId:
         """Add a blob and return its id."""
-        ...
 
 
 def build(buffer: NodeBuffer, pairs: Iterable[tuple[bytes, bytes]]) -> BlobId | None:
