@@ -103,8 +103,8 @@ class Settings(BaseSettings):
     """Open connections of one address that is neither loopback nor a trusted proxy. 0: no limit."""
 
     error_details: Literal["all", "operators"] = "all"
-    """Who gets the texts of errors that agents' code and models make over HTTP: every key that may read the agent, or
-    those with the scope ``admin``. The others get the type of an error, and the id of its message, under which
+    """Receivers of the texts of errors that agents' code and models make over HTTP: every key that may read the agent,
+    or those with the scope ``admin``. The others get the type of an error, and the id of its message, under which
     ``podium why`` and ``podium log`` have the text. An archive has the texts, too, and needs the scope ``write``."""
 
     @field_validator("workspaces")

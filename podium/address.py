@@ -23,7 +23,7 @@ DEFAULT_TENANT: Final = "default"
 `chronicle.journal.records.DEFAULT_NAMESPACE`, whose module is slow to import."""
 
 ALL_TENANTS: Final = "*"
-"""What a list takes instead of a tenant, for the agents of all."""
+"""Stands for every tenant in a list of agents."""
 MAX_KEY_LENGTH: Final = 128
 """Characters of a key."""
 _TENANT: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")

@@ -22,7 +22,7 @@ __all__ = ["AsyncRequests", "Requests"]
 
 
 class AsyncRequests:
-    """What `coordinator.client.AsyncPodium` asks of a home by one request."""
+    """The methods of `coordinator.client.AsyncPodium` that are one request each."""
 
     def __init__(self, backend: Backend) -> None:
         self._backend = backend

@@ -20,7 +20,7 @@ The rules, in order:
    node's CPUs, so many registered classes would leave nothing for agents.
 
 The reserve is filled in the background: neither by a plan that assigns a host, nor while agents wake, when there is no
-target for it (`wake_requests.Lull`). A start would take the core that a wake needs.
+target for it (`requests.QuietPeriod`). A start would take the core that a wake needs.
 """
 
 from __future__ import annotations

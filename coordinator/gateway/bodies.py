@@ -43,9 +43,9 @@ class MessageBody(_Body):
     """A message to an agent."""
 
     message: dict[str, Any]
-    """What the agent's `on_message` gets: any JSON object, such as `{"text": "hello"}`."""
+    """The argument of the agent's `on_message`: any JSON object, such as `{"text": "hello"}`."""
     when_busy: BusyPolicy = BusyPolicy.ENQUEUE
-    """What to do if the agent is busy: wait, refuse, take the place of the running message, or steer it."""
+    """The policy if the agent is busy: wait, refuse, take the place of the running message, or steer it."""
     cancel_on_disconnect: bool = Field(default=False, strict=True)
     """Whether to cancel the message if the client leaves before its answer."""
 
@@ -82,11 +82,11 @@ class FoldBody(_Body):
     keep_days: Annotated[float, Field(strict=True, gt=0, le=_MAX_DAYS)] | None = None
     """Keep what is younger than so many days at least; with both limits, what neither keeps is dropped."""
     dry_run: bool = Field(default=False, strict=True)
-    """Whether to tell only what would be done."""
+    """Whether to return only what would be done."""
 
 
 class EraseBody(_Body):
-    """What to erase."""
+    """Events and artifacts to erase."""
 
     events: Annotated[list[Annotated[str, Field(max_length=64)]], Field(min_length=1, max_length=1000)]
     """Ids of events, `evt_…`, or of artifacts, `art_…`."""

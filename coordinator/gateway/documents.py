@@ -50,7 +50,7 @@ _OF_ALL: Final = (400, 401, 403, 429, 431, 500, 503)
 
 
 class ErrorDetail(BaseModel):
-    """What is wrong, where, and how to mend it."""
+    """The problem, its place, and how to mend it."""
 
     model_config = ConfigDict(extra="allow", defer_build=True)  # or it would be built for 600 responses of routes
 

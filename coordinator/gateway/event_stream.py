@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["EventReader", "EventStreamResponse", "StreamedEvent"]
 
 _MAX_STALLED_LOOKS: Final = 8
-"""Looks after which a client that takes nothing is cut off. It costs little, but what its message said may not."""
+"""Looks without progress before a stalled client is disconnected; frees the message's backlog."""
 
 
 class StreamedEvent(Protocol):

@@ -35,7 +35,7 @@ class _UiMessage(_Open):
 
 
 class UiBody(_Open):
-    """What the AI SDK's `DefaultChatTransport` sends."""
+    """A request of the AI SDK's `DefaultChatTransport`."""
 
     id: _Id
     """The chat; at `/v1/ui/{type}` it is the key of the agent, and must be one."""

@@ -84,7 +84,7 @@ class _Reader:
 
 @dataclass(frozen=True, slots=True)
 class FrontEndProtocol:
-    """What the stream of a front end's protocol is made with."""
+    """Parts of the stream of a front end's protocol."""
 
     encoder: Encoder
     begin_attempt: Callable[[Frame], Awaitable[Mapping[str, Any]]] | None = None

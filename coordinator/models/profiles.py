@@ -126,7 +126,7 @@ class Profile:
     price: Price | None = None
     limits: Limits = field(default_factory=Limits)
     tenants: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    """What is another for a tenant: some of ``model``, ``base_url``, ``api_key_env``, ``api_key_file``. With a
+    """Keys with other values for a tenant: some of ``model``, ``base_url``, ``api_key_env``, ``api_key_file``. With a
     ``base_url`` and no key of its own, its calls are sent without a key."""
 
     def of_tenant(self, tenant: str) -> Profile:

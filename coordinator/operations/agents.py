@@ -184,7 +184,7 @@ class HomeAgents(HomeContents):
     async def why(self, address: Address) -> objects.Why:
         """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures.
 
-        Without a running service it returns what the journal has. Of an agent that does not exist yet it tells why
+        Without a running service it returns what the journal has. Of an agent that does not exist yet it returns why
         messages of other agents to it are held.
 
         Raises:

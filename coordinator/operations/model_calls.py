@@ -29,7 +29,7 @@ class ModelCall(Result):
     profile: str
     provider: str
     model: str
-    """What answered, in the provider's words."""
+    """The model that answered, in the provider's words."""
     status: str
     """`running`, `completed`, `failed`, `cancelled`, or `lost` with a process that was killed."""
     error: dict[str, Any] | None

@@ -349,7 +349,7 @@ class CoordinatorActor:
                 self._tasks.spawn(self._reconciler.run(), "coordinator-loop")  # also if the next lines fail
                 self._tasks.spawn(self._reconciler.courier.run(), "courier")
                 self._tasks.spawn(self._reconciler.reminders.run(), "reminders")
-                self._tasks.spawn(self._reconciler.attend(), "attending")
+                self._tasks.spawn(self._reconciler.wake_unnotified(), "attending")
                 for agent_type in self._state.known.types:
                     await self._state.register(Code.of(self._state.known.get(agent_type)))
                 self._state.host_died.set()  # perhaps before this coordinator was started

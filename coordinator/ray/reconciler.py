@@ -18,7 +18,7 @@ from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, Placement, ProjectView, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
-from coordinator.fleet.wakes.requests import Lull
+from coordinator.fleet.wakes.requests import QuietPeriod
 from coordinator.fleet.wakes.retries import may_pass
 from coordinator.fleet.wakes.spans import WakeSpans
 from coordinator.ray.cluster import cause_of, lives
@@ -95,7 +95,7 @@ class Reconciler:
             lambda: check_of_receivers(state.quotas(), state.store),
         )
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
-        self._lull = Lull(state.clock)
+        self._quiet = QuietPeriod(state.clock)
         """When warm hosts are started."""
         self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded)
         """Sends the messages of reminders that are due; likewise."""
@@ -116,7 +116,7 @@ class Reconciler:
                 for code in state.codes.to_try_again(state.clock.monotonic_s()):
                     await state.register(code)
                 await self._retry_wakes()
-                reserve = config.warm_hosts if self._lull.is_now() else None
+                reserve = config.warm_hosts if self._quiet.is_now() else None
                 most = config.most_starting, config.shared_agents, config.most_warm_hosts
                 for action in plan(state.observe(), reserve, *most):
                     self._act(action)
@@ -130,7 +130,7 @@ class Reconciler:
         for address in self._state.retries.take_due():
             await self._poke_or_retry(address)
 
-    async def attend(self) -> None:
+    async def wake_unnotified(self) -> None:
         """Wake the agents with messages that nobody has told of them, after each death of a host, until cancelled.
 
         A host admits the questions of its agents itself, and may die before it has the receiver woken. An asker that is
@@ -239,7 +239,7 @@ class Reconciler:
 
     async def _wake(self, host: Host, address: Address, request: WakeRequest) -> None:
         """Acquire an agent's lease for a warm host, and have the host activate the agent."""
-        self._lull.wake_began()
+        self._quiet.wake_began()
         try:
             async with self._wake_spans.waking(address, request, host.host_id) as span:
                 error = await self._activate(host, address, request)
@@ -249,7 +249,7 @@ class Reconciler:
             self._state.waking.discard(address)
             if self._state.requests.get(address) is not None:  # it is to be tried again
                 self._state.changed.set()
-            asyncio.get_running_loop().call_later(self._lull.wake_ended(), self._state.changed.set)
+            asyncio.get_running_loop().call_later(self._quiet.wake_ended(), self._state.changed.set)
 
     async def _activate(self, host: Host, address: Address, request: WakeRequest) -> Exception | None:
         """Wake an agent; return the error if that failed, which was seen to."""

@@ -77,7 +77,7 @@ class Refusal(_Part):
 
 
 class ReasoningText(_Part):
-    """What a model thought."""
+    """A text of a model's reasoning."""
 
     type: Literal["reasoning_text", "summary_text"]
     text: _Text
@@ -111,7 +111,7 @@ class _Item(_Part):
 
 
 class UserMessage(_Item):
-    """What the user says."""
+    """A message of the user."""
 
     type: Literal["message"] = "message"
     role: Literal["user"]
@@ -127,7 +127,7 @@ class InstructionMessage(_Item):
 
 
 class AssistantMessage(_Item):
-    """What a model said before."""
+    """An earlier answer of a model."""
 
     type: Literal["message"] = "message"
     role: Literal["assistant"]
@@ -146,7 +146,7 @@ class FunctionCall(_Item):
 
 
 class FunctionCallOutput(_Item):
-    """What the tool returned."""
+    """The result of the tool."""
 
     type: Literal["function_call_output"]
     call_id: _Id
@@ -164,7 +164,7 @@ def _block(text: str | None) -> str | None:
 
 
 class Reasoning(_Item):
-    """What a model thought. The model is not sent the texts, but the block of its provider."""
+    """A model's reasoning. The model is not sent the texts, but the block of its provider."""
 
     type: Literal["reasoning"]
     summary: list[ReasoningText]
@@ -258,7 +258,7 @@ class ResponseBody(_Part):
     model: Annotated[str, Field(min_length=1, max_length=64)]
     """A profile of the project file: `[models.NAME]`."""
     input: _Input
-    """What the model is to answer. If the head of the branch is a `user_message` without a payload, the input stands
+    """The text or items to answer. If the head of the branch is a `user_message` without a payload, the input stands
     for it; else it follows the branch. An empty list adds nothing."""
     session_id: _Id | None = None
     """The session whose bundles and transcript the model is sent."""

@@ -110,7 +110,7 @@ class ResponseObject(TypedDict):
     """The version of the branch at that event; null without a session."""
     qos: QosObject
     qos_outcome: dict[str, Any] | None
-    """What became of it, as the client saw it: what was asked for, which profile answered, how soon it began and ended;
+    """The outcome, as the client saw it: what was asked for, which profile answered, how soon it began and ended;
     null while it is in progress."""
     input: NotRequired[list[dict[str, Any]]]
     """The items of the request. Of a stored response only."""

@@ -75,7 +75,7 @@ class ServiceLink:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the connection; the service goes on if it is pinned or has other clients."""
-        await self._keep_no_more()
+        await self._stop_reconnecting()
         if self._client is not None:
             await self._client.close()
 
@@ -114,7 +114,7 @@ class ServiceLink:
         Raises:
             ServiceError: it did not end in time.
         """
-        await self._keep_no_more()
+        await self._stop_reconnecting()
         client = self.connected or await open_running(self._home)
         if client is not None:
             with contextlib.suppress(ServiceError):  # it ended by itself meanwhile
@@ -125,7 +125,7 @@ class ServiceLink:
             if client is not None:
                 await client.close()
 
-    async def _keep_no_more(self) -> None:
+    async def _stop_reconnecting(self) -> None:
         self._closed = True
         tasks = [task for task in (self._keeping, self._connecting) if task is not None]
         for task in tasks:

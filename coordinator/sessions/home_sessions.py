@@ -14,7 +14,7 @@ from chronicle.canonical import encode
 from chronicle.errors import BranchVersionConflict
 from chronicle.ids import BranchId, EventId, IdSource
 from coordinator.sessions import artifacts, branches, bundles, events, sessions
-from coordinator.sessions.append_line import AppendLine
+from coordinator.sessions.append_queue import AppendQueue
 from coordinator.sessions.finding import find_branch, find_session
 from coordinator.sessions.write_request import WriteRequest
 
@@ -46,7 +46,7 @@ class HomeSessions:
     def __init__(self, home: HomeAgents) -> None:
         self._home = home
         self._ids = IdSource()
-        self._lines: WeakValueDictionary[str, AppendLine] = WeakValueDictionary()
+        self._lines: WeakValueDictionary[str, AppendQueue] = WeakValueDictionary()
         """By branch."""
         self._heads: LRUCache[tuple[str, str, str], tuple[int, EventId]] = LRUCache(_KNOWN_HEADS)
         """By tenant, session and branch: version and head after the latest append seen here. Versions only grow."""
@@ -157,7 +157,7 @@ class HomeSessions:
     ) -> objects.SessionEventObject:
         """Append an event; see `events.append_event`."""
         place = (tenant, session_id, branch_id)
-        line = self._lines.setdefault(branch_id, AppendLine())
+        line = self._lines.setdefault(branch_id, AppendQueue())
         try:
             async with line.appending:
                 known = self._heads.get(place)

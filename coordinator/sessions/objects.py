@@ -78,7 +78,7 @@ class DeletedSession(TypedDict):
 
 @_documented
 class BranchParent(TypedDict):
-    """What a branch continues."""
+    """The place that a branch continues."""
 
     branch_id: str
     version: int
@@ -203,7 +203,7 @@ class BundleObject(TypedDict):
     hash: str
     """The BLAKE3 of the compiled bytes: the same items have the same."""
     content: str | None
-    """What it was compiled to; null in lists."""
+    """The compiled text; null in lists."""
     metadata: dict[str, Any]
     created_at: int
 

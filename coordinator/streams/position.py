@@ -146,7 +146,7 @@ class Position:
 
 
 class Reading:
-    """What a reader has not got of a stream, frame by frame, and its position after each.
+    """The rest of a stream for a reader, frame by frame, and its position after each.
 
     Args:
         position: what the reader has at the beginning.

@@ -38,16 +38,16 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Reminder
     from podium.blocking import BlockingRunner
 
-__all__ = ["NotFired", "ReminderTask", "Spread", "fire_reminder"]
+__all__ = ["Jitter", "NotFired", "ReminderTask", "fire_reminder"]
 
 Key: TypeAlias = "tuple[SessionId, str, int]"
 """Session, name and due time of a reminder."""
 
-_FEW: Final = 50
+_MAX_WITHOUT_JITTER: Final = 50
 """Reminders that fire at once without a delay."""
-_EACH_MS: Final = 20
+_JITTER_PER_REMINDER_MS: Final = 20
 """Span for each further one: a fire and a wake take some milliseconds each."""
-_LONGEST_SPAN_MS: Final = 300_000
+_MAX_JITTER_MS: Final = 300_000
 _MAX_DUE: Final = 20_000
 """Due reminders that are looked at, besides those that are held; later ones wait until some of these have fired."""
 _SOONEST_S: Final = 0.005
@@ -94,7 +94,7 @@ def _is_pending(store: InboxRecords, message_id: MessageId) -> bool:
         return False
 
 
-class Spread:
+class Jitter:
     """Spreads reminders that are due at once over a span of time.
 
     Args:
@@ -106,7 +106,7 @@ class Spread:
         self._moments: dict[Key, int] = {}
         """When each due reminder fires."""
 
-    def ready(self, due: Sequence[Reminder], now_ms: int) -> list[Reminder]:
+    def due(self, due: Sequence[Reminder], now_ms: int) -> list[Reminder]:
         """Return those of the due reminders that fire now.
 
         Args:
@@ -115,7 +115,7 @@ class Spread:
         keys = {_key(reminder): reminder for reminder in due}
         self._moments = {key: moment for key, moment in self._moments.items() if key in keys}
         new = [key for key in keys if key not in self._moments]
-        span_ms = min(max(len(new) - _FEW, 0) * _EACH_MS, _LONGEST_SPAN_MS)
+        span_ms = min(max(len(new) - _MAX_WITHOUT_JITTER, 0) * _JITTER_PER_REMINDER_MS, _MAX_JITTER_MS)
         for key in new:
             self._moments[key] = now_ms + round(span_ms * self._generator.random())
         return [reminder for key, reminder in keys.items() if self._moments[key] <= now_ms]
@@ -154,8 +154,8 @@ class ReminderTask(Poller):
         self._arrived = arrived
         self._run_blocking = run_blocking
         generator = generator or random.Random()
-        self._spread = Spread(generator)
-        self._again = Spread(generator)
+        self._jitter = Jitter(generator)
+        self._again = Jitter(generator)
         """Those that were held before: a spread of their own, so that many of them delay no other."""
         self._held: dict[Key, float] = {}
         """When each reminder that is due, and did not fire, may be tried again, in epoch milliseconds."""
@@ -173,10 +173,10 @@ class ReminderTask(Poller):
         self._held = {key: moment_ms for key, moment_ms in self._held.items() if key in due}
         first = [reminder for key, reminder in due.items() if key not in self._held]
         again = [due[key] for key, moment_ms in self._held.items() if moment_ms <= now_ms]
-        for reminder in (*self._spread.ready(first, now_ms), *self._again.ready(again, now_ms)):
+        for reminder in (*self._jitter.due(first, now_ms), *self._again.due(again, now_ms)):
             await self._fire(reminder)
         moments_ms = (
-            self._spread.next_ms(),
+            self._jitter.next_ms(),
             self._again.next_ms(),
             min((moment_ms for moment_ms in self._held.values() if moment_ms > now_ms), default=None),
             await self._run_blocking(store.next_reminder_ms, now_ms),
@@ -203,7 +203,7 @@ class ReminderTask(Poller):
                 self._held[key] = hold_ms
             else:
                 self._held.pop(key, None)
-        self._spread.forget(reminder)
+        self._jitter.forget(reminder)
         self._again.forget(reminder)
         if isinstance(result, Address):
             await self._arrived(result)

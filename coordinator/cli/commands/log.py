@@ -60,7 +60,7 @@ def log(
 
 
 class _Log:
-    """What was shown of an agent's events.
+    """The part of an agent's events that was shown.
 
     Args:
         after: the seq of the event before the first one.

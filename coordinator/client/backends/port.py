@@ -45,7 +45,7 @@ class Request(Generic[_R]):
     result: Callable[[], type[_R]]
     """Returns the result's type, which is imported for it."""
     names: Mapping[str, str] = field(default_factory=dict)
-    """What HTTP calls arguments that the operation calls otherwise."""
+    """HTTP's names of arguments that have other names in the operation."""
 
 
 class Backend(Protocol):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.turn.telemetry import Meter
 
-__all__ = ["Lull", "WakeRequest", "WakeRequests"]
+__all__ = ["QuietPeriod", "WakeRequest", "WakeRequests"]
 
 _QUIET_AFTER_S: Final = 0.2
 """Time from the end of a wake until the fleet counts as quiet: the first turn follows the wake."""
@@ -125,7 +125,7 @@ class WakeRequests:
             self._meter.observe(WAKE_DURATION, labels, self._clock.monotonic_s() - request.asked_s)
 
 
-class Lull:
+class QuietPeriod:
     """Whether no agent is being woken, so that the work of the background may take a core.
 
     Args:

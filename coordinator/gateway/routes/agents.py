@@ -91,7 +91,7 @@ async def delete_agent(
 
 @agent.get("/why", responses=statuses(404))
 async def explain_agent(agents: Agents, address: Reading) -> Why:
-    """Tell what an agent waits for, and what is known of its host, its lease, its inbox and its last failures."""
+    """Return what an agent waits for, and what is known of its host, its lease, its inbox and its last failures."""
     found = await agents.why(address)
     texts: dict[str, Any] = {
         name: public_text(text)

@@ -52,8 +52,8 @@ async def send_message(
 ) -> Answer | Response:
     """Send a message, and wait for the answer, or stream it: with `Accept: text/event-stream`.
 
-    A client that leaves cancels nothing, unless it asked for that: the message is handled, and its answer can be had
-    from `/messages/{message_id}`, or by a repetition with the same `Idempotency-Key`.
+    A disconnect does not cancel the message, unless `cancel_on_disconnect` is set: fetch its answer from
+    `/messages/{message_id}`, or repeat the request with the same `Idempotency-Key`.
     """
     receipt = await agents.send(
         address, body.message, idempotency_key=idempotency_key, when_busy=body.when_busy, trace=traceparent

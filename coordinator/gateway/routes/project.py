@@ -27,7 +27,7 @@ Reload: TypeAlias = Callable[[], Awaitable[Reloaded]]
 
 
 class ReloadResult(TypedDict):
-    """What a reload did."""
+    """Result of a reload."""
 
     types: list[str]
     """The agent types that are known now."""

@@ -76,7 +76,7 @@ class Outbox(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why(Result):
-    """What an agent waits for, and what is known of it."""
+    """The condition that an agent waits for, and the known facts about it."""
 
     agent: str
     status: str = field(metadata=one_of("awake", "asleep"))
@@ -105,7 +105,7 @@ class Why(Result):
     epoch: int | None = None
     """Of its lease; null while none is recorded."""
     holder: str | None = None
-    """Who has its lease: a host, or a command; null while nobody has."""
+    """Holder of its lease: a host, or a command; null if it is free."""
     lease_expires_at: int | None = None
     held: bool = False
     """Whether an operation keeps it asleep, such as a rewind."""

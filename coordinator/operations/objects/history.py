@@ -148,7 +148,7 @@ class Turn(Result):
     cause: str = field(
         metadata=one_of("message", "init", "config", "idle", "shutdown", "upload", "created", "rewound", "detached")
     )
-    """What it ran for: a message, another hook, or an upload; or the operation that it was."""
+    """Its cause: a message, another hook, or an upload; or the operation that it was."""
     message_id: str | None
     """The message that it handled; null without one."""
     began_at: int

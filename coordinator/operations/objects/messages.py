@@ -36,7 +36,7 @@ class Receipt(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatMessages(Result):
-    """What was said, as the AI SDK has it."""
+    """Parts of the message, as the AI SDK has them."""
 
     agent: str
     messages: tuple[dict[str, Any], ...]
@@ -155,7 +155,7 @@ class Reminder(Result):
     tz: str | None = None
     """The time zone of the cron line."""
     message: Any = None
-    """What the agent gets."""
+    """The argument of the agent's hook."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

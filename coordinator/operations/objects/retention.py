@@ -1,4 +1,4 @@
-"""What is kept of agents: folds, erasures, deletions, and archives."""
+"""Results of changes to what is kept of agents: folds, erasures, deletions, and archives."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DroppedCounts(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DroppedLater(DroppedCounts):
-    """What of an agent's history can be dropped later."""
+    """The part of an agent's history that can be dropped later."""
 
     from_turn: int | None
     """From this turn on; null if it does not depend on turns."""
@@ -64,7 +64,7 @@ class Folded(Result):
     first_turn: int
     """The oldest turn that is kept."""
     later: DroppedLater | None
-    """What can be dropped once the newest mark is old enough; null if there is nothing."""
+    """The part that can be dropped once the newest mark is old enough; null if there is nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +80,7 @@ class ErasedEvent(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Erased(Result):
-    """What was erased of an agent."""
+    """The erased content of an agent."""
 
     agent: str
     erased: tuple[ErasedEvent, ...]

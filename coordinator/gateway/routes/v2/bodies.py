@@ -65,7 +65,7 @@ class ArtifactBody(_Body):
     """By default `text` for a text and `json` for another value."""
     content_media_type: Annotated[str, Field(min_length=1, max_length=255)] | None = None
     artifact_type: Annotated[str, Field(min_length=1, max_length=64)] = "content"
-    """What it is, in the client's words."""
+    """The kind of its content, in the client's words."""
     retention_class: RetentionClass = "standard"
     """`standard`: kept until it is deleted; `temporary`: for seven days; `session`: deleted with `session_id`."""
     session_id: _Id | None = None

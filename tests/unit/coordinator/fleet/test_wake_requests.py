@@ -6,7 +6,7 @@ import pytest
 
 from chronicle.clock import ManualClock
 from coordinator.fleet.model import Code, Route
-from coordinator.fleet.wakes.requests import Lull, WakeRequests
+from coordinator.fleet.wakes.requests import QuietPeriod, WakeRequests
 from coordinator.telemetry.instruments import WAKE_DURATION, WAKES
 from coordinator.telemetry.recorder import Recorder
 from podium.address import Address
@@ -62,7 +62,7 @@ async def test_the_time_of_wakes_is_measured_once_for_each_request() -> None:
 
 def test_there_is_a_lull_after_a_wake_and_its_first_turn() -> None:
     clock = ManualClock()
-    lull = Lull(clock)
+    lull = QuietPeriod(clock)
     assert lull.is_now()
     lull.wake_began()
     assert not lull.is_now()
@@ -74,7 +74,7 @@ def test_there_is_a_lull_after_a_wake_and_its_first_turn() -> None:
 
 def test_wakes_without_end_hold_up_nothing_for_long() -> None:
     clock = ManualClock()
-    lull = Lull(clock)
+    lull = QuietPeriod(clock)
     lull.wake_began()
     waited_s = 0.0
     while not lull.is_now():

@@ -200,7 +200,7 @@ async def test_agents_with_messages_that_nobody_told_them_of_are_woken_when_a_ho
     for address in (ALICE, BOB, carol, dan):
         fleet.admit(address)
     fleet.state.retries.refused(carol)
-    attending = asyncio.create_task(fleet.loop.attend())
+    attending = asyncio.create_task(fleet.loop.wake_unnotified())
     try:
         eve = Placement("host_1", Address("hello", "eve"), epoch=1)
         fleet.state.requests.add(ALICE, fleet.code)

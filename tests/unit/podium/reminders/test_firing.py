@@ -1,4 +1,4 @@
-"""What sends reminders: once for each time, spread if there are many, and woken agents told."""
+"""What sends reminders: once for each time, jitter if there are many, and woken agents told."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from chronicle.journal.records import Outcome, Reminder, SetReminder, Settlement
 from chronicle.testing.journal_contract import Writer
 from podium.address import Address
 from podium.messages.headers import Headers, ReminderHeader
-from podium.reminders.firing import NotFired, ReminderTask, Spread, fire_reminder
+from podium.reminders.firing import Jitter, NotFired, ReminderTask, fire_reminder
 from podium.reminders.plans import Plan
 from podium.reminders.schedule import At, Cron, Every
 from tests.waiting import until
@@ -116,7 +116,7 @@ def test_what_cannot_be_read_stays(store: Store, body: bytes) -> None:
     assert list(store.reminders(reminder.session_id)) == [unreadable]
 
 
-# -- the spread --------------------------------------------------------------------------------------------------------
+# -- the jitter --------------------------------------------------------------------------------------------------------
 
 
 def reminders(count: int, due_ms: int = NOW_MS) -> list[Reminder]:
@@ -126,36 +126,36 @@ def reminders(count: int, due_ms: int = NOW_MS) -> list[Reminder]:
 
 def test_a_few_fire_at_once() -> None:
     due = reminders(50)
-    assert Spread(random.Random(1)).ready(due, NOW_MS) == due
+    assert Jitter(random.Random(1)).due(due, NOW_MS) == due
 
 
 def test_many_are_spread_over_a_span_that_grows_with_them() -> None:
     for count, span_ms in ((550, 10_000), (2050, 40_000), (20_000, 300_000)):
-        spread, due = Spread(random.Random(1)), reminders(count)
-        early = spread.ready(due, NOW_MS)
+        jitter, due = Jitter(random.Random(1)), reminders(count)
+        early = jitter.due(due, NOW_MS)
         assert len(early) < count / 100
-        half = spread.ready(due, NOW_MS + span_ms // 2)
+        half = jitter.due(due, NOW_MS + span_ms // 2)
         assert 0.4 * count < len(half) < 0.6 * count
-        assert spread.ready(due, NOW_MS + span_ms) == due
+        assert jitter.due(due, NOW_MS + span_ms) == due
 
 
 def test_one_that_comes_later_does_not_wait_for_the_many() -> None:
-    spread, many = Spread(random.Random(1)), reminders(1000)
-    spread.ready(many, NOW_MS)
+    jitter, many = Jitter(random.Random(1)), reminders(1000)
+    jitter.due(many, NOW_MS)
     (late,) = reminders(1, NOW_MS + 10)
-    assert late in spread.ready([*many, late], NOW_MS + 10)
+    assert late in jitter.due([*many, late], NOW_MS + 10)
 
 
 def test_what_fired_or_went_is_forgotten() -> None:
-    spread, many = Spread(random.Random(1)), reminders(100)
-    spread.ready(many, NOW_MS)
-    first_ms = spread.next_ms()
+    jitter, many = Jitter(random.Random(1)), reminders(100)
+    jitter.due(many, NOW_MS)
+    first_ms = jitter.next_ms()
     assert first_ms is not None
     for reminder in many[1:]:
-        spread.forget(reminder)
-    assert spread.next_ms() is not None
-    assert spread.ready([], NOW_MS) == []
-    assert spread.next_ms() is None
+        jitter.forget(reminder)
+    assert jitter.next_ms() is not None
+    assert jitter.due([], NOW_MS) == []
+    assert jitter.next_ms() is None
 
 
 # -- the task ----------------------------------------------------------------------------------------------------------

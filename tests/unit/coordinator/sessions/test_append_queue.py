@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from coordinator.sessions import append_line
-from coordinator.sessions.append_line import AppendLine
+from coordinator.sessions import append_queue
+from coordinator.sessions.append_queue import AppendQueue
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -21,8 +21,8 @@ FOR_EVER_S = 3600.0
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let time decide nothing, but where a test says so."""
-    monkeypatch.setattr(append_line, "HAND_OVER_S", FOR_EVER_S)
-    monkeypatch.setattr(append_line, "LONGEST_S", FOR_EVER_S)
+    monkeypatch.setattr(append_queue, "HAND_OVER_S", FOR_EVER_S)
+    monkeypatch.setattr(append_queue, "LONGEST_S", FOR_EVER_S)
 
 
 class Told:
@@ -45,7 +45,7 @@ class Told:
 
 
 async def test_one_refused_writer_is_told_at_a_time_in_the_order_of_their_requests() -> None:
-    line, told = AppendLine(), Told()
+    line, told = AppendQueue(), Told()
     for name in "abc":
         await told.begin(name, line.refused())
     assert told.names == ["a"]
@@ -56,7 +56,7 @@ async def test_one_refused_writer_is_told_at_a_time_in_the_order_of_their_reques
 
 
 async def test_a_writer_hears_of_its_success_when_the_one_that_was_told_has_followed() -> None:
-    line, told = AppendLine(), Told()
+    line, told = AppendQueue(), Told()
     line.appended()
     await told.begin("alone", line.succeeded())
     assert told.names == ["alone"]
@@ -69,7 +69,7 @@ async def test_a_writer_hears_of_its_success_when_the_one_that_was_told_has_foll
 
 
 async def test_those_that_wait_to_append_are_refused_before_the_winner_is_answered() -> None:
-    line, told = AppendLine(), Told()
+    line, told = AppendQueue(), Told()
 
     async def outrun() -> None:
         async with line.appending:
@@ -86,8 +86,8 @@ async def test_those_that_wait_to_append_are_refused_before_the_winner_is_answer
 
 
 async def test_a_writer_that_was_told_and_does_not_append_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_line, "HAND_OVER_S", 0.01)
-    line, told = AppendLine(), Told()
+    monkeypatch.setattr(append_queue, "HAND_OVER_S", 0.01)
+    line, told = AppendQueue(), Told()
     for name in "abc":
         await told.begin(name, line.refused())
     await told.begin("winner", line.succeeded())
@@ -96,18 +96,18 @@ async def test_a_writer_that_was_told_and_does_not_append_holds_nobody_up(monkey
 
 
 async def test_an_append_that_is_being_written_is_awaited_though_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(append_line, "HAND_OVER_S", 0.001)
-    line, told = AppendLine(), Told()
+    monkeypatch.setattr(append_queue, "HAND_OVER_S", 0.001)
+    line, told = AppendQueue(), Told()
     await told.begin("a", line.refused())
     async with line.appending:
         await told.begin("b", line.refused())
         meanwhile = Told()
-        other = AppendLine()
+        other = AppendQueue()
         for name in "abcde":
             await meanwhile.begin(name, other.refused())
         await until(lambda: len(meanwhile.names) == 5)
         assert told.names == ["a"]
-        monkeypatch.setattr(append_line, "LONGEST_S", 0.01)
+        monkeypatch.setattr(append_queue, "LONGEST_S", 0.01)
         await told.begin("c", line.refused())
         await until(lambda: told.names == ["a", "c"])
         line.appended()
@@ -115,7 +115,7 @@ async def test_an_append_that_is_being_written_is_awaited_though_not_for_ever(mo
 
 
 async def test_who_has_gone_is_passed_over() -> None:
-    line, told = AppendLine(), Told()
+    line, told = AppendQueue(), Told()
     await told.begin("a", line.refused())
     await told.begin("gone", line.refused())
     await told.begin("b", line.refused())

@@ -1,4 +1,4 @@
-"""`AppendLine`: racing appends to one branch, in the order of their requests.
+"""`AppendQueue`: racing appends to one branch, in the order of their requests.
 
 Of the appends that expect one position a single one can succeed. If all other writers were told the new position at
 once, each event would cost a request of every writer, and the fastest client would have most of the events. Here one of
@@ -16,13 +16,13 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-__all__ = ["HAND_OVER_S", "LONGEST_S", "AppendLine"]
+__all__ = ["HAND_OVER_S", "LONGEST_S", "AppendQueue"]
 
 HAND_OVER_S: Final = 0.05
 LONGEST_S: Final = 0.5
 
 
-class AppendLine:
+class AppendQueue:
     """FIFO order of racing appends to one branch, in this process."""
 
     def __init__(self) -> None:
