@@ -382,7 +382,7 @@ def translate(error: sqlite3.Error, path: Path) -> ChronicleError:
         if _is_full(path):
             return _disk_full(path)
         return StorageRefused(f"{path} cannot be read or written: {error} ({name})")
-    if name == "SQLITE_NOTADB":
+    if name == "SQLITE_NOTADB" or "unsupported file format" in str(error):
         return Corrupt(f"{path} is not a SQLite database")
     if name.startswith("SQLITE_CORRUPT") or "Could not decode" in str(error):
         return Corrupt(f"{path} is damaged: {error}", str(path))
