@@ -130,18 +130,7 @@ class Quotas:
             MessageQuotaExceeded: its tenant has sent too many in the last minute.
             QuotaExceeded: its tenant would have too many agents, too many awake ones, or too many bytes.
         """
-        quota = self._limits().get(address.tenant)
-        if quota is None:
-            return
-        with self._guard:
-            used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
-            used.drop_expired(now_s)
-            self._check_messages(address.tenant, quota, used, now_s)
-            self._check_agents(address, quota, used)
-            self._check_awake(address, quota, used, now_s)
-            self._add_bytes(address.tenant, quota, used, size_bytes + ROW_BYTES, "a message")
-            used.messages.append(now_s)
-            used.admitted[address] = now_s
+        self._admit(address, size_bytes + ROW_BYTES)
 
     def check_ask(self, address: Address) -> None:
         """Let an agent ask another one.
@@ -149,15 +138,7 @@ class Quotas:
         Raises:
             QuotaExceeded: the tenant would have too many agents, or too many awake ones.
         """
-        quota = self._limits().get(address.tenant)
-        if quota is None:
-            return
-        with self._guard:
-            used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
-            used.drop_expired(now_s)
-            self._check_agents(address, quota, used)
-            self._check_awake(address, quota, used, now_s)
-            used.admitted[address] = now_s
+        self._admit(address, None)
 
     def check_fork(self, address: Address) -> None:
         """Let a fork be made.
@@ -209,6 +190,23 @@ class Quotas:
             QuotaExceeded: the tenant has too many bytes, or would have with the record.
         """
         self.check_content(tenant, size_bytes + ROW_BYTES, "a record")
+
+    def _admit(self, address: Address, size_bytes: int | None) -> None:
+        """Admit a message of a client, of so many bytes; ``None`` for a question of an agent, which has no limit."""
+        quota = self._limits().get(address.tenant)
+        if quota is None:
+            return
+        with self._guard:
+            used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
+            used.drop_expired(now_s)
+            if size_bytes is not None:
+                self._check_messages(address.tenant, quota, used, now_s)
+            self._check_agents(address, quota, used)
+            self._check_awake(address, quota, used, now_s)
+            if size_bytes is not None:
+                self._add_bytes(address.tenant, quota, used, size_bytes, "a message")
+                used.messages.append(now_s)
+            used.admitted[address] = now_s
 
     def _check_messages(self, tenant: str, quota: Quota, used: _Tenant, now_s: float) -> None:
         while used.messages and now_s - used.messages[0] >= _MINUTE_S:

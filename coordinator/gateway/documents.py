@@ -44,7 +44,6 @@ _MEANINGS: Final = {
     504: "There was no answer in time.",
     507: "The disk of the home is full.",
 }
-_TYPES: Final = tuple(sorted(set(TYPES.values())))
 _OF_ALL: Final = (400, 401, 403, 429, 431, 500, 503)
 """Statuses that every route may have."""
 
@@ -55,7 +54,7 @@ class ErrorDetail(BaseModel):
     model_config = ConfigDict(extra="allow", defer_build=True)  # or it would be built for 600 responses of routes
 
     message: str
-    type: Literal[*_TYPES]  # type: ignore[valid-type]  # the values of a table
+    type: Literal[*TYPES]  # type: ignore[valid-type]  # the values of a table
     code: str = Field(description="Stable, for programs.")
     param: str | None = Field(description="The parameter or field; null if the error is not about one.")
     message_id: str | None = Field(

@@ -19,7 +19,7 @@ from starlette.responses import JSONResponse, Response
 
 from chronicle.error_pickling import Portable
 from coordinator.operations.errors import MessageNotAnswered, ResponseFailed
-from coordinator.operations.problems import ERRORS, TYPES, Problem, more_of, problem_of
+from coordinator.operations.problems import ERRORS, Problem, more_of, problem_of, type_of
 from coordinator.service.client import ServiceRefused
 from coordinator.streams.public_texts import public_text, text_of_model, without_text
 from podium import errors as podium
@@ -72,7 +72,7 @@ def error_response(
     """
     described = {
         "message": message,
-        "type": TYPES[problem.status],
+        "type": type_of(problem.status),
         "code": problem.code,
         "param": param,
         **(more or {}),

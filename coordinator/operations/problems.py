@@ -33,29 +33,24 @@ from podium.state import errors as state
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["ERRORS", "TYPES", "Problem", "more_of", "problem_of"]
+__all__ = ["ERRORS", "TYPES", "Problem", "more_of", "problem_of", "type_of"]
 
-TYPES: Final[Mapping[int, str]] = {
-    400: "invalid_request_error",
+_TYPES: Final[Mapping[int, str]] = {
     401: "authentication_error",
     403: "permission_error",
     404: "not_found_error",
-    405: "invalid_request_error",
-    406: "invalid_request_error",
-    408: "invalid_request_error",
     409: "conflict_error",
-    413: "invalid_request_error",
-    415: "invalid_request_error",
-    416: "invalid_request_error",
     429: "rate_limit_error",
-    431: "invalid_request_error",
-    500: "api_error",
-    502: "api_error",
-    503: "api_error",
-    504: "api_error",
-    507: "api_error",
 }
-"""The type of each status."""
+_TYPE_OF_REQUESTS: Final = "invalid_request_error"
+_TYPE_OF_SERVERS: Final = "api_error"
+TYPES: Final = tuple(sorted({*_TYPES.values(), _TYPE_OF_REQUESTS, _TYPE_OF_SERVERS}))
+"""All types."""
+
+
+def type_of(status: int) -> str:
+    """Return the type of the errors with a status."""
+    return _TYPES.get(status, _TYPE_OF_SERVERS if status >= 500 else _TYPE_OF_REQUESTS)
 
 
 @dataclass(frozen=True, slots=True)

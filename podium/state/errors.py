@@ -40,7 +40,24 @@ class StateError(Portable):
     """Root of all errors about state."""
 
 
-class InvalidValue(StateError, ValueError):
+class _Misplaced(StateError):
+    """An error about a part of a state.
+
+    Attributes:
+        path: RFC 6901 pointer of the part, from the state's root.
+        reason: why, and how to fix it.
+    """
+
+    _whole = "the whole state"
+    _advice = ""
+
+    def __init__(self, path: str, reason: str) -> None:
+        super().__init__(f"{path or f'({self._whole})'}: {reason}{self._advice}")
+        self.path = path
+        self.reason = reason
+
+
+class InvalidValue(_Misplaced, ValueError):
     """An assigned value was refused, because of its type or because JSON cannot represent it.
 
     The operation had no effect at all, even if it would have assigned several values.
@@ -50,13 +67,10 @@ class InvalidValue(StateError, ValueError):
         reason: why, and how to fix it.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path or '(the whole value)'}: {reason}")
-        self.path = path
-        self.reason = reason
+    _whole = "the whole value"
 
 
-class OutsideTurn(StateError, RuntimeError):
+class OutsideTurn(_Misplaced, RuntimeError):
     """Code that is not the running turn's tried to change an agent's state: another thread, or a turn that is over.
 
     The change had no effect: it would be in no turn's commit.
@@ -65,11 +79,6 @@ class OutsideTurn(StateError, RuntimeError):
         path: RFC 6901 pointer of the container, from the state's root.
         reason: why, and how to fix it.
     """
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path or '(the whole state)'}: {reason}")
-        self.path = path
-        self.reason = reason
 
 
 class UnseenChange(StateError, RuntimeError):
@@ -88,7 +97,7 @@ class UnseenChange(StateError, RuntimeError):
         self.path = path
 
 
-class InvalidState(StateError, ValueError):
+class InvalidState(_Misplaced, ValueError):
     """A validator refused the state as a whole at commit.
 
     Attributes:
@@ -96,16 +105,13 @@ class InvalidState(StateError, ValueError):
         reason: what the validator said.
     """
 
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(
-            f"{path or '(the whole state)'}: {reason}; nothing of this turn is committed. "
-            "Change the state so that its own validators accept it before the turn ends"
-        )
-        self.path = path
-        self.reason = reason
+    _advice = (
+        "; nothing of this turn is committed. "
+        "Change the state so that its own validators accept it before the turn ends"
+    )
 
 
-class UnstorableState(StateError):
+class UnstorableState(_Misplaced):
     """A state was built (``State(...)``, defaults included) with a value that cannot be stored.
 
     What pydantic itself refuses is a `pydantic.ValidationError`, as for any model.
@@ -116,11 +122,6 @@ class UnstorableState(StateError):
     """
 
     # Not a ValueError: pydantic would wrap it into a ValidationError in the constructor.
-
-    def __init__(self, path: str, reason: str) -> None:
-        super().__init__(f"{path or '(the whole state)'}: {reason}")
-        self.path = path
-        self.reason = reason
 
 
 class UnsupportedType(StateError, TypeError):

@@ -243,12 +243,12 @@ def _translated() -> Iterator[None]:
     except ClientError:
         raise
     except (PodiumError, ChronicleError) as error:
-        from coordinator.operations.problems import TYPES, Problem, more_of, problem_of  # noqa: PLC0415
+        from coordinator.operations.problems import Problem, more_of, problem_of, type_of  # noqa: PLC0415
 
         problem = problem_of(error) or Problem(500, "internal_error")
         told = {
             "message": str(error),
-            "type": TYPES[problem.status],
+            "type": type_of(problem.status),
             "code": problem.code,
             "param": getattr(error, "param", None),
             **more_of(error),
