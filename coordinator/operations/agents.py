@@ -167,9 +167,7 @@ class HomeAgents(HomeContents):
         """Drop the older history of a sleeping agent for good; see `dropping.fold`."""
         now_ms = self._clock.now_ms()
         return await self._stores.write(
-            lambda store, blobs: dropping.fold(
-                store, blobs, address, keep_turns, keep_days, self._ids, now_ms, dry_run=dry_run
-            )
+            dropping.fold, address, keep_turns, keep_days, self._ids, now_ms, dry_run=dry_run
         )
 
     async def erase(self, address: Address, event_ids: Sequence[str]) -> objects.Erased:
@@ -190,12 +188,12 @@ class HomeAgents(HomeContents):
         Raises:
             UnknownAgent: there is no such agent, and no message to it.
         """
-        await self._stores.read(lambda store, blobs: explaining.why_object(store, blobs, address, None, 0))
+        await self._stores.read(explaining.why_object, address, None, 0)
         facts: AgentFacts | None = None
         with suppress(service.ServiceError):
             facts = await (await self._link.client()).facts(str(address))
         now_ms = self._clock.now_ms()
-        return await self._stores.read(lambda store, blobs: explaining.why_object(store, blobs, address, facts, now_ms))
+        return await self._stores.read(explaining.why_object, address, facts, now_ms)
 
     async def nodes(self) -> objects.NodeList:
         """Return the nodes of the home's service."""
@@ -278,13 +276,13 @@ class HomeAgents(HomeContents):
 
     async def message(self, address: Address, message_id: str) -> objects.Message:
         """Return a message with its status, and its answer or its error; see `messages.message_object`."""
-        return await self._stores.read(lambda store, blobs: messages.message_object(store, blobs, address, message_id))
+        return await self._stores.read(messages.message_object, address, message_id)
 
     async def inbox(
         self, address: Address, limit: int = _ITEMS, cursor: str | None = None
     ) -> objects.Page[objects.InboxMessage]:
         """Return a page of an agent's pending and parked messages, by position."""
-        return await self._stores.read(lambda store, blobs: messages.inbox_page(store, blobs, address, limit, cursor))
+        return await self._stores.read(messages.inbox_page, address, limit, cursor)
 
     async def cancel(self, address: Address, message_id: str) -> objects.Message:
         """Cancel a pending, running or parked message, durably; return it.
@@ -377,9 +375,7 @@ class HomeAgents(HomeContents):
     ) -> objects.EventPage:
         """Return a page of an agent's events, oldest first; see `history.event_page`."""
         return await self._stores.read(
-            lambda store, blobs: history.event_page(
-                store, blobs, address, after_seq=after_seq, types=types, limit=limit, cursor=cursor
-            )
+            history.event_page, address, after_seq=after_seq, types=types, limit=limit, cursor=cursor
         )
 
     async def fork(self, address: Address, key: str, turn: int | None = None) -> objects.Forked:
@@ -408,14 +404,10 @@ class HomeAgents(HomeContents):
         """
         now_ms = self._clock.now_ms()
         try:
-            done = await self._stores.write(
-                lambda store, blobs: branches.rewind(store, blobs, address, turn, only, self._ids, now_ms)
-            )
+            done = await self._stores.write(branches.rewind, address, turn, only, self._ids, now_ms)
         except AgentAwake as awake:
             answer = await (await self._service_of(awake)).rewind(str(address), turn, only)
-            done = await self._stores.read(
-                lambda store, blobs: branches.rewound_by_service(store, blobs, address, turn, only, answer)
-            )
+            done = await self._stores.read(branches.rewound_by_service, address, turn, only, answer)
         else:
             if done.made is not None:
                 await self._wake_if_waiting(address)

@@ -51,7 +51,7 @@ async def exported(stores: HomeStores, address: Address) -> AsyncIterator[Export
     """
     with tempfile.TemporaryDirectory(prefix="podium-export-") as directory:
         path = Path(directory) / _FILE
-        manifest = await stores.read(lambda store, blobs: export_agent(store, blobs, address, path))
+        manifest = await stores.read(export_agent, address, path)
         size_bytes = (await asyncio.to_thread(path.stat)).st_size
         yield Exported(path, size_bytes, manifest)
 

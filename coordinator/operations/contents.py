@@ -82,7 +82,7 @@ class HomeContents:
         self, call: Callable[Concatenate[JournalStore, BlobStore, _P], _T], *of: _P.args, **by: _P.kwargs
     ) -> _T:
         """Return what an operation reads that needs nothing but the stores, such as `history.state_object`."""
-        return await self._stores.read(lambda store, blobs: call(store, blobs, *of, **by))
+        return await self._stores.read(call, *of, **by)
 
     # -- files and artifacts --------------------------------------------------------------------------------------
 
@@ -152,9 +152,7 @@ class HomeContents:
         async with uploads.received(content, most_bytes) as (file, size_bytes):
             await self._quotas.check(lambda quotas: quotas.check_upload(address, size_bytes))
             now_ms = self._clock.now_ms()
-            return await self._stores.write(
-                lambda store, blobs: archives.import_from(store, blobs, file, address, self._ids, now_ms)
-            )
+            return await self._stores.write(archives.import_from, file, address, self._ids, now_ms)
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
@@ -170,9 +168,7 @@ class HomeContents:
     async def _changed(self, address: Address, path: str, content: Content | None) -> upload.FileChanged:
         now_ms = self._clock.now_ms()
         try:
-            changed = await self._stores.write(
-                lambda store, blobs: upload.change_file(store, blobs, address, path, content, self._ids, now_ms)
-            )
+            changed = await self._stores.write(upload.change_file, address, path, content, self._ids, now_ms)
         except AgentAwake as awake:
             return await (await self._service_of(awake)).change_file(str(address), path, content)
         await self._wake_if_waiting(address)

@@ -119,7 +119,7 @@ class Conversations:
         Raises:
             UnknownAgent: there is no such agent.
         """
-        found = await self._agents.stores.read(lambda store, blobs: _all_exchanges(store, blobs, address))
+        found = await self._agents.stores.read(_all_exchanges, address)
         return found[-limit:], len(found) > limit
 
     async def running(self, address: Address, chat: str) -> objects.Receipt | None:
@@ -138,9 +138,7 @@ class Conversations:
         found: dict[str, Any] = {}
         with suppress(UnknownMoment, UnknownAgent):
             found["state"] = (await self._agents.read(state_object, address, turn - 1)).state
-            found["messages"] = await self._agents.stores.read(
-                lambda store, blobs: _exchanges_before(store, blobs, address, message_id, turn)
-            )
+            found["messages"] = await self._agents.stores.read(_exchanges_before, address, message_id, turn)
         return found
 
     async def _plan(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Final, ParamSpec, TypeVar
 
 from chronicle.errors import Unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Concatenate
 
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HomeStores"]
 
+_P = ParamSpec("_P")
 _T = TypeVar("_T")
 _READS: Final = 4
 """Attempts of a read; a journal that comes into use during a read at rest refuses that read once."""
@@ -71,9 +73,11 @@ class HomeStores:
                 self._write = self._home.journal()
             return self._write
 
-    async def read(self, call: Callable[[JournalStore, BlobStore], _T]) -> _T:
+    async def read(
+        self, call: Callable[Concatenate[JournalStore, BlobStore, _P], _T], *of: _P.args, **by: _P.kwargs
+    ) -> _T:
         """Return the result of a read, made in a thread."""
-        return await self.read_journal(lambda store: call(store, self.blobs))
+        return await self.read_journal(lambda store: call(store, self.blobs, *of, **by))
 
     async def read_journal(self, call: Callable[[JournalStore], _T]) -> _T:
         """Return the result of a read, made in a thread. The blob store is not opened for it."""
@@ -89,10 +93,12 @@ class HomeStores:
         async with self._threads:
             return await asyncio.to_thread(reading)
 
-    async def write(self, call: Callable[[JournalStore, BlobStore], _T]) -> _T:
+    async def write(
+        self, call: Callable[Concatenate[JournalStore, BlobStore, _P], _T], *of: _P.args, **by: _P.kwargs
+    ) -> _T:
         """Return the result of a write, made in a thread. It goes on if the caller is cancelled."""
         async with self._threads:
-            return await asyncio.to_thread(lambda: call(self.writable_journal, self.blobs))
+            return await asyncio.to_thread(lambda: call(self.writable_journal, self.blobs, *of, **by))
 
     def close(self) -> None:
         """Close the stores. Operations that run then fail with `Unavailable`."""

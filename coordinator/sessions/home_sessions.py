@@ -69,17 +69,14 @@ class HomeSessions:
         """Open a session; see `sessions.create_session`."""
         now_ms = self._now_ms()
         return await self._home.stores.write(
-            lambda store, blobs: sessions.create_session(
-                store,
-                blobs,
-                tenant,
-                base_bundle_ids,
-                metadata or {},
-                key,
-                self._ids,
-                now_ms,
-                self._home.quotas.check_record,
-            )
+            sessions.create_session,
+            tenant,
+            base_bundle_ids,
+            metadata or {},
+            key,
+            self._ids,
+            now_ms,
+            self._home.quotas.check_record,
         )
 
     async def session(self, tenant: str, session_id: str, agent: str | None = None) -> objects.SessionObject:
@@ -99,9 +96,7 @@ class HomeSessions:
         self, tenant: str, kind: Literal["client", "agent"] | None, limit: int, cursor: str | None
     ) -> objects.SessionPage:
         """Return a page of sessions; see `sessions.session_page`."""
-        return await self._home.stores.read(
-            lambda store, blobs: sessions.session_page(store, blobs, tenant, kind, limit, cursor)
-        )
+        return await self._home.stores.read(sessions.session_page, tenant, kind, limit, cursor)
 
     async def delete(self, tenant: str, session_id: str) -> objects.DeletedSession:
         """Delete a session of a client; see `sessions.delete_session`."""
@@ -146,9 +141,7 @@ class HomeSessions:
     ) -> objects.BranchObject:
         """Fork a branch; see `branches.fork_branch`."""
         request = self._request(tenant, key)
-        return await self._home.stores.write(
-            lambda store, blobs: branches.fork_branch(store, blobs, request, session_id, from_branch_id, from_event_id)
-        )
+        return await self._home.stores.write(branches.fork_branch, request, session_id, from_branch_id, from_event_id)
 
     # -- events ---------------------------------------------------------------------------------------------------
 
@@ -165,9 +158,7 @@ class HomeSessions:
                     new.check()
                     raise BranchVersionConflict(BranchId(branch_id), *known)
                 request = self._request(tenant, key)
-                made = await self._home.stores.write(
-                    lambda store, blobs: events.append_event(store, blobs, request, session_id, branch_id, new)
-                )
+                made = await self._home.stores.write(events.append_event, request, session_id, branch_id, new)
                 if self._know(place, made["sequence"], EventId(made["id"])):  # not so for a repeat
                     line.appended()
         except BranchVersionConflict as conflict:
@@ -232,9 +223,7 @@ class HomeSessions:
         await self._home.quotas.check(
             lambda quotas: quotas.check_record(tenant, len(data) + len(encode(new.metadata or {})))
         )
-        return await self._home.stores.write(
-            lambda store, blobs: artifacts.create_artifact(store, blobs, tenant, new, data, key, self._ids, now_ms)
-        )
+        return await self._home.stores.write(artifacts.create_artifact, tenant, new, data, key, self._ids, now_ms)
 
     async def artifact(self, tenant: str, artifact_id: str) -> objects.StoredArtifactObject:
         """Return an artifact with its content.
@@ -252,9 +241,7 @@ class HomeSessions:
     async def artifacts(self, tenant: str, limit: int, cursor: str | None) -> objects.StoredArtifactPage:
         """Return a page of artifacts; see `artifacts.artifact_page`."""
         now_ms = self._now_ms()
-        return await self._home.stores.read(
-            lambda store, blobs: artifacts.artifact_page(store, blobs, tenant, limit, cursor, now_ms)
-        )
+        return await self._home.stores.read(artifacts.artifact_page, tenant, limit, cursor, now_ms)
 
     async def delete_artifact(self, tenant: str, artifact_id: str) -> objects.DeletedArtifact:
         """Delete an artifact; see `artifacts.delete_artifact`."""
@@ -287,9 +274,7 @@ class HomeSessions:
         await self._home.quotas.check(
             lambda quotas: quotas.check_record(tenant, len(new.compiled) + len(encode(metadata or {})))
         )
-        return await self._home.stores.write(
-            lambda store, blobs: bundles.create_bundle(store, blobs, tenant, new, self._ids, now_ms)
-        )
+        return await self._home.stores.write(bundles.create_bundle, tenant, new, self._ids, now_ms)
 
     async def bundle(self, tenant: str, bundle_id: str) -> objects.BundleObject:
         """Return a bundle with its content.
@@ -305,6 +290,4 @@ class HomeSessions:
 
     async def bundles(self, tenant: str, limit: int, cursor: str | None) -> objects.BundlePage:
         """Return a page of bundles; see `bundles.bundle_page`."""
-        return await self._home.stores.read(
-            lambda store, blobs: bundles.bundle_page(store, blobs, tenant, limit, cursor)
-        )
+        return await self._home.stores.read(bundles.bundle_page, tenant, limit, cursor)

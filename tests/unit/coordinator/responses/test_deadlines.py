@@ -37,10 +37,10 @@ class HeldStores(HomeStores):
         self.go_on = asyncio.Event()
         self.held = 0
 
-    async def write(self, call: Any) -> Any:
+    async def write(self, call: Any, *of: Any, **by: Any) -> Any:
         self.held += 1
         await self.go_on.wait()
-        return await super().write(call)
+        return await super().write(call, *of, **by)
 
 
 @pytest.fixture

@@ -199,7 +199,7 @@ async def test_the_end_of_the_gateway_ends_streams_with_an_event(home: Home, mod
 class FullDisk(HomeStores):
     """The stores of a home whose disk is full."""
 
-    async def write(self, call: object) -> Any:
+    async def write(self, call: object, *_: object, **__: object) -> Any:
         raise StorageRefused("the disk is full")
 
 
