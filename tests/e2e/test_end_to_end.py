@@ -57,7 +57,7 @@ def test_the_same_key_goes_on_where_it_was(served: Podium) -> None:
     served("passivate", "hello/same")
     events = served.lines("log", "hello/same")
     fields = {"branch_id", "seq", "event_id", "type", "turn", "ts", "payload", "payload_ref"}
-    fields |= {"correlation_id", "causation_id", "prev_hash", "hash"}
+    fields |= {"correlation_id", "causation_id", "prev_hash", "hash", "visible"}
     assert all(set(event) == fields for event in events)
     document = next(event for event in events if event["type"] == "agent.created")["payload"]["state"]
     turns = [event["payload"] for event in events if event["type"] == "turn.committed"]
