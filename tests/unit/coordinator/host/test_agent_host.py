@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,17 +17,17 @@ from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
 from coordinator.channel import pack
+from coordinator.fleet.model import Code
 from coordinator.host import agent_host
 from coordinator.host.agent_host import AgentHost
 from coordinator.host.host_config import HostConfig
-from coordinator.host.loop_watch import LoopWatch
+from coordinator.host.loop_watch import running_agent
 from coordinator.host.node.process_marks import ProcessMark
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
 from podium.errors import AgentAsleep
-from podium.turn.ports import Environment
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -37,8 +36,9 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.journal.records import Lease
     from chronicle.workspace.port import Opened
+    from coordinator.host.surroundings import HostParts
     from coordinator.telemetry.reports import Report
-    from podium.turn.ports import WorkspaceRequest
+    from podium.turn.ports import Environment, WorkspaceRequest
 
 ALICE, BOB = Address("thinker", "alice"), Address("thinker", "bob")
 
@@ -46,8 +46,8 @@ ALICE, BOB = Address("thinker", "alice"), Address("thinker", "bob")
 class Thinker(BaseAgent):
     """Tells whose task makes it."""
 
-    owners: ClassVar[list[Address | None]] = []
-    watch: ClassVar[LoopWatch]
+    isolation = "shared"
+    makers: ClassVar[list[tuple[Address | None, str]]] = []
 
     class State(DeltaState):
         count: int = 0
@@ -55,12 +55,13 @@ class Thinker(BaseAgent):
     def __init__(self) -> None:
         task = asyncio.current_task()
         assert task is not None
-        self.owners.append(self.watch._owners.get(task))
+        self.makers.append((running_agent(), task.get_name()))
 
 
 class Speaker(BaseAgent):
     """Looks whether its first text has reached its reader, before it lets anything else run."""
 
+    isolation = "shared"
     reader: ClassVar[socket.socket]
     heard: ClassVar[list[bytes]] = []
 
@@ -77,18 +78,16 @@ class Speaker(BaseAgent):
 class Around:
     """Surroundings whose workspaces open when they may."""
 
-    def __init__(self, host: AgentHost, directory: Path) -> None:
-        self._host = host
+    def __init__(self, parts: HostParts, directory: Path) -> None:
+        self.parts = parts
         self._directory = directory
         self.may_open = asyncio.Event()
         self.opening = 0
         self.left: list[tuple[Address, bool]] = []
 
     def enter(self, address: Address, config: JsonObject, *, unclean: bool) -> Environment:
-        del address, config, unclean
-        host = self._host
-        committer = DirectCommitter(host._store)
-        return Environment(host._store, host._blobs, committer, host._clock, host._ids, self._open, run_store=at_once)
+        del address, unclean
+        return self.parts.environment(DirectCommitter(self.parts.store), self._open, config, at_once)
 
     async def leave(self, address: Address, *, evicted: bool) -> None:
         self.left.append((address, evicted))
@@ -101,14 +100,20 @@ class Around:
         await self.may_open.wait()
         name = request.address.workspace_id
         spec = LayerSpec(name, self._directory / "layers", request.base, request.epoch, request.turn)
-        return open_dir_workspace(spec, self._host._blobs, self._directory / "files", self._host._clock)
+        return open_dir_workspace(spec, self.parts.blobs, self._directory / "files", self.parts.clock)
 
 
 class Shared:
-    """A shared host, in this process."""
+    """A shared host, in this process, which imports a class of this module."""
 
-    def __init__(self, directory: Path) -> None:
-        config = HostConfig(
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch, agent_class: type[BaseAgent]) -> None:
+        def surround(parts: HostParts, *_: object) -> Around:
+            self.around = Around(parts, directory)
+            return self.around
+
+        monkeypatch.setattr(agent_host, "load_agent_class", lambda *_: agent_class)
+        monkeypatch.setattr(agent_host, "ManyAgents", surround)
+        self.config = HostConfig(
             host_id="host_1",
             home=str(directory),
             journal=str(directory / "journal.db"),
@@ -124,7 +129,7 @@ class Shared:
             logs=str(directory),
             inbox_limit=1000,
             lease_ttl_s=60.0,
-            shared_host_bytes=1 << 30,
+            shared_host_bytes=1 << 40,
             block_limit_s=60.0,
             last_words=str(directory / "words"),
             deliveries=str(directory / "s"),
@@ -137,16 +142,14 @@ class Shared:
         async def wake(_: Address) -> None:
             pass
 
-        self.host = AgentHost(config, lambda: None, report, wake, lambda _: None)
-        self.around = Around(self.host, directory)
-        self.host._class = Thinker
-        self.host._surroundings = self.around
-        self.host._watch.loop_watch = Thinker.watch = LoopWatch(self.host._clock)
+        self.host = AgentHost(self.config, lambda: None, report, wake, lambda _: None)
+        self.host.load(Code(__file__, agent_class.__name__, ALICE.agent_type))
+        self.store, self.ids = self.around.parts.store, self.around.parts.ids
 
     def lease(self) -> Lease:
-        host, now_ms = self.host, self.host._clock.now_ms()
-        session = host._store.ensure_session(ALICE.name, host._ids.session(now_ms), host._ids.branch(now_ms), now_ms)
-        return host._store.acquire_lease(session.session_id, "host_1", now_ms, 60_000)
+        now_ms = self.around.parts.clock.now_ms()
+        session = self.store.ensure_session(ALICE.name, self.ids.session(now_ms), self.ids.branch(now_ms), now_ms)
+        return self.store.acquire_lease(session.session_id, "host_1", now_ms, 60_000)
 
     def activate(self) -> asyncio.Task[int]:
         return asyncio.create_task(self.host.activate(ALICE, self.lease(), unclean=False))
@@ -154,24 +157,32 @@ class Shared:
     async def end(self) -> None:
         self.around.may_open.set()
         self.host.stop_all()
-        await until(lambda: not self.host._running and not self.host._activating)
+        await until(
+            lambda: not any(task.get_name().startswith(("agent ", "activate ")) for task in asyncio.all_tasks())
+        )
         self.host._deliveries.close()
-        await until(lambda: self.host._watch._thread is None)
+        await until(lambda: not renews_leases())
         asyncio.get_running_loop().set_task_factory(None)
-        self.host._store.close()
-        self.host._blobs.close()
+        self.store.close()
+        self.around.parts.blobs.close()
+
+
+def renews_leases() -> bool:
+    return any(thread.name == "leases" for thread in threading.enumerate())
 
 
 @pytest.fixture
-async def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenerator[Shared]:
+async def shared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> AsyncGenerator[Shared]:
     def nothing(*_: Any) -> None:
         pass
 
     monkeypatch.setattr(ProcessMark, "put_on", nothing)
     monkeypatch.setattr(agent_host, "set_workspace_variable", nothing)
     monkeypatch.setattr(agent_host, "log_to", nothing)
-    Thinker.owners.clear()
-    host = Shared(tmp_path)
+    Thinker.makers.clear()
+    host = Shared(tmp_path, monkeypatch, getattr(request, "param", Thinker))
     yield host
     await host.end()
 
@@ -179,7 +190,7 @@ async def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncGenera
 async def test_what_a_class_does_as_it_is_activated_is_its_agents(shared: Shared) -> None:
     shared.around.may_open.set()
     assert await shared.activate() == 0
-    assert Thinker.owners == [ALICE]
+    assert Thinker.makers == [(ALICE, "activate thinker/alice")]
     assert shared.host.runs(ALICE)
 
 
@@ -202,7 +213,7 @@ async def test_an_activation_that_is_given_up_ends_when_it_has_started(shared: S
         await activating
     assert not shared.host.runs(ALICE)
     assert shared.around.left == [(ALICE, False)]
-    assert not shared.host._watch._leases, "its lease is renewed no more"
+    await until(lambda: not renews_leases())
     await shared.activate()
     assert shared.host.runs(ALICE)
 
@@ -212,9 +223,9 @@ async def test_agents_that_block_their_threads_do_not_keep_others_from_asking(sh
     loop, may_go_on = asyncio.get_running_loop(), threading.Event()
     loop.set_default_executor(ThreadPoolExecutor(1))
     blocked = loop.run_in_executor(None, may_go_on.wait, 60)
-    store, ids = shared.host._store, shared.host._ids
-    question = NewMessage(ids.message(0), b"{}", 0, "key")
-    asking = asyncio.create_task(shared.host._asker.ask(BOB, ALICE, question, print))
+    store = shared.store
+    question = NewMessage(shared.ids.message(0), b"{}", 0, "key")
+    asking = asyncio.create_task(shared.around.parts.asker.ask(BOB, ALICE, question, print))
     await until(lambda: [store.pending(session.session_id) for session in store.sessions(ALICE.name)] not in ([], [[]]))
     assert not blocked.done()
     asking.cancel()
@@ -222,21 +233,19 @@ async def test_agents_that_block_their_threads_do_not_keep_others_from_asking(sh
     assert await blocked
 
 
+@pytest.mark.parametrize("shared", [Speaker], indirect=True)
 async def test_the_first_text_of_a_turn_has_gone_out_when_its_code_goes_on(shared: Shared) -> None:
     """Code that does not wait keeps the event loop; what it said before must not wait for it."""
     Speaker.heard.clear()
     shared.around.may_open.set()
-    shared.host._class = Speaker
-    path = Path(shared.host._config.deliveries)
-    await shared.host._deliveries.start(path)
     await shared.activate()
-    store, ids = shared.host._store, shared.host._ids
+    store = shared.store
     (session,) = store.sessions(ALICE.name)
-    receipt = store.admit(session.session_id, NewMessage(ids.message(0), b"{}", 0, "key"), 10)
+    receipt = store.admit(session.session_id, NewMessage(shared.ids.message(0), b"{}", 0, "key"), 10)
     with socket.socket(socket.AF_UNIX) as Speaker.reader:
-        Speaker.reader.connect(os.fspath(path))
+        Speaker.reader.connect(shared.config.deliveries)
         about = {"agent": str(ALICE), "message_id": receipt.message_id, "position": receipt.position, "offer": None}
         Speaker.reader.sendall(pack({"id": 1, **about}))
         Speaker.reader.setblocking(False)
-        await until(lambda: shared.host._agents[ALICE].activation.turn == 1)
+        await until(lambda: store.head(session.main_branch_id).turn == 1)
         assert b'"begun "' in Speaker.heard[0]
