@@ -25,6 +25,7 @@ from coordinator.access.caller import (
 )
 from coordinator.access.key_watch import KeyWatch
 from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, digest_of, is_key, is_of_home
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -67,7 +68,7 @@ class KeyAccess:
         self._rates = rates
         self._known: dict[bytes, _Known] = {}
         self._changes = -1
-        self._noting: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._watch = KeyWatch(keys, clock)
 
     async def authenticate(self, authorization: str | None) -> Caller:
@@ -87,9 +88,7 @@ class KeyAccess:
                 raise TooManyRequests(f"too many requests with this key; try again in {wait_s} s", wait_s)
         if now_ms - known.noted_ms >= _NOTE_USE_MS:
             known.noted_ms = now_ms
-            task = asyncio.create_task(self._note_use(known.key.key_id, now_ms), name=f"use of {known.key.key_id}")
-            self._noting.add(task)
-            task.add_done_callback(self._noting.discard)
+            _ = self._tasks.start(self._note_use(known.key.key_id, now_ms), f"use of {known.key.key_id}")
         return known.caller
 
     def watch(self, caller: Caller) -> AbstractContextManager[asyncio.Future[NotAuthenticated]]:
@@ -98,8 +97,7 @@ class KeyAccess:
 
     async def close(self) -> None:
         """Wait until the uses of keys are recorded."""
-        if self._noting:
-            await asyncio.wait(self._noting)
+        await self._tasks.join()
 
     def _text_of(self, authorization: str | None) -> str:
         scheme, _, text = (authorization or "").strip().partition(" ")

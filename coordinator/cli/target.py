@@ -213,14 +213,12 @@ async def _with_progress(doing: str, call: Awaitable[_T], *, lines: bool) -> _T:
     import asyncio  # noqa: PLC0415
 
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
+    from podium.tasks import beside  # noqa: PLC0415
 
-    task = asyncio.ensure_future(call)
-    try:
+    with beside(call) as task:
         done, _ = await asyncio.wait((task,), timeout=_QUIET_S)
         if done or not doing:
             return await task
         with Progress(lines=lines) as progress:
             progress.show(doing)
             return await task
-    finally:
-        task.cancel()

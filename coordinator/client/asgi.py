@@ -7,6 +7,7 @@ from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.streams.sse import HEADERS, KEEP_ALIVE
+from podium.tasks import with_pauses
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, MutableMapping
@@ -23,26 +24,9 @@ _HEADERS: Final = (
 
 async def with_heartbeats(chunks: AsyncGenerator[bytes], interval_s: float = _HEARTBEAT_S) -> AsyncGenerator[bytes]:
     """Yield chunks as they come, and a comment whenever none came for an interval, seconds; close them at the end."""
-    upcoming: asyncio.Future[bytes] | None = None
-    try:
-        while True:
-            if upcoming is None:
-                upcoming = asyncio.ensure_future(anext(chunks))
-            done, _ = await asyncio.wait((upcoming,), timeout=interval_s)
-            if not done:
-                yield KEEP_ALIVE
-                continue
-            finished, upcoming = upcoming, None
-            try:
-                chunk = finished.result()
-            except StopAsyncIteration:
-                return
-            yield chunk
-    finally:
-        if upcoming is not None:
-            upcoming.cancel()
-            await asyncio.wait((upcoming,))
-        await chunks.aclose()
+    async with aclosing(with_pauses(chunks, interval_s)) as pieces:
+        async for piece in pieces:
+            yield KEEP_ALIVE if piece is None else piece
 
 
 class StreamResponse:

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from podium.tasks import BackgroundTasks
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
@@ -62,6 +64,7 @@ class SharedStamps:
 
     def __init__(self, stamps: CodeStamps | None = None) -> None:
         self._stamps = stamps or CodeStamps()
+        self._tasks = BackgroundTasks()
         self._next: dict[tuple[str, ...], asyncio.Task[str]] = {}
         """The looks that have not begun, by their files."""
         self._looking: dict[tuple[str, ...], asyncio.Lock] = {}
@@ -71,8 +74,7 @@ class SharedStamps:
         """Return the stamp of the content that files have after this call; see `CodeStamps.of`."""
         look = self._next.get(sources)
         if look is None:
-            look = asyncio.get_running_loop().create_task(self._look(sources), name="code-stamp")
-            self._next[sources] = look
+            look = self._next[sources] = self._tasks.start(self._look(sources), "code-stamp")
         return await asyncio.shield(look)
 
     async def _look(self, sources: tuple[str, ...]) -> str:

@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from podium.errors import HostDied
+from podium.tasks import beside
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -20,13 +21,10 @@ _T = TypeVar("_T")
 
 async def with_probes(answer: Awaitable[_T], interval_s: float, probe: Callable[[], Awaitable[None]]) -> _T:
     """Await an answer, with a probe after each interval without one; an exception of a probe ends the wait."""
-    waiting = asyncio.ensure_future(answer)
-    try:
+    with beside(answer) as waiting:
         while not (await asyncio.wait({waiting}, timeout=interval_s))[0]:
             await probe()
         return waiting.result()
-    finally:
-        waiting.cancel()
 
 
 async def until_hung(
@@ -43,8 +41,8 @@ async def until_hung(
     Raises:
         HostDied: it did not answer.
     """
-    waiting, waited_s = asyncio.ensure_future(answer), 0.0
-    try:
+    waited_s = 0.0
+    with beside(answer) as waiting:
         while waited_s < silence_s:
             if (await asyncio.wait({waiting}, timeout=hang_s))[0]:
                 return waiting.result()
@@ -52,8 +50,6 @@ async def until_hung(
             if not await computes() and not waiting.done():  # an answer may have come meanwhile
                 raise HostDied(f"it did not answer for {waited_s:g} s, and did nothing")
         raise HostDied(f"it did not answer for {waited_s:g} s")
-    finally:
-        waiting.cancel()
 
 
 def fate_of_silent(probed_after_s: float, hang_s: float, silence_s: float) -> str:
@@ -68,14 +64,10 @@ async def until_ended(answer: Awaitable[_T], ended: asyncio.Event) -> _T:
     Raises:
         HostDied: it has ended without an answer, or the call was cancelled in it, as by code that cancels all tasks.
     """
-    waiting, ending = asyncio.ensure_future(answer), asyncio.ensure_future(ended.wait())
-    try:
-        await asyncio.wait({waiting, ending}, return_when=asyncio.FIRST_COMPLETED)
+    with beside(answer) as waiting, beside(ended.wait()) as ending:
+        await asyncio.wait((waiting, ending), return_when=asyncio.FIRST_COMPLETED)
         if not waiting.done():
             raise HostDied("its process has ended")
         if waiting.cancelled():  # not this call: a cancellation of it is raised by the wait above
             raise HostDied("the call was cancelled in its process")
         return waiting.result()
-    finally:
-        waiting.cancel()
-        ending.cancel()

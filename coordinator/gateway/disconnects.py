@@ -9,6 +9,7 @@ from typing import TypeVar
 from starlette.requests import ClientDisconnect, Request
 
 from coordinator.gateway.key_bound import watching, while_permitted
+from podium.tasks import joined_beside
 
 __all__ = ["while_connected"]
 
@@ -31,17 +32,11 @@ async def while_connected(request: Request, waiting: Coroutine[None, None, _T]) 
 
 
 async def _while_connected(request: Request, waiting: Coroutine[None, None, _T]) -> _T:
-    result = asyncio.ensure_future(waiting)
-    left = asyncio.ensure_future(_left(request))
-    try:
-        await asyncio.wait({result, left}, return_when=asyncio.FIRST_COMPLETED)
+    async with joined_beside(waiting) as result, joined_beside(_left(request)) as left:
+        await asyncio.wait((result, left), return_when=asyncio.FIRST_COMPLETED)
         if not result.done():
             raise ClientDisconnect
         return result.result()
-    finally:
-        result.cancel()
-        left.cancel()
-        await asyncio.gather(result, left, return_exceptions=True)
 
 
 async def _left(request: Request) -> None:

@@ -15,6 +15,7 @@ from coordinator.access.caller import NotAuthenticated
 from coordinator.gateway.dependencies import noting
 from coordinator.gateway.event_stream import EventReader, StreamedEvent
 from coordinator.operations.problems import problem_of
+from podium.tasks import joined_beside
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -115,16 +116,12 @@ async def while_permitted(ended: asyncio.Future[NotAuthenticated], waiting: Awai
     Raises:
         NotAuthenticated: the key ended.
     """
-    result = asyncio.ensure_future(waiting)
-    both: tuple[asyncio.Future[Any], ...] = (result, ended)
-    try:
+    async with joined_beside(waiting) as result:
+        both: tuple[asyncio.Future[Any], ...] = (result, ended)
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
         if not result.done():
             raise ended.result()
         return result.result()
-    finally:
-        result.cancel()
-        await asyncio.gather(result, return_exceptions=True)
 
 
 async def body_of(request: Request) -> AsyncIterator[bytes]:

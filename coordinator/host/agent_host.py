@@ -51,6 +51,7 @@ from podium.blocking import in_threads
 from podium.errors import AgentAsleep
 from podium.messages.asking import StoreAsker
 from podium.settings import set_workspace_variable
+from podium.tasks import BackgroundTasks
 from podium.turn.activation import Activation
 from podium.turn.message_loop import Ending
 
@@ -128,7 +129,7 @@ class AgentHost:
         """The agents whose activation has begun and not ended, and whether they are still wanted."""
         self._configs: dict[str, JsonObject] = {}
         """Configurations by their canonical JSON: agents of a type have the same one."""
-        self._running: set[asyncio.Task[None]] = set()
+        self._starting, self._running = BackgroundTasks(), BackgroundTasks()
         self._deliveries = DeliveryServer(self.deliver)
         self._ends: list[Ended] = []
         """The ends of activations of which `wait_ended` was not told that they are known."""
@@ -218,15 +219,13 @@ class AgentHost:
         enter = partial(self._surroundings.enter, address, config, unclean=unclean)
         starting = self._start(address, lease, enter, unclean, lost, withdrawn)
         try:  # in a task of the agent's, as its class may block
-            activation = await asyncio.get_running_loop().create_task(starting, name=f"activate {address}")
+            activation = await self._starting.start(starting, f"activate {address}")
         finally:
             del self._activating[address]
         agent = HostedAgent(activation, self._class.idle_timeout_s, self._store)
         self._agents[address] = agent
         self._deliveries.tell(Notice(address, lease.epoch, activation.turn, project.config))
-        running = asyncio.get_running_loop().create_task(self._run(agent, self._surroundings), name=f"agent {address}")
-        self._running.add(running)
-        running.add_done_callback(self._running.discard)
+        _ = self._running.start(self._run(agent, self._surroundings), f"agent {address}")
         return activation.turn
 
     # -- calls on the agents' event loop ---------------------------------------------------------------------------

@@ -43,6 +43,7 @@ from chronicle.journal.records import InboxMessage, MessageStatus
 from coordinator.channel import BatchedWriter, PacketTooLong, from_json, id_of, pack, read_packet
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
+from podium.tasks import BackgroundTasks
 from podium.turn.journal.ledger import Offer
 from podium.turn.stream import TERMINAL_FRAMES
 from podium.turn.wakeup import Wakeup
@@ -123,6 +124,7 @@ class DeliveryServer:
             connection.write(pack({"id": _NO_DELIVERY, **about}))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        tasks = BackgroundTasks()
         running: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
         answers = BatchedWriter(writer)
         self._connections.add(answers)
@@ -134,15 +136,14 @@ class DeliveryServer:
                 elif "message_id" in request:
                     window = asyncio.Semaphore(_WINDOW)
                     delivering = self._send(request, window, answers)
-                    task = asyncio.get_running_loop().create_task(delivering, name="delivery")
+                    task = tasks.start(delivering, "delivery")
                     running[number] = task, window
                     task.add_done_callback(lambda _, number=number: running.pop(number, None))  # type: ignore[misc]
                 elif number in running:
                     task, window = running[number]
                     window.release() if "taken" in request else task.cancel()
         finally:
-            for task, _ in list(running.values()):
-                task.cancel()
+            tasks.cancel()
             self._connections.discard(answers)
             answers.close()
 
@@ -212,7 +213,7 @@ class DeliveryChannel:
         self._deliveries: dict[int, _Delivery] = {}
         self._connecting = asyncio.Lock()
         self._writer: BatchedWriter | None = None
-        self._listening: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
         self._lost = False
         self.closing = False
         """Whether `close` was called."""
@@ -297,7 +298,7 @@ class DeliveryChannel:
                     raise PodiumError(f"host {self._path.name} cannot be reached: {error}") from error
                 self._writer = BatchedWriter(writer)
                 listening = self._listen(reader, self._writer)
-                self._listening = asyncio.get_running_loop().create_task(listening, name="frames")
+                _ = self._tasks.start(listening, "frames")
         if self._lost:
             self._writer.close()
             raise AgentAsleep(f"host {self._path.name} is gone")
@@ -327,8 +328,7 @@ class DeliveryChannel:
     def _close_if_unused(self) -> None:
         if self.closing and not self._deliveries and self._writer is not None:
             self._lost = True
-            if self._listening is not None:
-                self._listening.cancel()
+            self._tasks.cancel()
             self._writer.close()
 
 

@@ -27,6 +27,7 @@ from coordinator.models.gateway import ModelGateway
 from coordinator.models.providers import Providers, import_libraries
 from coordinator.models.server import ModelServer
 from coordinator.telemetry.tracing import Tracing
+from podium.tasks import beside
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -65,12 +66,11 @@ async def _serve(
         await import_libraries(config().profiles.values())
     service = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(service), sys.stdin)
-    watching = loop.create_task(_until_end(service, ending), name="watch-service")
     try:
-        async with ModelServer(gateway).listening(listener):
-            await ending.wait()
+        with beside(_until_end(service, ending), "watch-service"):
+            async with ModelServer(gateway).listening(listener):
+                await ending.wait()
     finally:
-        watching.cancel()
         await providers.aclose()
         await tracing.flush()
 

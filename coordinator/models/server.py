@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import aclosing, asynccontextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -16,6 +16,7 @@ from coordinator.models.wire import object_of, request_from_json
 from coordinator.telemetry.snapshots import to_wire
 from podium.models.codec import chunk_to_json, error_to_json
 from podium.models.errors import ModelError
+from podium.tasks import joined_beside
 
 if TYPE_CHECKING:
     import socket
@@ -112,25 +113,22 @@ class ModelServer:
             client_left = True
             calling.cancel()
 
-        watching = asyncio.get_running_loop().create_task(reader.read(1), name="watch-client")
-        watching.add_done_callback(leave)
-        try:
-            async with aclosing(self._gateway.stream(request)) as chunks:
-                async for chunk in chunks:
-                    if isinstance(chunk, CallRecord):
-                        await _say(writer, record=chunk.to_json())
-                    else:
-                        await _say(writer, chunk=chunk_to_json(chunk))
-        except asyncio.CancelledError:
-            if self._ending and not client_left:
-                ended = ModelError("the model gateway ends with the service of the home", "unavailable")
-                await _say(writer, error=error_to_json(ended))
-            raise
-        finally:
-            watching.remove_done_callback(leave)
-            watching.cancel()
-            with suppress(asyncio.CancelledError, ConnectionError):
-                await watching
+        async with joined_beside(reader.read(1), "watch-client") as watching:
+            watching.add_done_callback(leave)
+            try:
+                async with aclosing(self._gateway.stream(request)) as chunks:
+                    async for chunk in chunks:
+                        if isinstance(chunk, CallRecord):
+                            await _say(writer, record=chunk.to_json())
+                        else:
+                            await _say(writer, chunk=chunk_to_json(chunk))
+            except asyncio.CancelledError:
+                if self._ending and not client_left:
+                    ended = ModelError("the model gateway ends with the service of the home", "unavailable")
+                    await _say(writer, error=error_to_json(ended))
+                raise
+            finally:
+                watching.remove_done_callback(leave)
 
 
 async def _say(writer: asyncio.StreamWriter, **answer: Any) -> None:

@@ -25,6 +25,7 @@ from coordinator.models.config_file import read_config
 from coordinator.telemetry.snapshots import from_wire
 from podium.models.codec import error_to_json
 from podium.models.errors import ModelError
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -66,7 +67,7 @@ class ModelProcess:
         self._path = home.models_socket
         self._socket: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
-        self._running: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
         self._died_at_once = 0
         self._metrics: dict[Series, Value] = {}
 
@@ -91,9 +92,7 @@ class ModelProcess:
         assert self._socket is not None
         self._path.unlink(missing_ok=True)
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
-        if self._running is not None:
-            self._running.cancel()
-            await asyncio.gather(self._running, return_exceptions=True)
+        await self._tasks.close()
         self._socket.close()
 
     async def metrics(self) -> dict[Series, Value]:
@@ -114,7 +113,7 @@ class ModelProcess:
         self._begin()
 
     def _begin(self) -> None:
-        self._running = asyncio.get_running_loop().create_task(self._run(), name="model-gateway")
+        _ = self._tasks.start(self._run(), "model-gateway")
 
     async def _run(self) -> None:
         """Run one process to its end, and wait for the next connection."""

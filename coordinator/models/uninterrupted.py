@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from podium.tasks import beside
+
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
@@ -22,13 +24,13 @@ async def finish_despite_cancellation(work: Coroutine[Any, Any, _T]) -> tuple[_T
     Raises:
         Exception: what the work raised.
     """
-    task = asyncio.get_running_loop().create_task(work, name="uninterrupted work of a model call")
     cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-    return task.result(), cancelled
+    with beside(work, "uninterrupted work of a model call") as task:
+        while not task.done():
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError as error:
+                if task.cancelled():
+                    raise
+                cancelled = error
+        return task.result(), cancelled

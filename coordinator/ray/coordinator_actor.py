@@ -16,7 +16,6 @@ from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from chronicle.journal.opening import open_journal
 from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
-from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.facts import agent_facts, awake_facts
@@ -31,6 +30,7 @@ from coordinator.ray.host_pool import HostPool
 from coordinator.ray.reconciler import TICK_S, Reconciler
 from coordinator.registry.known_agents import kept_known_agents
 from coordinator.telemetry.tracing import Tracing
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from chronicle.ids import MessageId
-    from coordinator.fleet.background_tasks import BackgroundTasks
     from coordinator.fleet.deaths import Deaths
     from coordinator.fleet.facts import NodeFacts, NodeState
     from coordinator.fleet.host import Host
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.model import Code, Ended, Loaded, NodeId, Placement
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from podium.address import Address
+    from podium.tasks import BackgroundTasks
     from podium.turn.busy import BusyPolicy
 
 __all__ = ["HostPool"]
@@ -176,7 +176,7 @@ class HostPool:
             host.cause = why
         if host.end is None:
             died, host.status = host.status is HostStatus.LOST, HostStatus.ENDING
-            host.end = self._tasks.start(self._end(host, died=died), f"end-{host.host_id}")
+            host.end = self._tasks.start_logged(self._end(host, died=died), f"end-{host.host_id}")
         return host.end
 
     async def end(self, host: Host, why: str | None = None) -> None:
@@ -238,7 +238,7 @@ class HostPool:
     def watch(self, host: Host) -> None:
         """Watch a host for its end and those of its agents: from its first activation, a shared one from its start."""
         if host.watch is None:
-            host.watch = self._tasks.start(self._watch(host), f"watch-{host.host_id}")
+            host.watch = self._tasks.start_logged(self._watch(host), f"watch-{host.host_id}")
 
     def process_ended(self, host_id: str) -> None:
         """Note that the process of a host has ended.

@@ -23,7 +23,6 @@ from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
-from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.host.host_config import HostConfig
 from coordinator.host.node.path_locks import PathLocks
 from coordinator.host.node.process_exit import (
@@ -41,6 +40,7 @@ from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, find_actor
 from podium.errors import HostDied, PodiumError
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.journal.records import Lease
-    from coordinator.fleet.background_tasks import BackgroundTasks
     from coordinator.fleet.cancellation import Withdrawals
     from coordinator.fleet.deaths import Deaths
     from coordinator.fleet.model import Action, Code
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.wakes.requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.host_pool import HostPool
+    from podium.tasks import BackgroundTasks
     from podium.turn.telemetry import Tracer
 
 __all__ = ["TICK_S", "Reconciler"]

@@ -35,6 +35,7 @@ from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
 from coordinator.registry.registry import source_of
 from podium.errors import AgentAsleep, HostDied
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -80,7 +81,7 @@ class Router:
         self._known = kept_known_agents(self._known_path)
         self._retiring: dict[Address, int] = {}
         """Lease epochs of hosts that are retired because their code changed, the latest `_MAX_RETIRING`."""
-        self._waking: set[asyncio.Future[Route]] = set()
+        self._waking = BackgroundTasks()
         """Calls of the coordinator that wake agents."""
         self._ids = IdSource()
         self._clock = SystemClock()
@@ -176,8 +177,7 @@ class Router:
     async def stop(self) -> None:
         """End all agents in order, unless `end_agents` did, and leave Ray."""
         await self.end_agents(self._settings.stop_timeout_s)
-        for asked in self._waking:
-            asked.cancel()
+        self._waking.cancel()
         await asyncio.to_thread(disconnect)
 
     # -- routes and wakes ---------------------------------------------------------------------------------------------
@@ -246,9 +246,8 @@ class Router:
         Raises:
             PodiumError: the agent cannot be woken.
         """
-        asked = asyncio.ensure_future(self._ask(self._coordinator.wake.remote(address, code, lost)))
-        self._waking.add(asked)
-        asked.add_done_callback(self._woken)
+        asked = self._waking.start(self._ask(self._coordinator.wake.remote(address, code, lost)), f"wake {address}")
+        asked.add_done_callback(_retrieve)
         route: Route
         try:
             with self.routes.waking(address) as begun:
@@ -260,11 +259,6 @@ class Router:
             asked.cancel()
             raise
         return route
-
-    def _woken(self, asked: asyncio.Future[Route]) -> None:
-        self._waking.discard(asked)
-        if not asked.cancelled():
-            asked.exception()  # told by `wake`, unless the agent was awake before: then its next delivery tells
 
     def agent_start(self, address: Address, route: Route) -> Frame | None:
         """Return the ``agent_start`` frame of a new route, with the agent's code and whether it was reloaded.
@@ -423,3 +417,9 @@ def _ray_errors() -> Iterator[None]:
         raise cause_of(error) from error
     except ray.exceptions.RayError as error:
         raise HostDied(str(error)) from error
+
+
+def _retrieve(asked: asyncio.Task[Route]) -> None:
+    """Mark an error as retrieved: `wake` raises it, or, of an agent that was awake before, its next delivery."""
+    if not asked.cancelled():
+        asked.exception()

@@ -15,6 +15,7 @@ from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import PROTOCOL
 from coordinator.telemetry.snapshots import from_wire
 from podium.errors import PodiumError
+from podium.tasks import BackgroundTasks
 from podium.turn.busy import BusyPolicy
 from podium.turn.stream import Subscription
 
@@ -102,7 +103,8 @@ class ServiceClient:
         """A notice about this machine, such as why workspaces are plain directories; set by `hello`."""
         self.surroundings: ProcessEnvironment | None = None
         """The environment that agents inherit; set by `hello`, unless the service is of an earlier version."""
-        self._listening = asyncio.get_running_loop().create_task(self._listen(), name="service-listener")
+        self._tasks = BackgroundTasks()
+        _ = self._tasks.start(self._listen(), "service-listener")
 
     async def hello(self) -> int:
         """Greet the service; return the version of its protocol.
@@ -119,7 +121,7 @@ class ServiceClient:
 
     async def close(self) -> None:
         """Close the connection; messages that were sent are handled nevertheless."""
-        self._listening.cancel()
+        self._tasks.cancel()
         self._requests.close()
         with contextlib.suppress(OSError, TimeoutError):
             async with asyncio.timeout(_CLOSE_S):  # a service that hangs does not drain its socket

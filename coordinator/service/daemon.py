@@ -88,6 +88,7 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.message_delivery import MessageDelivery  # noqa: PLC0415
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
+    from podium.tasks import beside  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()
@@ -110,12 +111,9 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
         if stopping.is_set():
             server.end()
         async with models, server.listening():
-            watching = asyncio.create_task(_end_with_ray(router, server))
-            try:
+            with beside(_end_with_ray(router, server), "watch-ray") as watching:
                 await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
                 code = EXIT_RAY_DIED if watching.done() else 0
-            finally:
-                watching.cancel()
             server.admit_no_more()
             _start_watchdog(server.stop_timeout_s + _WATCHDOG_MARGIN_S)  # until the process has ended
             await router.end_agents(server.stop_timeout_s)  # followers of running turns learn how they end

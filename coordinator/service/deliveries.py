@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from chronicle.errors import ChronicleError
 from podium.errors import PodiumError
 from podium.state import StateError
+from podium.tasks import BackgroundTasks
 from podium.turn.stream import TERMINAL_FRAMES, StreamHub
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class Deliveries:
         self._hub = StreamHub()
         self._running: set[MessageId] = set()
         """The messages whose streams have not ended."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._ended: dict[MessageId, list[Frame]] = {}
         """The frames of messages that were settled a moment ago."""
 
@@ -67,10 +68,7 @@ class Deliveries:
             return
         self._running.add(message_id)
         self._ended.pop(message_id, None)
-        delivering = self._deliver(address, code, message)
-        task = asyncio.get_running_loop().create_task(delivering, name=f"deliver {message_id}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        _ = self._tasks.start(self._deliver(address, code, message), f"deliver {message_id}")
 
     async def follow(self, address: Address, message: Admitted) -> AsyncGenerator[list[Frame], None]:
         """Yield the frames of a message in batches, from the beginning of its attempt, the terminal frame last.
@@ -95,10 +93,7 @@ class Deliveries:
 
     async def cancel(self) -> None:
         """Stop delivering. The messages stay in their inboxes."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _deliver(self, address: Address, code: Code, message: Admitted) -> None:
         message_id = message.message_id

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from coordinator.service.client import ServiceClient, ServiceError
 from coordinator.service.connecting import open_or_start, open_running, wait_ended
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -55,6 +56,7 @@ class ServiceLink:
         self._on_progress = on_progress
         self._callbacks: list[Callable[[ServiceClient], Awaitable[None]]] = []
         self._client: ServiceClient | None = None
+        self._tasks = BackgroundTasks()
         self._connecting: asyncio.Task[ServiceClient] | None = None
         self._keeping: asyncio.Task[None] | None = None
         self._failures = 0
@@ -99,7 +101,7 @@ class ServiceLink:
         if self._closed:
             raise ServiceError("the link to the service is closed")
         if self._connecting is None:
-            self._connecting = asyncio.get_running_loop().create_task(self._connect(), name="service-link")
+            self._connecting = self._tasks.start(self._connect(), "service-link")
             self._connecting.add_done_callback(self._connected)
         return await asyncio.shield(self._connecting)
 
@@ -127,10 +129,7 @@ class ServiceLink:
 
     async def _stop_reconnecting(self) -> None:
         self._closed = True
-        tasks = [task for task in (self._keeping, self._connecting) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     async def _connect(self) -> ServiceClient:
         await asyncio.sleep(_BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)])
@@ -164,7 +163,7 @@ class ServiceLink:
             return
         self._failures = 0 if connecting.exception() is None else self._failures + 1
         if self._start and self._keeping is None and connecting.exception() is None:
-            self._keeping = asyncio.get_running_loop().create_task(self._keep(), name="service-link-keeper")
+            self._keeping = self._tasks.start(self._keep(), "service-link-keeper")
 
     async def _keep(self) -> None:
         """Connect again after each loss."""

@@ -44,6 +44,7 @@ from podium.events import PARTS
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.messages.inbox import is_open, message_of
 from podium.state import StateError
+from podium.tasks import BackgroundTasks
 from podium.turn.upload import change_file, upload_path
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ class ServiceServer:
         """Timeout of the agents' end, which a client may set when it ends the service."""
         self._changed = asyncio.Event()
         """Set when a client has connected or disconnected, or the service is to end."""
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks = BackgroundTasks()
         self._socket: asyncio.Server | None = None
 
     @asynccontextmanager
@@ -138,9 +139,7 @@ class ServiceServer:
             self.admit_no_more()
             for client in self._clients:
                 client.hang_up()
-            for task in list(self._tasks):
-                task.cancel()
-            await asyncio.gather(*self._tasks, return_exceptions=True)
+            await self._tasks.close()
             await self._deliveries.cancel()
             await self._tracing.flush()
             self._group_admission.close()
@@ -351,9 +350,7 @@ class ServiceServer:
         return asdict(changed)
 
     def _spawn(self, client: _Client, request: dict[str, Any]) -> None:
-        task = asyncio.get_running_loop().create_task(self._answer(client, request), name="request")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task = self._tasks.start(self._answer(client, request), "request")
         if request.get("op") in {"change_file", "passivate", "rewind"}:
             client.ends_with(task)
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 from coordinator.telemetry.recorder import Recorder
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -63,15 +64,15 @@ class Reporter:
         self._sending = asyncio.Lock()
         self._unanswered: Report | None = None
         self._number = 0
-        self._reporting: asyncio.Task[None] | None = None
+        self._tasks = BackgroundTasks()
         self.recorder = Recorder(self._on_first)
 
     def start(self) -> None:
         """Report from now on, in a task of the running loop; what was measured before is reported, too. Idempotent."""
-        if self._reporting is None:
+        if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._measured.set()
-            self._reporting = self._loop.create_task(self._run(), name="report-measurements")
+            _ = self._tasks.start(self._run(), "report-measurements")
 
     async def flush(self) -> None:
         """Report the rest: the process may be ended afterwards. It takes two seconds at most."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.canonical import decode
 from coordinator.testing.scripted_sse import Cut, ScriptedResponse, Wait
+from podium.tasks import BackgroundTasks, beside
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -66,7 +67,7 @@ class ScriptedServer:
         self._answer = script if callable(script) else lambda _: next(responses, _NONE_LEFT)
         self._port = port
         self._server: asyncio.Server | None = None
-        self._connections: set[asyncio.Task[None]] = set()
+        self._connections = BackgroundTasks()
         self.requests: list[ScriptedRequest] = []
 
     @property
@@ -95,16 +96,11 @@ class ScriptedServer:
     ) -> None:
         assert self._server is not None
         self._server.close()
-        connections = tuple(self._connections)
-        for connection in connections:
-            connection.cancel()
-        await asyncio.gather(*connections, return_exceptions=True)
+        await self._connections.close()
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Serve a connection in a task of our own: Python 3.11 reports a cancelled one of its own as an error."""
-        task = asyncio.get_running_loop().create_task(self._serve(reader, writer), name="scripted connection")
-        self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+        _ = self._connections.start(self._serve(reader, writer), "scripted connection")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -169,11 +165,6 @@ async def _write_response(
 
 async def _waited(until: asyncio.Event, reader: asyncio.StreamReader) -> bool:
     """Wait until an event is set; return false if the client left before."""
-    setting = asyncio.ensure_future(until.wait())
-    leaving = asyncio.ensure_future(reader.read(1))
-    try:
+    with beside(until.wait()) as setting, beside(reader.read(1)) as leaving:
         await asyncio.wait((setting, leaving), return_when=asyncio.FIRST_COMPLETED)
         return not leaving.done()
-    finally:
-        setting.cancel()
-        leaving.cancel()

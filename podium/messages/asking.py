@@ -17,6 +17,7 @@ from chronicle.journal.records import MessageStatus
 from podium.address import Address, label
 from podium.errors import AskRefused, PodiumError
 from podium.messages.ask_circles import find_circle
+from podium.tasks import BackgroundTasks
 from podium.turn.journal.frames import settled_frames
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ class StoreAsker:
         self._wake = wake
         self._inbox_limit = inbox_limit
         self._check = check
-        self._sending: set[asyncio.Task[Receipt]] = set()
+        self._tasks = BackgroundTasks()
 
     async def ask(
         self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
@@ -149,20 +150,14 @@ class StoreAsker:
 
     async def _send(self, session: Session, question: NewMessage) -> Receipt:
         """Admit a question, and have its receiver woken, also if the asker's turn is cancelled meanwhile."""
-        sending = asyncio.create_task(self._admit_and_wake(session, question), name="sending a question")
-        self._sending.add(sending)
-        sending.add_done_callback(self._sent)
+        sending = self._tasks.start(self._admit_and_wake(session, question), "sending a question")
+        sending.add_done_callback(_retrieve)
         return await asyncio.shield(sending)
 
     async def _admit_and_wake(self, session: Session, question: NewMessage) -> Receipt:
         receipt = await self._run_store(self._store.admit, session.session_id, question, self._inbox_limit)
         await self._wake(Address.of(session))
         return receipt
-
-    def _sent(self, sending: asyncio.Task[Receipt]) -> None:
-        self._sending.discard(sending)
-        if not sending.cancelled():
-            sending.exception()  # marks it as retrieved: the asker may be gone
 
     async def _circle(self, asker: Address, receiver: Address, now_ms: int) -> Sequence[str] | None:
         try:
@@ -180,3 +175,9 @@ class StoreAsker:
         except Unavailable as error:
             _log.warning("store_unavailable", error=str(error))
             return message
+
+
+def _retrieve(sending: asyncio.Task[Receipt]) -> None:
+    """Mark an error of a sending as retrieved: the asker may be gone."""
+    if not sending.cancelled():
+        sending.exception()

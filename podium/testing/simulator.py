@@ -100,7 +100,7 @@ class Simulator:
         world.loop.set_exception_handler(self._unexpected)
         try:
             with _silence():
-                world.main = world.loop.create_task(self._play())
+                world.main = world.loop.create_task(self._play())  # bare: its loop does not run yet
                 try:
                     world.loop.run_until_complete(world.main)
                 except asyncio.CancelledError:

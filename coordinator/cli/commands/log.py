@@ -95,24 +95,16 @@ class _Log:
 
     async def follow(self, podium: AsyncPodium) -> None:
         """Show events and steps as they come."""
-        import asyncio  # noqa: PLC0415
+        from podium.tasks import with_pauses  # noqa: PLC0415
 
         following = podium.events(self._agent, after=self._after, types=self._types, follow=True)
-        upcoming: asyncio.Future[Event] | None = None
-        async with aclosing(following) as events:
-            try:
-                while self.left != 0:
-                    upcoming = upcoming or asyncio.ensure_future(anext(events))
-                    done, _ = await asyncio.wait((upcoming,), timeout=_LOOK_S)
-                    if done:
-                        event, upcoming = upcoming.result(), None
-                        await self._show(event, _Texts(podium, self._agent))
-                    else:
-                        await self._show_steps(podium)
-            finally:
-                if upcoming is not None:
-                    upcoming.cancel()
-                    await asyncio.wait((upcoming,))
+        async with aclosing(with_pauses(following, _LOOK_S)) as events:
+            while self.left != 0:
+                event = await anext(events)
+                if event is None:
+                    await self._show_steps(podium)
+                else:
+                    await self._show(event, _Texts(podium, self._agent))
 
     def _is_shown(self, event: Event) -> bool:
         return event.visible or self._hidden

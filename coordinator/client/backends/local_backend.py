@@ -18,6 +18,7 @@ from coordinator.operations import objects
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.objects.result import Result
 from podium.errors import PodiumError
+from podium.tasks import BackgroundTasks
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class LocalBackend:
         self._opened: HomeAgents | None = None
         self._ending = asyncio.Event()
         self._streams: asyncio.Future[MessageStreams] | None = None
+        self._tasks = BackgroundTasks()
         self._keeper: asyncio.Task[None] | None = None
 
     async def close(self) -> None:
@@ -199,9 +201,7 @@ class LocalBackend:
         if self._streams is None:
             lost_s = self._lost_s()
             self._streams = asyncio.get_running_loop().create_future()
-            self._keeper = asyncio.get_running_loop().create_task(
-                self._keep(self._streams, lost_s), name="local streams"
-            )
+            self._keeper = self._tasks.start(self._keep(self._streams, lost_s), "local streams")
         return await asyncio.shield(self._streams)
 
     async def _keep(self, opened: asyncio.Future[MessageStreams], lost_s: float) -> None:

@@ -37,6 +37,7 @@ from coordinator.service.link import ServiceLink
 from coordinator.streams.home_streams import HomeStreams
 from coordinator.telemetry.tracing import Tracing
 from podium.errors import PodiumError
+from podium.tasks import BackgroundTasks, joined_beside
 
 if TYPE_CHECKING:
     import socket
@@ -118,7 +119,6 @@ class Gateway:
 
     async def _start(self, link: ServiceLink, classes: _Classes, stopping: asyncio.Event) -> bool:
         """Connect and register; return whether that was done before a signal came."""
-        loop = asyncio.get_running_loop()
 
         async def prepare(client: ServiceClient) -> None:
             await classes.register(client)
@@ -126,17 +126,14 @@ class Gateway:
             write_record(self.home, GatewayRecord(os.getpid(), url_of(self.listener, tls=self.rules.tls is not None)))
 
         link.on_connect(prepare)
-        connecting = loop.create_task(link.client(), name="connect")
-        stopped = loop.create_task(stopping.wait(), name="wait-for-signal")
-        try:
-            await asyncio.wait({connecting, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        async with (
+            joined_beside(link.client(), "connect") as connecting,
+            joined_beside(stopping.wait(), "wait-for-signal") as stopped,
+        ):
+            await asyncio.wait((connecting, stopped), return_when=asyncio.FIRST_COMPLETED)
             if connecting.done():
                 _ = connecting.result()
             return not stopping.is_set()
-        finally:
-            for task in (connecting, stopped):
-                task.cancel()
-            await asyncio.gather(connecting, stopped, return_exceptions=True)
 
     async def _serve(self, link: ServiceLink, classes: _Classes, stopping: asyncio.Event) -> None:
         self.access.make_local_key()
@@ -213,6 +210,7 @@ class _Classes:
         self._file = file
         self._home = home
         self._follow_edits = follow_edits
+        self._tasks = BackgroundTasks()
         self._first = self._read()
         self._last: Registry | None = None
         self._updating: asyncio.Task[None] | None = None
@@ -238,7 +236,7 @@ class _Classes:
         await client.register(self._last, follow_edits=self._follow_edits)
         if self._updating is not None:
             self._updating.cancel()
-        self._updating = asyncio.get_running_loop().create_task(self._update(client), name="register-edited")
+        self._updating = self._tasks.start(self._update(client), "register-edited")
 
     async def __aenter__(self) -> Self:
         """Return the classes, which are being read."""
@@ -248,10 +246,7 @@ class _Classes:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Register nothing more."""
-        tasks = [task for task in (self._first, self._updating) if task is not None]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._tasks.close()
 
     def accept_state(self, agent_type: str) -> bool:
         """Return whether the class of a type accepts the state that a front end sends."""
@@ -259,7 +254,7 @@ class _Classes:
         return found is not None and found.accepts_client_state
 
     def _read(self) -> asyncio.Task[Registry]:
-        return asyncio.get_running_loop().create_task(asyncio.to_thread(self._resolve), name="resolve-agents")
+        return self._tasks.start(asyncio.to_thread(self._resolve), "resolve-agents")
 
     def _resolve(self) -> Registry:
         return resolve(load_project(self._file))

@@ -20,6 +20,7 @@ from coordinator.models.routing.lane import Candidate, Lane, Terms
 from coordinator.models.routing.policy import BROKEN, SATURATED, RetryPolicy, patience_s
 from coordinator.models.uninterrupted import finish_despite_cancellation
 from podium.models.errors import ModelError
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine, Sequence
@@ -67,6 +68,7 @@ class RoutedCall:
         self._emergency = emergency if allowed else None
         started_s = clock.monotonic_s() if started_s is None else started_s
         self._terms = Terms(qos, clock, random, policy, self._left, started_s)
+        self._tasks = BackgroundTasks()
         self._lanes: dict[asyncio.Task[None], Lane] = {}
         self._begun = 0
         self._why: Degraded | None = None
@@ -213,7 +215,7 @@ class RoutedCall:
         self._why = self._why or why
         lane = Lane(candidate, self._terms, self._begun)
         self._begun += 1
-        task = asyncio.get_running_loop().create_task(lane.open(), name=f"model call: {candidate.profile}")
+        task = self._tasks.start(lane.open(), f"model call: {candidate.profile}")
         self._lanes[task] = lane
 
     async def _leave(self) -> None:

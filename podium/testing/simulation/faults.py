@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar, cast
 
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.journal.records import StepWrite
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     import random
@@ -117,9 +118,7 @@ class Link:
         self._generator = generator
         self._fault_rates = fault_rates
         self._note = note
-        self._tasks: dict[
-            asyncio.Task[Any], None
-        ] = {}  # ordered, unlike a set: tasks end in the same order in each run
+        self._tasks = BackgroundTasks()
         self._stalled_until_s = 0.0
         self.alive = True
         self.companions: list[Link] = []
@@ -132,18 +131,14 @@ class Link:
 
     def spawn(self, coroutine: Coroutine[Any, Any, _T], name: str) -> asyncio.Task[_T]:
         """Start a task of this host's; it ends with the host."""
-        task = asyncio.get_running_loop().create_task(coroutine, name=name)
-        self._tasks[task] = None
-        task.add_done_callback(lambda done: self._tasks.pop(done, None))
-        return task
+        return self._tasks.start(coroutine, name)
 
     def die(self) -> None:
         """Kill the host: its calls have no effect from now on."""
         if self.alive:
             self._note("dies")
             self.alive = False
-            for task in list(self._tasks):
-                task.cancel()
+            self._tasks.cancel()
             companions = list(self.companions)
             self.companions.clear()
             for companion in companions:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import ray
 
-from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import LOCAL_NODE, AgentsLost, Code, Ended, Loaded, Placement
@@ -17,6 +16,7 @@ from coordinator.ray import host_deaths, host_pool
 from coordinator.ray.host_pool import HostPool
 from podium.address import Address
 from podium.errors import HostDied
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from coordinator.fleet.deaths import Deaths

@@ -16,7 +16,6 @@ from chronicle.errors import Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
-from coordinator.fleet.background_tasks import BackgroundTasks
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.host import Host, HostStatus
@@ -26,6 +25,7 @@ from coordinator.ray.reconciler import Reconciler
 from coordinator.telemetry.tracing import Tracing
 from podium.address import Address
 from podium.errors import HostDied, NotAnAgent
+from podium.tasks import BackgroundTasks
 from podium.turn.telemetry import NO_TRACER
 from tests.otlp_receiver import otlp_receiver
 from tests.waiting import until

@@ -224,8 +224,7 @@ async def test_a_connected_host_tells_of_an_activation_before_the_coordinator_do
         assert router.routes.get(ALICE) == Route(OLD.host_id, 2, 5, config="{}")
         server.tell(Notice(ALICE, OLD.epoch, None))
         assert await sent("third") == [[END]], "the end of an earlier activation changes nothing"
-        for asked in router._waking:
-            asked.cancel()
+        router._waking.cancel()
         router.routes.drop(ALICE, Route(OLD.host_id, 2, 5, config="{}"))
         server.close()
         while any("_serve" in repr(task) for task in asyncio.all_tasks()):  # it ends with its connection
