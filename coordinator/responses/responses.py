@@ -11,7 +11,7 @@ import asyncio
 import logging
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
 
 from chronicle.canonical import encode
 from chronicle.errors import ChronicleError, IdempotencyConflict
@@ -32,12 +32,12 @@ from coordinator.responses.records import (
 )
 from coordinator.responses.run import ResponseRun
 from coordinator.sessions.repetition import repetition_of
+from coordinator.streams.fan_out import TaskOwner
 from podium.models.errors import ModelError
 from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from types import TracebackType
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
@@ -97,7 +97,7 @@ class _Asked:
     repetition: Repetition | None
 
 
-class HomeResponses:
+class HomeResponses(TaskOwner):
     """The responses of a home.
 
     Args:
@@ -118,6 +118,7 @@ class HomeResponses:
         ids: IdSource,
         check: Callable[[str, int], None] | None = None,
     ) -> None:
+        super().__init__()
         self._stores = stores
         self._reader = reader
         self._models = models
@@ -125,7 +126,6 @@ class HomeResponses:
         self._ids = ids
         self._check = check
         self._contexts = ContextBuilder()
-        self._tasks = asyncio.TaskGroup()
         self._running: dict[str, asyncio.Task[None]] = {}
         """By the ids of responses."""
         self._storing: dict[str, asyncio.Task[None]] = {}
@@ -134,18 +134,6 @@ class HomeResponses:
         """By tenant and key: what was asked for, and its run, while it is made."""
         self._known_profiles: frozenset[str] = frozenset()
         self._closing = False
-
-    async def __aenter__(self) -> Self:
-        """Be ready."""
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End all responses, whose readers get a last event."""
-        self.close()
-        await self._tasks.__aexit__(None, None, None)
 
     def close(self) -> None:
         """End the responses that run; each gets its last event."""

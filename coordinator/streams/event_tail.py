@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 from chronicle.errors import ChronicleError
+from coordinator.streams.fan_out import Reader, TaskOwner
 from coordinator.streams.position import InvalidPosition
 from coordinator.streams.sse import encode_event
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from types import TracebackType
 
     from podium.address import Address
 
@@ -96,33 +96,20 @@ def parse_seq(text: str) -> int:
     return int(text)
 
 
-class EventTails:
+class EventTails(TaskOwner):
     """The tails that clients of this process read. Use it as an async context manager."""
 
     def __init__(self, history: EventHistory) -> None:
+        super().__init__()
         self._history = history
         self._watches: dict[Address, _Watch] = {}
-        self._readers: set[EventTailReader] = set()
-        self._tasks = asyncio.TaskGroup()
         self._closed = False
-
-    async def __aenter__(self) -> Self:
-        """Return the tails."""
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End all tails."""
-        self.close()
-        await self._tasks.__aexit__(kind, error, trace)
 
     def close(self) -> None:
         """End the tails of all readers, who can resume them at another process; open no others."""
         self._closed = True
-        for reader in list(self._readers):
-            reader.cut_off()
+        for watch in self._watches.values():
+            watch.stop()
 
     async def check(self, address: Address, after_seq: int) -> None:
         """Check that a tail can be opened.
@@ -150,14 +137,12 @@ class EventTails:
             watch = self._watches[address] = _Watch(self._history, address)
             watch.task = self._tasks.create_task(watch.run(), name=f"watch {address}")
         reader = EventTailReader(history or self._history, address, watch, after_seq, types)
-        self._readers.add(reader)
         watch.readers.add(reader)
         if self._closed:
-            reader.cut_off()
+            reader.end()
         try:
             yield reader
         finally:
-            self._readers.discard(reader)
             watch.readers.discard(reader)
             if not watch.readers:
                 watch.task.cancel()
@@ -175,6 +160,12 @@ class _Watch:
         self.task: asyncio.Task[None]
         self.version = 0
 
+    def stop(self) -> None:
+        """End the readers' tails, and look no longer."""
+        self.task.cancel()
+        for reader in self.readers:
+            reader.end()
+
     async def run(self) -> None:
         """Look until the task is cancelled; end the readers' tails if the agent cannot be read any more."""
         try:
@@ -191,22 +182,21 @@ class _Watch:
             _log.exception("the events of %s cannot be read", self._address)
         finally:
             for reader in self.readers:
-                reader.cut_off()
+                reader.end()
 
 
-class EventTailReader:
+class EventTailReader(Reader):
     """One reader of a tail, made by `EventTails.open`."""
 
     def __init__(
         self, history: EventHistory, address: Address, watch: _Watch, after_seq: int, types: Sequence[str]
     ) -> None:
+        super().__init__()
         self._history = history
         self._address = address
         self._types = types
         self._after = after_seq
         self._version = watch.version
-        self._over = False
-        self._ready = asyncio.Event()
 
     @property
     def is_complete(self) -> bool:
@@ -232,11 +222,6 @@ class EventTailReader:
         if version < self._after:  # the agent was deleted, and another one has its name
             self._over = True
         self._version = version
-        self._ready.set()
-
-    def cut_off(self) -> None:
-        """End the tail now."""
-        self._over = True
         self._ready.set()
 
     async def _read(self, version: int) -> list[TailedEvent]:

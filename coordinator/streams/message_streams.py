@@ -13,9 +13,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import aclosing, contextmanager
-from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
 
 from coordinator.service.client import ServiceError, ServiceRefused
+from coordinator.streams.fan_out import Reader, TaskOwner
 from coordinator.streams.position import Position, Reading, outcome_of
 from coordinator.streams.public_texts import public_frame, without_text
 from coordinator.streams.sse import encode_event
@@ -24,7 +25,6 @@ from podium.turn.stream import TERMINAL_FRAMES, VOIDING_FRAMES, Backlog
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
-    from types import TracebackType
 
     from podium.address import Address
     from podium.turn.stream import Frame
@@ -62,7 +62,7 @@ class StreamedFrame(NamedTuple):
     """The SSE event."""
 
 
-class MessageStreams:
+class MessageStreams(TaskOwner):
     """The streams of messages that clients of this process read. Use it as an async context manager.
 
     Args:
@@ -74,31 +74,16 @@ class MessageStreams:
     def __init__(
         self, connect: Callable[[], Awaitable[Follower]], *, unread_s: float = 30.0, lost_s: float = 60.0
     ) -> None:
+        super().__init__()
         self._connect = connect
         self._unread_s = unread_s
         self._lost_s = lost_s
         self._followed: dict[tuple[Address, str], _Followed] = {}
-        self._readers: set[MessageReader] = set()
-        self._tasks = asyncio.TaskGroup()
         self._closed = False
-
-    async def __aenter__(self) -> Self:
-        """Return the streams."""
-        await self._tasks.__aenter__()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """End all streams."""
-        self.close()
-        await self._tasks.__aexit__(kind, error, trace)
 
     def close(self) -> None:
         """End the streams of all readers, who can resume them at another process; open no others."""
         self._closed = True
-        for reader in list(self._readers):
-            reader.end()
         for followed in list(self._followed.values()):
             followed.stop()
 
@@ -123,7 +108,6 @@ class MessageStreams:
         reader = MessageReader(position or Position.start(message_id), error_texts=error_texts)
         if position is None and accepted is not None:
             reader.push(_streamed(accepted, str(Position.start(message_id))))
-        self._readers.add(reader)
         followed = None
         try:
             if self._closed:
@@ -135,7 +119,6 @@ class MessageStreams:
                 followed.add(reader)
             yield reader
         finally:
-            self._readers.discard(reader)
             if followed is not None:
                 followed.remove(reader, self._unread_s)
 
@@ -154,7 +137,7 @@ class MessageStreams:
             del self._followed[followed.key]
 
 
-class MessageReader:
+class MessageReader(Reader):
     """One reader of a message's stream, made by `MessageStreams.open`.
 
     Args:
@@ -163,6 +146,7 @@ class MessageReader:
     """
 
     def __init__(self, position: Position, *, error_texts: bool = True) -> None:
+        super().__init__()
         self._error_texts = error_texts
         self._message_id = position.message_id
         self._position = str(position)
@@ -170,9 +154,6 @@ class MessageReader:
         self._pending_bytes = 0
         self._source: _SoFar | None = None
         """Where the reader gets what it misses; `None` if it misses nothing but the pending frames."""
-        self._over = False
-        """Whether nothing is added any more."""
-        self._ready = asyncio.Event()
 
     @property
     def position(self) -> str:
@@ -231,11 +212,6 @@ class MessageReader:
             end = _agent_end(address, self._message_id, position.outcome)
             self.push(_streamed(end, str(Position(self._message_id, stage="end"))))
         self.end()
-
-    def end(self) -> None:
-        """Add nothing any more: the stream ends after what the reader misses."""
-        self._over = True
-        self._ready.set()
 
     def cut_off(self) -> None:
         """End the stream now, and drop what the reader misses."""
@@ -306,6 +282,8 @@ class _Followed:
         self._on_end(self)
         if self._task is not None:
             self._task.cancel()
+        for reader in self._readers:
+            reader.end()
 
     def add(self, reader: MessageReader) -> None:
         """Add a reader."""
