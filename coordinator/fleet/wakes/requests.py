@@ -84,11 +84,11 @@ class WakeRequests:
             yield address, request.code
 
     def fulfil(self, address: Address, request: WakeRequest, route: Route) -> None:
-        """Complete a request with the route to the agent."""
-        self._requests.pop(address, None)
-        if not request.route.done():
-            self._measure(address, request, "woken")
-            request.route.set_result(route)
+        """Complete a request with the route to the agent, and one that was made since it failed."""
+        for each in (request, self._requests.pop(address, request)):
+            if not each.route.done():
+                self._measure(address, each, "woken")
+                each.route.set_result(route)
 
     def fail(self, address: Address, request: WakeRequest, error: Exception) -> None:
         """Fail a request with the reason why the agent cannot be woken."""

@@ -89,3 +89,15 @@ def test_wakes_without_end_hold_up_nothing_for_long() -> None:
     assert lull.is_now()
     lull.wake_began()
     assert not lull.is_now(), "the next ones are new"
+
+
+async def test_a_wake_completes_the_request_that_was_made_since_its_own_failed() -> None:
+    requests = WakeRequests(lambda: None, ManualClock())
+    first = requests.add(ALICE, HELLO)
+    requests.fail(ALICE, first, TimeoutError())
+    second = requests.add(ALICE, HELLO)
+    route = Route("host_1", 1, 0)
+    requests.fulfil(ALICE, first, route)
+    assert second.route.done(), "its callers would wait in vain: the agent is awake, and the request gone"
+    assert second.route.result() == route
+    assert requests.get(ALICE) is None
