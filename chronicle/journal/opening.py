@@ -7,7 +7,7 @@ and a line in `open_journal`.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
-from urllib.parse import parse_qsl, unquote, urlencode
+from urllib.parse import unquote
 
 from chronicle.errors import InvalidInput
 from chronicle.journal.port import JournalStore
@@ -76,7 +76,7 @@ def open_journal(
 def _without_schema(url: str) -> tuple[str, str]:
     """Return a PostgreSQL URL as libpq reads it, and the schema that it names."""
     place, _, query = url.partition("?")
-    parameters = parse_qsl(query, keep_blank_values=True)
-    schema = dict(parameters).get(_SCHEMA, "chronicle")
-    others = urlencode([(name, value) for name, value in parameters if name != _SCHEMA])
-    return f"{place}?{others}" if others else place, schema
+    parts = query.split("&") if query else []
+    others = [part for part in parts if not part.startswith(f"{_SCHEMA}=")]  # as they are: libpq decodes them
+    named = [unquote(part.partition("=")[2]) for part in parts if part not in others]
+    return "?".join([place, *(["&".join(others)] if others else [])]), named[-1] if named else "chronicle"

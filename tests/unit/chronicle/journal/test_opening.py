@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from chronicle.errors import InvalidInput, NotFound
-from chronicle.journal.opening import open_journal
+from chronicle.journal.opening import _without_schema, open_journal
 from chronicle.testing.journal_contract import Writer
 
 
@@ -34,3 +34,19 @@ def test_an_unknown_database(url: str) -> None:
     scheme = url.partition(":")[0]
     with pytest.raises(InvalidInput, match=f"^{scheme}:// is no journal that is known: give a path, sqlite:///PATH or"):
         open_journal(url)
+
+
+@pytest.mark.parametrize(
+    ("url", "passed", "schema"),
+    [
+        ("postgresql://u@h/d", "postgresql://u@h/d", "chronicle"),
+        ("postgresql://u@h/d?schema=a%20b", "postgresql://u@h/d", "a b"),
+        (
+            "postgresql:///d?host=%2Fmy%20dir&schema=x&options=-c+a%3Db",
+            "postgresql:///d?host=%2Fmy%20dir&options=-c+a%3Db",
+            "x",
+        ),
+    ],
+)
+def test_libpq_gets_its_parameters_as_they_were_given(url: str, passed: str, schema: str) -> None:
+    assert _without_schema(url) == (passed, schema)
