@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.nodes import NO_NEEDS, Needs
 from coordinator.fleet.wakes.retries import retry_delay_s
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class CodeRegistry:
         """The codes that a host has loaded."""
         self.shared: set[Code] = set()
         """Those of them whose classes declared shared isolation when they were last loaded."""
+        self._needing: dict[Code, Loaded] = {}
+        """Those of them whose classes declared needs, as they were last loaded."""
         self.stamps = CodeStamps()
         self._used: dict[Code, None] = {}
         """The codes whose agents were woken, the latest last."""
@@ -83,13 +86,23 @@ class CodeRegistry:
             self._broken[code] = _Broken(self.stamp_of(code), problem, failures, retry_s)
 
     def loads(self, loaded: Loaded) -> None:
-        """Record that a code was loaded: it has no problem any more, and its isolation is known."""
+        """Record that a code was loaded: it has no problem any more, and its declarations are known."""
         self._broken.pop(loaded.code, None)
         self.loaded.add(loaded.code)
         if loaded.isolation == "shared":
             self.shared.add(loaded.code)
         else:
             self.shared.discard(loaded.code)
+        if loaded.needs != NO_NEEDS:
+            self._needing[loaded.code] = loaded
+        else:
+            self._needing.pop(loaded.code, None)
+
+    def needs(self) -> dict[Code, Needs | None]:
+        """Return what classes declared, if they declared any needs; ``None`` if they were edited since."""
+        return {
+            code: loaded.needs if loaded.is_of(code, self.stamps) else None for code, loaded in self._needing.items()
+        }
 
     def to_try_again(self, now_s: float) -> list[Code]:
         """Return the codes that could not be loaded and may load now: their files have changed, or time has passed."""

@@ -58,6 +58,8 @@ class QueueFacts(TypedDict):
     """Hosts of the class that are starting."""
     losses: int
     """Hosts that died under the request."""
+    lacking: str | None
+    """What other hosts have that its host needs, if none can start for that."""
 
 
 class AgentFacts(TypedDict):
@@ -207,4 +209,5 @@ def _queue(state: FleetState, address: Address) -> QueueFacts | None:
             break
         before += code == request.code and state.hosts.host_of(other) is None
     starting = sum(host.status is HostStatus.STARTING and host.code == request.code for host in state.hosts)
-    return {"before": before, "starting": starting, "losses": request.losses}
+    lacking = state.lacking(request.code) if not starting else None
+    return {"before": before, "starting": starting, "losses": request.losses, "lacking": lacking}

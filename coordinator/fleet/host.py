@@ -28,12 +28,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from coordinator.fleet.model import LOCAL_NODE
+from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.fleet.model import Code, Loaded, NodeId, Placement
+    from coordinator.fleet.model import Code, Loaded, Placement
+    from coordinator.fleet.nodes import NodeId
     from podium.address import Address
     from podium.agent.base import Isolation
 
@@ -76,6 +77,8 @@ class Host:
     """The group of suspects that it is for; see `coordinator.fleet.suspects`."""
     node: NodeId = LOCAL_NODE
     """Where its process is."""
+    needs: Needs = NO_NEEDS
+    """What Ray reserves for it there."""
     placements: dict[Address, Placement] = field(default_factory=dict)
     """The agents on it, in the order of their assignment."""
     activating: int = 0

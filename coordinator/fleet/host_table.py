@@ -85,7 +85,7 @@ class HostTable:
         placement = host.placements[address] if host is not None else None
         if host is None or placement is None or placement.epoch is None:
             return None
-        return Route(host.host_id, placement.epoch, placement.turn, host.loaded, placement.config)
+        return Route(host.host_id, placement.epoch, placement.turn, host.loaded, placement.config, host.node)
 
     def place(self, placement: Placement) -> None:
         """Assign a known host to an agent that has none."""

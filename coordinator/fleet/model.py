@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NewType, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
+
+from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coordinator.fleet.code_stamp import CodeStamps
+    from coordinator.fleet.nodes import NodeId
     from coordinator.registry.registry import RegisteredAgent
     from podium.address import Address
     from podium.agent.base import Isolation
 
 __all__ = [
-    "LOCAL_NODE",
     "Action",
     "AgentsLost",
     "Assign",
     "Code",
     "Ended",
     "Loaded",
-    "NodeId",
     "Placement",
     "ProjectView",
+    "Refuse",
     "Retire",
     "Route",
     "StartHost",
 ]
-
-NodeId = NewType("NodeId", str)
-"""Name of a machine with hosts."""
-LOCAL_NODE: Final = NodeId("local")
-"""The node of an embedded Ray, the plain case of one."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -66,6 +63,8 @@ class Loaded:
     """Whether the host that imported it is for one agent."""
     max_attempts: int = 3
     """Of a message, as the class declares."""
+    needs: Needs = NO_NEEDS
+    """As the class declares."""
 
     def is_of(self, code: Code, stamps: CodeStamps) -> bool:
         """Whether this is ``code``, with the current content of its files."""
@@ -120,7 +119,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The location of an awake agent: the name of its host's actor, and the epoch of its lease."""
+    """The location of an awake agent: its node, the name of its host's actor, and the epoch of its lease."""
 
     host_id: str
     epoch: int
@@ -130,6 +129,7 @@ class Route:
     """The code that its host runs, if known."""
     config: str | None = None
     """The configuration that the agent has, if known, as canonical JSON."""
+    node: NodeId = LOCAL_NODE
 
     def runs(self, code: Code, config: str, stamps: CodeStamps) -> bool:
         """Whether the host runs the current content of a code with a configuration; what is unknown counts as equal."""
@@ -157,6 +157,8 @@ class StartHost:
     group: int | None = None
     """As of `coordinator.fleet.host.Host`."""
     node: NodeId = LOCAL_NODE
+    needs: Needs = NO_NEEDS
+    """For Ray to reserve there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,4 +176,13 @@ class Retire:
     host_id: str
 
 
-Action: TypeAlias = StartHost | Assign | Retire
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Refuse to wake the agents of a code that no node can run."""
+
+    code: Code
+    problem: str
+    """What the nodes lack, as a sentence."""
+
+
+Action: TypeAlias = StartHost | Assign | Retire | Refuse

@@ -13,11 +13,15 @@ The rules, in order:
    For a shared code it is the number of hosts for these agents; the reserve is one host with room.
    Starts for agents come first, in the order of the requests. Of a code that was never loaded one host is started,
    which tells whether it is shared.
-4. A host starts on the node with the fewest starts. Concurrent starts are limited: a start occupies a core for a
-   second, so with many at once none would be ready for a long time.
+4. A host starts on a node that has the labels of its class, and its resources left: of these on the one with the
+   fewest starts. If other hosts have what an agent's host needs, warm hosts without agents make room for it; if no
+   node would have it even without them, the code is refused. What a class needs is known once a host has loaded it:
+   the host of an edited or unknown class starts anywhere, and is retired if the class needs something.
+   Concurrent starts are limited: a start occupies a core for a second, so with many at once none would be ready for
+   a long time.
 5. Warm hosts in excess of the reserve are retired. The reserve of all codes together is limited, too: those that were
    used last have it, and agents of the others wait for the start of a host. Each host takes memory and a share of the
-   node's CPUs, so many registered classes would leave nothing for agents.
+   node's CPUs, so many registered classes would leave nothing for agents. A class that declares needs has no reserve.
 
 The reserve is filled in the background: neither by a plan that assigns a host, nor while agents wake, when there is no
 target for it (`requests.QuietPeriod`). A start would take the core that a wake needs.
@@ -30,20 +34,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coordinator.fleet.host import HostStatus
-from coordinator.fleet.model import LOCAL_NODE, Assign, Retire, StartHost
+from coordinator.fleet.model import Assign, Refuse, Retire, StartHost
+from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from coordinator.fleet.host import Host
-    from coordinator.fleet.model import Action, Code, NodeId
+    from coordinator.fleet.model import Action, Code
     from podium.address import Address
     from podium.agent.base import Isolation
 
     _Kind: TypeAlias = "tuple[Code, Isolation, int | None]"
     """Purpose of a host; the last one is the group of suspects."""
 
-__all__ = ["MAX_ACTIVATING", "Observed", "plan"]
+__all__ = ["MAX_ACTIVATING", "Observed", "left_on", "plan"]
 
 MAX_ACTIVATING: Final = 64
 """Limit of concurrent activations on a shared host: more would not be faster, and would delay its running turns."""
@@ -54,7 +59,7 @@ class Observed:
     """A snapshot of the wanted agents and the hosts."""
 
     hosts: tuple[Host, ...] = ()
-    nodes: tuple[NodeId, ...] = field(default=(LOCAL_NODE,), kw_only=True)
+    nodes: tuple[Node, ...] = field(default=(Node(LOCAL_NODE),), kw_only=True)
     """Those that hosts may start on."""
     wanted: tuple[tuple[Address, Code], ...] = ()
     """Agents to wake that have no host, in the order of the requests."""
@@ -63,7 +68,11 @@ class Observed:
     shared: frozenset[Code] = frozenset()
     """The codes whose classes are known to declare shared isolation."""
     unknown: frozenset[Code] = frozenset()
-    """The codes that no host has loaded: whether they are shared is not known."""
+    """The codes that no host has loaded: whether they are shared, and what they need, is not known."""
+    needs: Mapping[Code, Needs] = field(default_factory=dict)
+    """What hosts of each code need of their node."""
+    scarce: frozenset[Code] = frozenset()
+    """The codes that declare needs of their own, which no host is to hold in reserve."""
     latest: tuple[Code, ...] = ()
     """The codes in the order of their use, the latest first; then those that were not used, in the order of their
     registration."""
@@ -103,19 +112,14 @@ def plan(
     """
     actions: list[Action] = []
     ready: dict[_Kind, list[_Ready]] = {}
-    on_their_way: Counter[_Kind] = Counter()
-    starts = Counter(dict.fromkeys(fleet.nodes, 0))
-    started: set[Code] = set()
+    starts = _Starts(fleet, most_starting)
     for host in fleet.hosts:
         if host.code is None:
             continue
         kind = host.code, host.isolation or _declared(fleet, host.code), host.group
-        is_current = host.code_stamp == fleet.code_stamps.get(host.code)
+        is_current = host.code_stamp == fleet.code_stamps.get(host.code) and host.needs == _needs(fleet, host.code)
         if host.status is HostStatus.STARTING:
-            starts[host.node] += 1
-            if is_current:
-                started.add(host.code)
-            on_their_way[kind] += is_current
+            starts.count(host, kind if is_current else None)
         elif host.status is HostStatus.WARM and is_current:
             ready.setdefault(kind, []).append(_ready(host, kind[1], most_agents))
         elif host.status in {HostStatus.WARM, HostStatus.DRAINING} and not host.agents:
@@ -134,44 +138,100 @@ def plan(
                 lacking.append(kind)
             agents_lacking[kind] += 1
     assigns = any(isinstance(action, Assign) for action in actions)
+    for code in dict.fromkeys(kind[0] for kind in lacking):
+        problem = unmet(fleet.nodes, _needs(fleet, code))
+        if problem is not None:
+            actions.append(Refuse(code, problem))
+    for kind in lacking:
+        starts.start(kind)
+    spare = {kind: [each for each in hosts if not each.agents] for kind, hosts in ready.items()}
+    if starts.without_room:
+        in_the_way = (each for kind, hosts in spare.items() if kind not in agents_lacking for each in hosts)
+        actions.extend(Retire(each.host.host_id) for each in in_the_way)
+        return [*actions, *starts.actions]
+
+    reserved: list[_Kind] = []
     if warm_reserve is not None and not assigns:
         left = most_warm
         for code in _latest_first(fleet):
             kind = _usual(fleet, code)
-            hosts = ready.get(kind, [])
-            reserve = warm_reserve
+            reserve = warm_reserve if code not in fleet.scarce else 0
             if kind[1] == "shared":
-                has_room = agents_lacking[kind] or any(each.agents and not each.is_full for each in hosts)
-                reserve = 0 if has_room else min(warm_reserve, 1)
+                has_room = agents_lacking[kind] or any(each.agents and not each.is_full for each in ready.get(kind, []))
+                reserve = 0 if has_room else min(reserve, 1)
             if left is not None:
                 reserve = min(reserve, left)
                 left -= reserve
-            unused = [each for each in hosts if not each.agents]
-            lacking.extend([kind] * (reserve - len(unused)))
+            unused = spare.get(kind, [])
+            reserved.extend([kind] * (reserve - len(unused)))
             actions.extend(Retire(each.host.host_id) for each in unused[: max(0, len(unused) - reserve)])
 
-    for kind, hosts in ready.items():
+    for kind, unused in spare.items():
         if kind != _usual(fleet, kind[0]):
-            actions.extend(Retire(each.host.host_id) for each in hosts if not each.agents)
+            actions.extend(Retire(each.host.host_id) for each in unused)
+    for kind in reserved:
+        starts.start(kind)
+    return [*actions, *starts.actions]
 
-    for kind in lacking:
-        code, isolation, group = kind
-        if on_their_way[kind]:
-            on_their_way[kind] -= 1
-        elif code in fleet.unknown and code in started:
-            continue
-        elif starts.total() < most_starting:
-            alone = isolation if isolation != _declared(fleet, code) else None
-            node = min(fleet.nodes, key=starts.__getitem__)
-            actions.append(StartHost(code, fleet.code_stamps[code], alone, group, node))
-            started.add(code)
-            starts[node] += 1
-    return actions
+
+def left_on(node: Node, hosts: Iterable[Host]) -> Node:
+    """Return a node with what its hosts leave of it."""
+    return node.without(*(host.needs for host in hosts if host.node == node.node_id))
+
+
+class _Starts:
+    """The hosts to start, within what is left on the nodes."""
+
+    def __init__(self, fleet: Observed, most_starting: int) -> None:
+        self._fleet = fleet
+        self._most = most_starting
+        self._on_their_way: Counter[_Kind] = Counter()
+        self._by_node = Counter({node.node_id: 0 for node in fleet.nodes})
+        self._started: set[Code] = set()
+        self._left = [left_on(node, fleet.hosts) for node in fleet.nodes]
+        self.actions: list[StartHost] = []
+        self.without_room = False
+        """Whether a host could not start because other hosts have what it needs."""
+
+    def count(self, host: Host, kind: _Kind | None) -> None:
+        """Count a host that is starting.
+
+        Args:
+            kind: the purpose that it will be ready for; ``None`` if it is outdated.
+        """
+        self._by_node[host.node] += 1
+        if kind is not None:
+            self._started.add(kind[0])
+            self._on_their_way[kind] += 1
+
+    def start(self, kind: _Kind) -> None:
+        """Start a host unless one is on its way, or too many are, or there is no room for it."""
+        fleet, (code, isolation, group) = self._fleet, kind
+        if self._on_their_way[kind]:
+            self._on_their_way[kind] -= 1
+            return
+        if (code in fleet.unknown and code in self._started) or self._by_node.total() >= self._most:
+            return
+        needs = _needs(fleet, code)
+        fit = [node for node in self._left if node.lacks(needs) == NO_NEEDS]
+        if not fit:
+            self.without_room = self.without_room or unmet(fleet.nodes, needs) is None
+            return
+        node = min(fit, key=lambda each: self._by_node[each.node_id])
+        alone = isolation if isolation != _declared(fleet, code) else None
+        self.actions.append(StartHost(code, fleet.code_stamps[code], alone, group, node.node_id, needs))
+        self._started.add(code)
+        self._by_node[node.node_id] += 1
+        self._left[self._left.index(node)] = node.without(needs)
 
 
 def _latest_first(fleet: Observed) -> list[Code]:
     """Return the codes in use, those that were used last first."""
     return list(dict.fromkeys([*(code for code in fleet.latest if code in fleet.code_stamps), *fleet.code_stamps]))
+
+
+def _needs(fleet: Observed, code: Code) -> Needs:
+    return fleet.needs.get(code, NO_NEEDS)
 
 
 def _usual(fleet: Observed, code: Code) -> _Kind:

@@ -10,8 +10,8 @@ from chronicle.canonical import encode
 from chronicle.errors import NotFound
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import LOCAL_NODE
-from coordinator.fleet.plan import Observed
+from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
+from coordinator.fleet.plan import Observed, left_on
 from coordinator.fleet.quarantine import Quarantine
 from coordinator.fleet.suspects import Suspects
 from coordinator.fleet.wakes.quotas import held_asleep
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from coordinator.access.quotas import Quota
-    from coordinator.fleet.model import Code, NodeId
+    from coordinator.fleet.model import Code
 
 __all__ = ["FleetState"]
 
@@ -44,7 +44,7 @@ class FleetState:
         ids: the source of ids of hosts and events.
         quarantine: the agents of shared classes that get processes of their own; by default none, kept in memory.
         quotas: returns what tenants may have, by tenant; by default there are no limits.
-        nodes: the machines that hosts may start on.
+        share: what a host needs of its node where its class declares nothing else.
     """
 
     def __init__(
@@ -54,9 +54,11 @@ class FleetState:
         ids: IdSource,
         quarantine: Quarantine | None = None,
         quotas: Callable[[], Mapping[str, Quota]] = dict,
-        nodes: tuple[NodeId, ...] = (LOCAL_NODE,),
+        share: Needs = NO_NEEDS,
     ) -> None:
-        self.nodes = nodes
+        self.nodes: Sequence[Node] = (Node(LOCAL_NODE),)
+        """Those that hosts may start on."""
+        self._share = share
         self.store = store
         self.clock = clock
         self.ids = ids
@@ -98,17 +100,36 @@ class FleetState:
         placed = (placement.address for placement in self.hosts.placements())
         self.over_quota = held = held_asleep(wanted, placed, self.quotas())
         wanted = tuple((address, code) for address, code in wanted if address not in held)
+        stamps = self.codes.current_stamps({code for _, code in self.requests})
+        declared = self.codes.needs()
         return Observed(
             hosts=tuple(self.hosts),
-            nodes=self.nodes,
+            nodes=tuple(self.nodes),
             wanted=wanted,
-            code_stamps=self.codes.current_stamps({code for _, code in self.requests}),
+            code_stamps=stamps,
+            needs={code: self.needs_of_host(declared.get(code)) for code in stamps},
+            scarce=frozenset(code for code, needs in declared.items() if needs is not None),
             shared=frozenset(self.codes.shared),
             latest=self.codes.latest_first(),
-            unknown=frozenset(code for _, code in wanted if code not in self.codes.loaded),
+            unknown=frozenset(
+                code for _, code in wanted if code not in self.codes.loaded or declared.get(code, NO_NEEDS) is None
+            ),
             alone=frozenset(address for address, code in wanted if self.why_alone(address, code) is not None),
             groups={address: group for address, _ in wanted if (group := self.suspects.group_of(address)) is not None},
         )
+
+    def needs_of_host(self, declared: Needs | None) -> Needs:
+        """Return what a host needs of its node.
+
+        Args:
+            declared: as its class declares; ``None`` if that is not known.
+        """
+        return self._share if declared is None else declared.over(self._share)
+
+    def lacking(self, code: Code) -> str | None:
+        """Return what the nodes lack for a host of a code beside the hosts that they have; ``None`` if one has room."""
+        needs = self.needs_of_host(self.codes.needs().get(code, NO_NEEDS))
+        return unmet([left_on(node, self.hosts) for node in self.nodes], needs)
 
     def why_alone(self, address: Address, code: Code) -> str | None:
         """Return why an agent gets a process of its own although its class is shared; ``None`` if it does not."""

@@ -31,6 +31,7 @@ from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.model import Ended, Loaded, ProjectView
+from coordinator.fleet.nodes import needs_of
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
 from coordinator.host.delivery import DeliveryServer, Notice
@@ -150,7 +151,13 @@ class AgentHost:
         sources = imported_sources(code.file, before)
         is_alone = (isolation or agent_class.isolation) == "process"
         self.loaded = Loaded(
-            code, sources, CodeStamps().of(sources), agent_class.isolation, is_alone, agent_class.max_attempts
+            code,
+            sources,
+            CodeStamps().of(sources),
+            agent_class.isolation,
+            is_alone,
+            agent_class.max_attempts,
+            needs_of(agent_class),
         )
         parts = HostParts(
             self._config,

@@ -159,7 +159,8 @@ def _waits_at(host: HostFacts, pending: int) -> str:
 def _waits_in(queue: QueueFacts) -> str:
     before, starting = queue["before"], queue["starting"]
     behind = f", behind {before} other agent{'s' if before > 1 else ''}" if before else ""
-    return f"a host of its class ({starting} starting){behind}"
+    lacking = f"; other hosts have what it needs: {queue['lacking']}" if queue["lacking"] is not None else ""
+    return f"a host of its class ({starting} starting){behind}{lacking}"
 
 
 def _last_error(store: EventRecords, blobs: BlobReader, branch_id: BranchId, head_seq: int) -> objects.LastError | None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-    from coordinator.fleet.model import NodeId
+    from coordinator.fleet.nodes import NodeId
 
 __all__ = [
     "COORDINATOR_NAME",

@@ -21,6 +21,7 @@ from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.facts import agent_facts, awake_facts
 from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.model import Code
+from coordinator.fleet.nodes import CPU, Needs
 from coordinator.fleet.quarantine import Quarantine
 from coordinator.fleet.state import FleetState
 from coordinator.home import Home
@@ -69,7 +70,7 @@ class CoordinatorActor:
             IdSource(),
             Quarantine(records.documents()),
             LatestQuotas(StoredQuotas(records.quotas)),
-            config.nodes,
+            Needs(((CPU, config.host_cpus),)),
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
         deaths = Deaths(self._state, self._withdrawals)
@@ -343,6 +344,7 @@ class CoordinatorActor:
         async with self._beginning:
             if not self._begun:
                 self._pool.find_nodes()
+                self._state.nodes = await self._pool.measure_nodes()
                 self._state.known = await asyncio.to_thread(kept_known_agents, self._config.known_agents)
                 await self._reconciler.recover()
                 self._begun = True

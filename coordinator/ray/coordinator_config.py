@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from coordinator.fleet.model import NodeId
+    from coordinator.fleet.nodes import NodeId
 
 __all__ = ["CoordinatorConfig"]
 
@@ -27,6 +27,8 @@ class CoordinatorConfig:
     """Those with a node manager."""
     known_agents: Path
     """The file of `coordinator.registry.known_agents`, read at the start."""
+    host_cpus: float
+    """CPUs that Ray reserves for a host whose class declares none."""
     inbox_limit: int
     """Messages that may be pending for one agent."""
     shared_agents: int

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from coordinator.fleet.facts import NodeFacts, NodeState
     from coordinator.fleet.host import Host
     from coordinator.fleet.host_table import HostTable
-    from coordinator.fleet.model import Code, Ended, Loaded, NodeId, Placement
+    from coordinator.fleet.model import Code, Ended, Loaded, Placement
+    from coordinator.fleet.nodes import Node, NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from podium.address import Address
     from podium.tasks import BackgroundTasks
@@ -88,6 +89,11 @@ class HostPool:
         """Look up the node managers; call this first."""
         self._nodes = {node: find_actor(node_manager_name(node)) for node in self._config.nodes}
 
+    async def measure_nodes(self) -> list[Node]:
+        """Return what the nodes have."""
+        async with asyncio.timeout(_NODE_DEADLINE_S):
+            return [await manager.measure.remote() for manager in self._nodes.values()]
+
     async def check_node(self, node: NodeId) -> None:
         """Return when a node is ready for agents.
 
@@ -136,7 +142,9 @@ class HostPool:
         """
         try:
             async with asyncio.timeout(_START_DEADLINE_S):
-                loaded: Loaded = await self._nodes[host.node].start_host.remote(host.host_id, code, host.isolation)
+                loaded: Loaded = await self._nodes[host.node].start_host.remote(
+                    host.host_id, code, host.isolation, host.needs
+                )
                 host.actor = find_actor(host.host_id)
                 if host.actor is not None:
                     await host.actor.ping.remote()  # the first call costs its look-up, and a new connection

@@ -23,6 +23,7 @@ from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
+from coordinator.fleet.nodes import CPU, GPU, MEMORY, Node, NodeId
 from coordinator.host.host_config import HostConfig
 from coordinator.host.node.path_locks import PathLocks
 from coordinator.host.node.process_exit import (
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.facts import NodeState
     from coordinator.fleet.model import Code, Loaded
+    from coordinator.fleet.nodes import Needs
     from podium.agent.base import Isolation
 
 __all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
@@ -91,7 +93,6 @@ class NodeConfig:
     """Approximate size at which a log file is rotated."""
     presentation: Literal["fuse", "dir"]
     fuse_transport: Literal["raw", "pyfuse3"]
-    host_cpus: float
     inbox_limit: int
     """Messages that may be pending for one agent."""
     lease_ttl_s: float
@@ -147,6 +148,12 @@ class NodeManagerActor:
         if self._config.presentation == "fuse":
             await asyncio.to_thread(self._start_zygote)
 
+    async def measure(self) -> Node:
+        """Return what Ray counts on this node."""
+        ray_id = ray.get_runtime_context().get_node_id()
+        found = next(node for node in ray.nodes() if node["NodeID"] == ray_id)  # type: ignore[no-untyped-call]
+        return Node(NodeId(Path(self._config.directory).name), found["Resources"], found["Labels"])
+
     async def describe(self) -> NodeState:
         """Return the state of this node."""
         problem: str | None = None
@@ -176,11 +183,12 @@ class NodeManagerActor:
         process = self._processes.get(host_id)
         return process is not None and computes(process.pid)
 
-    async def start_host(self, host_id: str, code: Code, isolation: Isolation | None = None) -> Loaded:
+    async def start_host(self, host_id: str, code: Code, isolation: Isolation | None, needs: Needs) -> Loaded:
         """Start a host of a given name and have it import an agent's code. Takes a second or more.
 
         Args:
             isolation: as of `AgentHost.load`.
+            needs: the resources that Ray reserves for it.
 
         Returns:
             the code that it imported.
@@ -195,12 +203,16 @@ class NodeManagerActor:
         link = self._mounts / host_id
         with contextlib.suppress(FileExistsError):
             link.symlink_to(_NO_PLACE)
+        resources = dict(needs.resources)
         host: Any = HostActor.options(  # type: ignore[attr-defined]
             name=host_id,
             namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
-            num_cpus=self._config.host_cpus,
+            num_cpus=resources.pop(CPU, 0.0),
+            num_gpus=resources.pop(GPU, 0.0),
+            memory=resources.pop(MEMORY, None),
+            resources=resources,
             scheduling_strategy=ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
                 ray.get_runtime_context().get_node_id(), soft=False
             ),

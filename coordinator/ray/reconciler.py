@@ -16,7 +16,7 @@ from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.access.outbox_quotas import check_of_receivers
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
-from coordinator.fleet.model import Assign, Placement, ProjectView, Retire, Route, StartHost
+from coordinator.fleet.model import Assign, Placement, ProjectView, Refuse, Retire, Route, StartHost
 from coordinator.fleet.plan import plan
 from coordinator.fleet.wakes.requests import QuietPeriod
 from coordinator.fleet.wakes.retries import may_pass
@@ -199,9 +199,9 @@ class Reconciler:
     def _act(self, action: Action) -> None:
         hosts = self._state.hosts
         match action:
-            case StartHost(code, stamp, isolation, group, node):
+            case StartHost(code, stamp, isolation, group, node, needs):
                 host_id = self._state.ids.other(HOST_PREFIX, self._state.clock.now_ms())
-                host = hosts.add(Host(host_id, code, stamp, isolation=isolation, group=group, node=node))
+                host = hosts.add(Host(host_id, code, stamp, isolation=isolation, group=group, node=node, needs=needs))
                 self._tasks.spawn(self._start_host(host, code, stamp), f"start-{host_id}")
             case Assign(host_id, address):
                 hosts.assign(host_id, address)
@@ -211,6 +211,18 @@ class Reconciler:
                 self._tasks.spawn(self._wake(hosts[host_id], address, request), f"wake-{address}")
             case Retire(host_id):
                 _ = self._pool.begin_end(hosts[host_id])
+            case Refuse(code, problem):
+                self._refuse(code, problem)
+
+    def _refuse(self, code: Code, problem: str) -> None:
+        """Fail the requests for agents of a code that no node can run; they are tried again, as nodes may join."""
+        _log.warning("no_node_for_class", agent_type=code.agent_type, problem=problem)
+        error = Unavailable(
+            f"no node has what class {code.class_name} in {code.file} declares: {problem}; change its resources or "
+            "labels, or add such a node"
+        )
+        for address in self._state.requests.fail_all(code, error):
+            self._state.retries.failed(address, error)
 
     async def _start_host(self, host: Host, code: Code, stamp: str) -> None:
         state = self._state
@@ -224,7 +236,7 @@ class Reconciler:
             if edited or (isinstance(error, HostDied) and state.requests.start_lost(code, error, _MAX_LOSSES)):
                 state.changed.set()
             else:
-                state.requests.fail_all(code, error)
+                _ = state.requests.fail_all(code, error)
                 state.codes.drop(code, str(error), state.clock.monotonic_s() if may_pass(error) else None)
             return
         state.codes.loads(loaded)
@@ -348,6 +360,7 @@ class Reconciler:
             host = Host(host_id, loaded.code, loaded.stamp, HostStatus.WARM, loaded, "shared")
         else:
             host = Host(host_id, None, "", HostStatus.ASSIGNED, loaded)
+        host.needs = state.needs_of_host(loaded.needs if loaded is not None else None)
         state.hosts.add(host)
         for placement in agents:
             state.hosts.place(placement)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from coordinator.fleet.model import Route
 from coordinator.host.delivery import DeliveryChannel
 from podium.errors import AgentAsleep
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from coordinator.fleet.model import Loaded
+    from coordinator.fleet.model import Route
     from coordinator.host.delivery import Notice
     from podium.address import Address
 
@@ -48,8 +48,8 @@ class RouteCache:
         self._stale: set[Address] = set()
         """The agents whose newest route was dropped."""
         self._channels: dict[str, DeliveryChannel] = {}
-        self._loaded: dict[str, Loaded] = {}
-        """Code that the hosts of the channels have loaded."""
+        self._hosts: dict[str, Route] = {}
+        """A route to each host of the channels, which has its node and its code."""
         self._waking: dict[Address, list[asyncio.Future[Route]]] = {}
         """Waits for the activations of agents."""
         self._agents: dict[str, set[Address]] = {}
@@ -106,8 +106,7 @@ class RouteCache:
                 path, lambda: self._ended(route.host_id, channel), lambda notice: self._noticed(route.host_id, notice)
             )
             self._channels[route.host_id] = channel
-        if route.loaded is not None:
-            self._loaded[route.host_id] = route.loaded
+        self._hosts[route.host_id] = route
         return channel
 
     def drop(self, address: Address, route: Route) -> None:
@@ -143,7 +142,7 @@ class RouteCache:
 
     def _noticed(self, host_id: str, notice: Notice) -> None:
         if notice.turn is not None:
-            route = Route(host_id, notice.epoch, notice.turn, self._loaded.get(host_id), notice.config)
+            route = replace(self._hosts[host_id], epoch=notice.epoch, turn=notice.turn, config=notice.config)
             for begun in self._waking.get(notice.address, ()):
                 if not begun.done():
                     begun.set_result(route)
@@ -158,7 +157,7 @@ class RouteCache:
         """Forget a channel whose connection has ended, and the agents that are not in use."""
         if self._channels.get(host_id) is channel:
             del self._channels[host_id]
-            self._loaded.pop(host_id, None)
+            self._hosts.pop(host_id, None)
             for address in list(self._agents.get(host_id, ())):
                 self._forget_unused(address)
 
@@ -186,4 +185,4 @@ class RouteCache:
             channel = self._channels.get(newest.host_id)
             if newest.host_id not in self._agents and (channel is None or not channel.connected):
                 self._channels.pop(newest.host_id, None)
-                self._loaded.pop(newest.host_id, None)
+                self._hosts.pop(newest.host_id, None)

@@ -16,7 +16,7 @@ from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.fleet.code_stamp import SharedStamps
 from coordinator.fleet.liveness import PROBES_PER_SILENCE, with_probes
-from coordinator.fleet.model import LOCAL_NODE
+from coordinator.fleet.nodes import LOCAL_NODE
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
     NAMESPACE,
@@ -117,7 +117,6 @@ class Router:
                 log_bytes=settings.log_bytes,
                 presentation=self._presentation(),
                 fuse_transport=settings.fuse_transport,
-                host_cpus=settings.host_cpus,
                 inbox_limit=settings.inbox_limit,
                 lease_ttl_s=settings.lease_ttl_s,
                 report_interval_s=settings.metrics_interval_s,
@@ -137,6 +136,7 @@ class Router:
                 logs=home.logs,
                 nodes=(LOCAL_NODE,),
                 known_agents=self._known_path,
+                host_cpus=settings.host_cpus,
                 inbox_limit=settings.inbox_limit,
                 shared_agents=settings.shared_agents,
                 warm_hosts=settings.warm_hosts,

@@ -7,20 +7,25 @@ in the workspace; attributes of the instance are a cache.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from chronicle.workspace.port import Quota
 from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from podium.agent.context import AgentContext
     from podium.history.retention import Retention
     from podium.reminders.reminder import Reminder
 
-__all__ = ["BaseAgent", "Isolation", "agent_type_of", "workspace_quota_of"]
+__all__ = ["RESOURCE_ALIASES", "BaseAgent", "Isolation", "agent_type_of", "workspace_quota_of"]
 
 Isolation: TypeAlias = Literal["process", "shared"]
 """Whether an agent has a process of its own, or shares one with other agents of its class."""
+
+RESOURCE_ALIASES: Final = {"num_cpus": "CPU", "num_gpus": "GPU"}
+"""Ray's names of resources by those of its options; `BaseAgent.resources` may have either."""
 
 
 class BaseAgent:
@@ -48,6 +53,12 @@ class BaseAgent:
     """``process``: each awake agent has a process of its own. ``shared``: thousands of awake agents of the class share
     one, with one event loop: an awake agent costs kilobytes, and wakes in milliseconds. For agents that wait more than
     they compute. See the guide, "Isolation", for what differs."""
+    resources: ClassVar[Mapping[str, float]] = {}
+    """Resources that Ray reserves for the agent's process, or for each process that agents of the class share, such as
+    ``{"num_cpus": 1, "memory": 2 * 1024**3, "num_gpus": 1}``: ``memory`` in bytes, other names as the nodes of the
+    cluster declare them. Ray reserves and does not enforce. Without ``num_cpus`` it is ``PODIUM_HOST_CPUS``."""
+    labels: ClassVar[Mapping[str, str]] = {}
+    """Labels that a node must have to run the agent, such as ``{"zone": "a"}``, as it was started with."""
     idle_timeout_s: ClassVar[float] = 300.0
     """Seconds without a message after which `on_idle_timeout` is called. Default 5 minutes: long enough for a person's
     next message, short enough that an abandoned agent soon costs nothing."""

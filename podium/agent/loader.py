@@ -11,13 +11,14 @@ import importlib.util
 import inspect
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, get_args
 
 from pydantic import ValidationError
 
 from podium.address import Address
-from podium.agent.base import BaseAgent, Isolation, agent_type_of
+from podium.agent.base import RESOURCE_ALIASES, BaseAgent, Isolation, agent_type_of
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent
 from podium.history.retention import Retention
@@ -138,6 +139,23 @@ def _checked_class(path: Path, class_name: str) -> type[BaseAgent]:
     return found
 
 
+def _check_needs(cls: type[BaseAgent], where: str) -> None:
+    resources: object = cls.resources
+    if not isinstance(resources, Mapping) or not all(
+        isinstance(name, str) and isinstance(amount, int | float) and not isinstance(amount, bool) and amount > 0
+        for name, amount in resources.items()
+    ):
+        raise NotAnAgent(
+            f"{where}: resources are {resources!r}; give a dict of positive numbers, such as {{'num_cpus': 1}}"
+        )
+    for alias, name in RESOURCE_ALIASES.items():
+        if alias in resources and name in resources:
+            raise NotAnAgent(f"{where}: resources have {alias!r} and {name!r}, which are the same; remove one of them")
+    labels: object = cls.labels
+    if not isinstance(labels, Mapping) or not all(isinstance(part, str) for label in labels.items() for part in label):
+        raise NotAnAgent(f"{where}: labels are {labels!r}; give a dict of strings, such as {{'zone': 'a'}}")
+
+
 def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
     """Check an agent class before it runs.
 
@@ -158,6 +176,7 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
         value = getattr(cls, setting)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise NotAnAgent(f"{where}: {setting} is {value!r}; give a positive number")
+    _check_needs(cls, where)
     if cls.retention is not None and not isinstance(cls.retention, Retention):
         raise NotAnAgent(f"{where}: retention is {cls.retention!r}; give a Retention, such as Retention(turns=1000)")
     try:

@@ -99,11 +99,12 @@ class WakeRequests:
             request.route.set_exception(error)
             request.route.exception()  # marks it as retrieved: asyncio would warn if no caller waits
 
-    def fail_all(self, code: Code, error: Exception) -> None:
-        """Fail all requests for agents of a code that cannot be loaded."""
-        for address, request in list(self._requests.items()):
-            if request.code == code:
-                self.fail(address, request, error)
+    def fail_all(self, code: Code, error: Exception) -> list[Address]:
+        """Fail all requests for agents of a code that cannot be loaded; return these agents."""
+        failed = [address for address, request in self._requests.items() if request.code == code]
+        for address in failed:
+            self.fail(address, self._requests[address], error)
+        return failed
 
     def start_lost(self, code: Code, error: Exception, most_losses: int) -> bool:
         """Count a host that died before it had loaded a code; fail the requests with more than ``most_losses`` losses.

@@ -87,3 +87,36 @@ def test_a_message_whose_agent_could_not_be_woken_is_named(served: Podium, tmp_p
     retried = served.json("retry", "note/k", waiting[1]["message_id"])
     assert retried == {"agent": "note/k", "retried": [waiting[1]["message_id"]], "now": True}
     assert served(*run, "--message", "four.").stdout == "one.three.four.\n"
+
+
+NEEDY = """
+import ray
+
+from podium.agent import BaseAgent
+
+
+class Painter(BaseAgent):
+    resources = {resources}
+
+    async def on_message(self, ctx, message):
+        assigned = ray.get_runtime_context().get_assigned_resources()
+        await ctx.send_message(f"has {{assigned['CPU']:g}} CPUs")
+"""
+
+
+def test_resources_that_no_node_has_are_named_and_those_of_an_edited_class_are_reserved(
+    served: Podium, tmp_path: Path
+) -> None:
+    agent = tmp_path / "painter.py"
+    agent.write_text(NEEDY.format(resources={"num_cpus": 1, "GPU": 1000}))
+    refused = served("run", f"{agent}:Painter", "--message", "a", check=False)
+    assert refused.returncode == ExitCode.UNAVAILABLE
+    assert f"no node has what class Painter in {agent} declares: local lacks GPU 1000" in refused.stderr
+    why = json.loads(served("why", "painter/default", "--json").stdout)
+    assert "local lacks GPU 1000" in why["wake_error"]
+    assert why["pending"] == 1
+    agent.write_text(NEEDY.format(resources={"num_cpus": 1.5}))
+    assert "has 1.5 CPUs" in served("run", f"{agent}:Painter", "--message", "b").stdout
+    agent.write_text(NEEDY.format(resources={"num_cpus": 0}))
+    wrong = served("run", f"{agent}:Painter", "--message", "c", check=False)
+    assert "resources are {'num_cpus': 0}; give a dict of positive numbers" in wrong.stderr

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.fleet.host import Host, HostStatus
-from coordinator.fleet.model import Assign, Code, NodeId, Retire, StartHost
+from coordinator.fleet.model import Assign, Code, Refuse, Retire, StartHost
+from coordinator.fleet.nodes import CPU, LOCAL_NODE, Needs, Node, NodeId
 from coordinator.fleet.plan import Observed, plan
 from podium.address import Address
 
@@ -49,7 +50,7 @@ def test_the_reserve_is_left_as_it_is_while_agents_wake() -> None:
 
 def test_hosts_start_on_the_node_with_the_fewest_starts() -> None:
     nodes = NodeId("a"), NodeId("b")
-    observed = Observed((starting("h1"),), (), STAMPS, nodes=nodes)
+    observed = Observed((starting("h1"),), (), STAMPS, nodes=tuple(Node(node) for node in nodes))
     observed.hosts[0].node = nodes[0]
     actions = plan(observed, warm_reserve=2, most_starting=4)
     assert [action.node for action in actions if isinstance(action, StartHost)] == ["b", "a", "b"]
@@ -128,6 +129,68 @@ def test_agents_of_classes_without_a_warm_host_are_served() -> None:
 def test_a_starting_host_with_edited_code_takes_its_time_too() -> None:
     observed = Observed((starting("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
     assert plan(observed, warm_reserve=0, most_starting=1) == []
+
+
+GPU = Needs((("GPU", 1.0),))
+HALF = Needs(((CPU, 0.5),), (("zone", "a"),))
+
+
+def test_a_host_starts_where_the_labels_and_the_resources_of_its_class_are() -> None:
+    nodes = (Node(NodeId("a"), {CPU: 4}), Node(NodeId("b"), {CPU: 1}, {"zone": "a"}), Node(NodeId("c"), {CPU: 0.4}))
+    observed = Observed((), ((ALICE, HELLO), (BOB, HELLO)), STAMPS, nodes=nodes, needs={HELLO: HALF})
+    both = [StartHost(HELLO, "1", node=NodeId("b"), needs=HALF)] * 2
+    assert plan(observed, warm_reserve=None, most_starting=9) == both
+    taken = [
+        replace(warm(f"h{number}"), status=status, node=NodeId("b"), needs=HALF)
+        for number, status in enumerate((HostStatus.ASSIGNED, HostStatus.ENDING))
+    ]
+    observed = replace(observed, hosts=(taken[0],))
+    assert plan(observed, warm_reserve=None, most_starting=9) == both[:1]
+    assert plan(replace(observed, hosts=tuple(taken)), warm_reserve=None, most_starting=9) == []
+
+
+def test_ten_hosts_of_a_tenth_fill_a_node() -> None:
+    tenth = Needs(((CPU, 0.1),))
+    there = tuple(replace(warm(f"h{number}"), status=HostStatus.ASSIGNED, needs=tenth) for number in range(9))
+    observed = Observed(there, ((ALICE, HELLO), (BOB, HELLO)), STAMPS, nodes=(Node(LOCAL_NODE, {CPU: 1}),))
+    assert len(plan(replace(observed, needs={HELLO: tenth}), warm_reserve=None, most_starting=9)) == 1
+
+
+def test_a_class_that_no_node_can_run_is_refused_and_says_what_is_lacking() -> None:
+    nodes = (Node(NodeId("a"), {CPU: 4}), Node(NodeId("b"), {CPU: 1, "GPU": 1.0}, {"zone": "b"}))
+    needs = Needs((("GPU", 1.0),), (("zone", "a"),))
+    observed = Observed((), ((ALICE, HELLO),), {HELLO: "1"}, nodes=nodes, needs={HELLO: needs})
+    refused = Refuse(HELLO, "a lacks GPU 1, zone=a; b lacks zone=a")
+    assert plan(observed, warm_reserve=None, most_starting=9) == [refused]
+    assert plan(replace(observed, needs={HELLO: GPU}), warm_reserve=None, most_starting=9) == [
+        StartHost(HELLO, "1", node=NodeId("b"), needs=GPU)
+    ]
+    assert plan(replace(observed, wanted=()), warm_reserve=1, most_starting=9) == [], "for a reserve nothing is said"
+
+
+def test_warm_hosts_without_agents_make_room_and_are_not_started_again() -> None:
+    all_of_it = Needs(((CPU, 1.0),))
+    idle = replace(warm("h1", OTHER), needs=(share := Needs(((CPU, 0.1),))))
+    nodes = (Node(LOCAL_NODE, {CPU: 1}),)
+    observed = Observed((idle,), ((ALICE, HELLO),), STAMPS, nodes=nodes, needs={HELLO: all_of_it, OTHER: share})
+    assert plan(observed, warm_reserve=1, most_starting=9) == [Retire("h1")]
+    ending = replace(observed, hosts=(replace(idle, status=HostStatus.ENDING),))
+    assert plan(ending, warm_reserve=1, most_starting=9) == []
+    started = plan(replace(observed, hosts=()), warm_reserve=1, most_starting=9)
+    assert started == [StartHost(HELLO, "1", needs=all_of_it)]
+
+
+def test_a_class_with_needs_of_its_own_has_no_reserve() -> None:
+    observed = Observed((), (), {HELLO: "1"}, needs={HELLO: GPU}, scarce=frozenset({HELLO}))
+    assert plan(observed, warm_reserve=1, most_starting=9) == []
+    there = replace(warm("h1"), needs=GPU)
+    assert plan(replace(observed, hosts=(there,)), warm_reserve=1, most_starting=9) == [Retire("h1")]
+
+
+def test_a_host_that_was_started_before_the_needs_of_its_class_were_known_is_retired() -> None:
+    nodes = (Node(LOCAL_NODE, {CPU: 1, "GPU": 1.0}),)
+    observed = Observed((warm("h1"),), ((ALICE, HELLO),), {HELLO: "1"}, nodes=nodes, needs={HELLO: GPU})
+    assert plan(observed, warm_reserve=None, most_starting=9) == [Retire("h1"), StartHost(HELLO, "1", needs=GPU)]
 
 
 hosts = st.builds(

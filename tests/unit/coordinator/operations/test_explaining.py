@@ -17,6 +17,7 @@ from coordinator.fleet.facts import agent_facts, node_facts, unreachable_node
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.liveness import fate_of_silent
 from coordinator.fleet.model import Code, Loaded, Placement
+from coordinator.fleet.nodes import LOCAL_NODE, Node, needs_of
 from coordinator.fleet.state import FleetState
 from coordinator.operations.explaining import why_object
 from coordinator.operations.objects import Outbox
@@ -108,6 +109,17 @@ async def test_the_isolation_is_that_of_the_host_and_a_quarantine_is_explained(h
     assert (home.why().isolation, home.why().quarantine) == (None, "it blocked the event loop")
     Path(home.code.file).write_text("edited = True")
     assert home.why().quarantine is None, "the code that blocked was edited"
+
+
+async def test_what_other_hosts_have_of_what_its_host_needs_is_named(home: Home) -> None:
+    home.admit()
+    home.state.nodes = (Node(LOCAL_NODE, {"CPU": 4, "GPU": 1}),)
+    needs = needs_of(type("Painter", (BaseAgent,), {"resources": {"num_gpus": 1, "CPU": 2}}))
+    home.state.codes.loads(Loaded(home.code, (), home.state.codes.stamps.of(()), needs=needs))
+    home.state.requests.add(ALICE, home.code)
+    assert home.why().waits_for == "a host of its class (0 starting)"
+    home.state.hosts.add(Host("host_2", home.code, "", HostStatus.ASSIGNED, needs=needs))
+    assert home.why().waits_for == "a host of its class (0 starting); other hosts have what it needs: local lacks GPU 1"
 
 
 async def test_a_quota_that_keeps_an_agent_asleep_is_named(home: Home) -> None:

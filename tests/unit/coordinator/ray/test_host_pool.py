@@ -11,7 +11,8 @@ import ray
 
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.model import LOCAL_NODE, AgentsLost, Code, Ended, Loaded, Placement
+from coordinator.fleet.model import AgentsLost, Code, Ended, Loaded, Placement
+from coordinator.fleet.nodes import LOCAL_NODE
 from coordinator.ray import host_deaths, host_pool
 from coordinator.ray.host_pool import HostPool
 from podium.address import Address

@@ -42,6 +42,13 @@ class Good(BaseAgent):
         (HEAD + "class Agent(Good):\n    idle_timeout_s = 0\n", NotAnAgent, r"idle_timeout_s is 0; give a positive"),
         (HEAD + "class Agent(Good):\n    agent_type = 'a b'\n", NotAnAgent, r"agent type 'a b'"),
         (HEAD + "class Agent(Good):\n    retention = 30\n", NotAnAgent, r"retention is 30; give a Retention, such as"),
+        (
+            HEAD + "class Agent(Good):\n    resources = {'GPU': True}\n",
+            NotAnAgent,
+            r"a dict of positive numbers, such as",
+        ),
+        (HEAD + "class Agent(Good):\n    resources = {'CPU': 1, 'num_cpus': 1}\n", NotAnAgent, r"the same; remove one"),
+        (HEAD + "class Agent(Good):\n    labels = {'zone': 1}\n", NotAnAgent, r"labels are .*; give a dict of strings"),
         (HEAD + "class Agent(Good):\n    def __init__(self, x): ...\n", NotAnAgent, r"made without arguments"),
         (
             HEAD + "class Agent(Good):\n    def __init__(self): raise KeyError('API_KEY')\n",
