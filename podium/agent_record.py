@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 from chronicle.canonical import decode, encode
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.journal.payloads import payload_bytes
+from chronicle.journal.records import SessionFilter
 from chronicle.workspace.port import TreeRef
 from podium.errors import PodiumError, UnknownAgent, UnknownMoment
 from podium.events import FULL_STATE_EVENTS, STATE_EVENTS
@@ -298,6 +299,20 @@ def list_agents(store: SessionRecords, tenant: str | None = None) -> Sequence[Se
         tenant: only agents of this one; ``None`` for all.
     """
     return [session for session in store.sessions(namespace=tenant) if is_agent(session)]
+
+
+def count_agents(store: SessionRecords, tenant: str) -> int:
+    """Return the number of a tenant's agents, forks included; reads none of them."""
+    return store.count_sessions(namespace=tenant, only=SessionFilter(with_slash=True))
+
+
+def agent_exists(store: SessionRecords, address: Address) -> bool:
+    """Whether there is an agent of that address, or messages for one."""
+    try:
+        store.session(address.name, address.tenant)
+    except NotFound:
+        return False
+    return True
 
 
 def is_agent(session: Session) -> bool:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from chronicle.errors import NotFound
 from coordinator.access.quotas import too_many_agents
-from podium.address import Address
-from podium.agent_record import list_agents
+from podium.agent_record import agent_exists, count_agents
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.ports.sessions import SessionRecords
     from coordinator.access.quotas import Quota
+    from podium.address import Address
 
 __all__ = ["check_of_receivers"]
 
@@ -28,29 +27,20 @@ def check_of_receivers(quotas: Mapping[str, Quota], store: JournalStore) -> Call
         quotas: what tenants may have, by tenant.
         store: the journal.
     """
-    agents_of: dict[str, set[Address]] = {}
-    """Of the tenants of which a receiver does not exist yet."""
+    made: defaultdict[str, set[Address]] = defaultdict(set)
+    """The receivers that did not exist, by tenant; messages for them may be delivered."""
+    there: dict[str, int] = {}
+    """The agents of their tenants before."""
 
     def check(receiver: Address) -> str | None:
-        quota = quotas.get(receiver.tenant)
-        if quota is None or quota.agents is None:
+        quota, new = quotas.get(receiver.tenant), made[receiver.tenant]
+        if quota is None or quota.agents is None or receiver in new or agent_exists(store, receiver):
             return None
-        if receiver.tenant not in agents_of:
-            if _exists(store, receiver):
-                return None
-            agents_of[receiver.tenant] = {Address.of(session) for session in list_agents(store, receiver.tenant)}
-        agents = agents_of[receiver.tenant]
-        if receiver not in agents and len(agents) >= quota.agents:
+        if receiver.tenant not in there:
+            there[receiver.tenant] = count_agents(store, receiver.tenant)
+        if there[receiver.tenant] + len(new) >= quota.agents:
             return too_many_agents(receiver.tenant, quota.agents)
-        agents.add(receiver)
+        new.add(receiver)
         return None
 
     return check
-
-
-def _exists(store: SessionRecords, receiver: Address) -> bool:
-    try:
-        store.session(receiver.name, receiver.tenant)
-    except NotFound:
-        return False
-    return True

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import Corrupt, NotFound
-from chronicle.journal.records import ROW_BYTES
+from chronicle.journal.records import ROW_BYTES, SessionFilter
 from chronicle.workspace.history.oplog import read_root
 from podium.address import Address
-from podium.agent_record import list_agents, read_agent
+from podium.agent_record import agent_exists, count_agents, list_agents, read_agent
 from podium.artifacts.artifacts import list_artifacts
 from podium.errors import PodiumError, UnknownAgent
 
@@ -84,7 +84,9 @@ class _Tenant:
     messages: deque[float] = field(default_factory=deque)
     """Times of the admissions of the last minute."""
     admitted: dict[Address, float] = field(default_factory=dict)
-    """When a message for the agent was admitted, for agents whose session or lease may not be there yet."""
+    """When a message for the agent was admitted, for agents whose lease may not be there yet."""
+    made: dict[Address, float] = field(default_factory=dict)
+    """Likewise for those that did not exist then."""
     awake: frozenset[Address] = frozenset()
     awake_s: float = -math.inf
     bytes: int = 0
@@ -94,6 +96,7 @@ class _Tenant:
     def drop_expired(self, now_s: float) -> None:
         """Drop the entries of agents that have a session, and are awake, by now."""
         self.admitted = {agent: at for agent, at in self.admitted.items() if now_s - at < _AWAKE_WITHIN_S}
+        self.made = {agent: at for agent, at in self.made.items() if now_s - at < _AWAKE_WITHIN_S}
 
 
 class Quotas:
@@ -154,7 +157,7 @@ class Quotas:
             return
         with self._guard:
             used = self._tenants[address.tenant]
-            self._check_agents(address, quota, used)
+            _ = self._check_agents(address, quota, used)
             self._check_bytes(address.tenant, quota, used)
 
     def check_upload(self, address: Address, size_bytes: int) -> None:
@@ -201,12 +204,14 @@ class Quotas:
             used.drop_expired(now_s)
             if size_bytes is not None:
                 self._check_messages(address.tenant, quota, used, now_s)
-            self._check_agents(address, quota, used)
+            is_new = self._check_agents(address, quota, used)
             self._check_awake(address, quota, used, now_s)
             if size_bytes is not None:
                 self._add_bytes(address.tenant, quota, used, size_bytes, "a message")
                 used.messages.append(now_s)
             used.admitted[address] = now_s
+            if is_new:
+                used.made[address] = now_s
 
     def _check_messages(self, tenant: str, quota: Quota, used: _Tenant, now_s: float) -> None:
         while used.messages and now_s - used.messages[0] >= _MINUTE_S:
@@ -218,18 +223,16 @@ class Quotas:
                 wait_s,
             )
 
-    def _check_agents(self, address: Address, quota: Quota, used: _Tenant) -> None:
-        if quota.agents is None or self._exists(address):
-            return
-        there = {Address.of(session) for session in list_agents(self._store, address.tenant)} | used.admitted.keys()
-        if len(there - {address}) >= quota.agents:
-            raise QuotaExceeded(f"{too_many_agents(address.tenant, quota.agents)}; delete one first")
-
-    def _exists(self, address: Address) -> bool:
-        try:
-            self._store.session(address.name, address.tenant)
-        except NotFound:
+    def _check_agents(self, address: Address, quota: Quota, used: _Tenant) -> bool:
+        """Return whether the agent is a new one, as far as there is a limit."""
+        if quota.agents is None or agent_exists(self._store, address):
             return False
+        there = count_agents(self._store, address.tenant)
+        if there + len(used.made) >= quota.agents:
+            for made in [made for made in used.made if agent_exists(self._store, made)]:  # they are counted
+                del used.made[made]
+            if there + len(used.made.keys() - {address}) >= quota.agents:
+                raise QuotaExceeded(f"{too_many_agents(address.tenant, quota.agents)}; delete one first")
         return True
 
     def _check_awake(self, address: Address, quota: Quota, used: _Tenant, now_s: float) -> None:
@@ -267,11 +270,8 @@ class Quotas:
             )
 
     def _awake(self, tenant: str) -> frozenset[Address]:
-        now_ms = self._clock.now_ms()
-        leases = ((session, self._store.lease(session.session_id)) for session in list_agents(self._store, tenant))
-        return frozenset(
-            Address.of(session) for session, lease in leases if lease is not None and lease.expires_ms > now_ms
-        )
+        only = SessionFilter(with_slash=True, leased_at_ms=self._clock.now_ms())
+        return frozenset(Address.of(each.session) for each in self._store.summaries(namespace=tenant, only=only))
 
     def _bytes(self, tenant: str) -> int:
         contents = sum(self._bytes_of(Address.of(session)) for session in list_agents(self._store, tenant))

@@ -7,7 +7,6 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
-from chronicle.errors import NotFound
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
@@ -150,11 +149,13 @@ class FleetState:
 
     async def has_pending(self, address: Address) -> bool:
         """Whether an agent has pending messages."""
-        return await asyncio.to_thread(self._has_pending, address)
+        return bool(await self.pending_among([address]))
 
     async def pending_among(self, addresses: Sequence[Address]) -> list[Address]:
         """Return those of agents that have pending messages, in their order."""
-        return await asyncio.to_thread(lambda: [address for address in addresses if self._has_pending(address)])
+        names = [(address.name, address.tenant) for address in addresses]
+        pending = set(await asyncio.to_thread(self._with_pending, "", names))
+        return [address for address in addresses if address in pending]
 
     async def with_pending(self, agent_type: str) -> list[Address]:
         """Return the agents of a type that have pending messages."""
@@ -173,17 +174,10 @@ class FleetState:
             and not self.retries.has(address)
         ]
 
-    def _has_pending(self, address: Address) -> bool:
-        try:
-            session = self.store.session(address.name, address.tenant)
-        except NotFound:
-            return False
-        return bool(self.store.pending(session.session_id, limit=1))
-
-    def _with_pending(self, prefix: str = "") -> list[Address]:
-        """Return the agents that have pending messages and whose name starts with a prefix."""
+    def _with_pending(self, prefix: str = "", among: Sequence[tuple[str, str]] | None = None) -> list[Address]:
+        """Return the agents that have pending messages; arguments as of `InboxRecords.sessions_with_pending`."""
         found = []
-        for session in self.store.sessions_with_pending(prefix):
+        for session in self.store.sessions_with_pending(prefix, among):
             with contextlib.suppress(InvalidAddress):  # it is none of an agent
                 found.append(Address.of(session))
         return found

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from chronicle.ids import MessageId, SessionId
     from chronicle.journal.records import Backlog, InboxMessage, InboxWrite, MessageStatus, NewMessage, Receipt, Session
@@ -72,8 +72,15 @@ class InboxRecords(Protocol):
             NotFound: no such message, or it is not parked.
         """
 
-    def sessions_with_pending(self, prefix: str = "") -> Sequence[Session]:
-        """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
+    def sessions_with_pending(
+        self, prefix: str = "", among: Collection[tuple[str, str]] | None = None
+    ) -> Sequence[Session]:
+        """Return the sessions that have pending messages.
+
+        Args:
+            prefix: only those whose name starts with it, the oldest first.
+            among: only those with one of these names and namespaces; in any order.
+        """
 
     def backlog(self) -> Backlog:
         """Count what waits in all sessions. It reads an entry of each session, and those of waiting messages."""

@@ -7,6 +7,7 @@ message moves it back. So a commit need not maintain an index of pending message
 from __future__ import annotations
 
 from hashlib import sha256
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import IdempotencyConflict, InboxFull, NotFound
@@ -24,7 +25,7 @@ from chronicle.journal.sql.rows import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from chronicle.ids import MessageId, SessionId
     from chronicle.journal.records import InboxMessage, NewMessage, Session
@@ -50,6 +51,16 @@ _PENDING_FIRST: Final = (
     f"AND (session.key << 32) + session.last_position WHERE session_id = ? AND status = {_PENDING} "
     "ORDER BY inbox.id LIMIT ?"
 )
+
+_WITH_PENDING: Final = (
+    f"SELECT {SESSION_COLUMNS} FROM {{source}} WHERE name >= ? AND substr(name, 1, ?) = ? AND EXISTS (SELECT 1 "
+    f"FROM inbox WHERE status = {_PENDING} "
+    "AND inbox.id BETWEEN (key << 32) + pending_from AND (key << 32) + last_position) ORDER BY key"
+)
+_ASKED: Final = "(VALUES {names}) AS asked JOIN session ON namespace = column2 AND name = column1"
+"""The sessions of some names; with ``IN`` SQLite would look at all sessions."""
+_NAMES_AT_ONCE: Final = 400
+"""Names in one query: SQLite permits 999 values in some builds."""
 
 
 def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int = 1000) -> Receipt:
@@ -163,15 +174,26 @@ def retry(db: Connection, session_id: SessionId, message_id: MessageId) -> Inbox
     return find_message(db, message_id)
 
 
-def sessions_with_pending(db: Connection, prefix: str = "") -> Sequence[Session]:
-    """Return the sessions that have pending messages and whose name starts with ``prefix``, the oldest first."""
-    rows = db.execute(
-        f"SELECT {SESSION_COLUMNS} FROM session WHERE name >= ? AND substr(name, 1, ?) = ? AND EXISTS (SELECT 1 "
-        f"FROM inbox WHERE status = {_PENDING} "
-        "AND inbox.id BETWEEN (key << 32) + pending_from AND (key << 32) + last_position) ORDER BY key",
-        (prefix, len(prefix), prefix),
-    )
-    return [session_from(row) for row in rows]
+def sessions_with_pending(
+    db: Connection, prefix: str = "", among: Collection[tuple[str, str]] | None = None
+) -> Sequence[Session]:
+    """Return the sessions that have pending messages, the oldest first.
+
+    Args:
+        prefix: only those whose name starts with it.
+        among: only those with one of these names and namespaces.
+    """
+    values = prefix, len(prefix), prefix
+    if among is None:
+        return [session_from(row) for row in db.execute(_WITH_PENDING.format(source="session"), values)]
+    asked = sorted(set(among))
+    found: list[Session] = []
+    for start in range(0, len(asked), _NAMES_AT_ONCE):
+        names = asked[start : start + _NAMES_AT_ONCE]
+        source = _ASKED.format(names=", ".join(["(?, ?)"] * len(names)))
+        rows = db.execute(_WITH_PENDING.format(source=source), (*chain.from_iterable(names), *values))
+        found += [session_from(row) for row in rows]
+    return found
 
 
 def backlog(db: Connection) -> Backlog:

@@ -258,6 +258,16 @@ class InboxContract(Contract):
         assert list(store.sessions_with_pending("agents/")) == [other.session]
         assert list(store.sessions_with_pending("b")) == []
 
+    def test_those_of_some_sessions_that_have_work(self, store: JournalStore) -> None:
+        sessions = [Writer.on(store, f"agent/{number}").session for number in range(900)]
+        for session in sessions[::2]:
+            store.admit(session.session_id, NewMessage(IDS.message(NOW_MS), b"1", NOW_MS))
+        names = [(session.name, session.namespace) for session in sessions]
+        assert set(store.sessions_with_pending(among=names)) == set(sessions[::2])
+        assert set(store.sessions_with_pending("agent/2", names[:25])) == {sessions[2], *sessions[20:25:2]}
+        assert not store.sessions_with_pending(among=[(names[0][0], "other"), ("agent/none", names[0][1])])
+        assert not store.sessions_with_pending(among=[])
+
     def test_what_waits_is_counted_over_all_sessions(self, store: JournalStore) -> None:
         assert store.backlog() == Backlog(0, 0, None, 0, 0, None)
         writers = [Writer.on(store, f"agent/{number}") for number in range(4)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import closing
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from structlog.testing import capture_logs
@@ -34,6 +34,8 @@ from tests.waiting import until
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from chronicle.journal.port import JournalStore
 
 IDS = IdSource()
 ASKER = Address("writing", "asker", "acme")
@@ -107,6 +109,45 @@ def test_agents() -> None:
     home.store.delete_session(home.store.session("writing/a", "acme").session_id, home.clock.now_ms())
     home.clock.advance(11.0)
     home.send("c")
+
+
+def test_agents_that_do_not_exist_yet_count() -> None:
+    home = Home(agents=2)
+    admitted = [Address("writing", key, "acme") for key in "ab"]
+    for address in (*admitted, admitted[0]):
+        home.checks.check(address, 2)
+    with pytest.raises(QuotaExceeded, match="may have 2 agents"):
+        home.send("c")
+    home.clock.advance(11.0)
+    home.send("c")
+
+
+class Counted:
+    """A journal that counts the calls of its methods."""
+
+    def __init__(self, store: JournalStore) -> None:
+        self._store = store
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        self.calls += 1
+        return getattr(self._store, name)
+
+
+def test_a_check_does_not_ask_for_each_agent() -> None:
+    home = Home(agents=100, awake_agents=100)
+    counted = Counted(home.store)
+    checks = Quotas(lambda: home.quotas, cast("JournalStore", counted), home.blobs, home.clock)
+    calls: list[int] = []
+    for total in (2, 60):
+        for key in range(total):
+            home.send(f"{key}")
+            home.wake(f"{key}")
+        home.clock.advance(11.0)
+        counted.calls = 0
+        checks.check(Address("writing", f"new-{total}", "acme"), 2)
+        calls.append(counted.calls)
+    assert calls[0] == calls[1] <= 3
 
 
 def test_agents_that_are_awake() -> None:

@@ -183,7 +183,7 @@ async def test_an_inbox_that_cannot_be_read_when_a_host_ends_is_read_later(
         raise Unavailable("the disk is busy")
 
     with monkeypatch.context() as patch:
-        patch.setattr(fleet.store, "pending", fail)
+        patch.setattr(fleet.store, "sessions_with_pending", fail)
         await fleet.deaths.agents_lost(AgentsLost([Placement("host_1", ALICE, epoch=1)], None))
     assert fleet.wanted == []
     fleet.clock.advance(15)
