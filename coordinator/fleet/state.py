@@ -72,8 +72,6 @@ class FleetState:
         self.totals = Totals()
         """Measurements."""
         self.requests = WakeRequests(self.changed.set, clock, self.totals.recorder)
-        self.waking: set[Address] = set()
-        """The agents that a host is to activate, until it is known what became of that: no other host takes them."""
         self.holds = SleepHolds(clock)
         self.retries = WakeRetries(clock)
         self.quarantine = quarantine if quarantine is not None else Quarantine()
@@ -93,8 +91,8 @@ class FleetState:
         """Return the input of the next plan; reads the sources of all codes."""
         wanted = tuple(
             (address, code)
-            for address, code in self.requests
-            if self.hosts.host_of(address) is None and address not in self.waking and address not in self.holds
+            for address, code in self.requests.waiting()
+            if self.hosts.host_of(address) is None and address not in self.holds
         )
         placed = (placement.address for placement in self.hosts.placements())
         self.over_quota = held = held_asleep(wanted, placed, self.quotas())

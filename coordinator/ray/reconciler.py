@@ -205,8 +205,7 @@ class Reconciler:
                 self._tasks.spawn(self._start_host(host, code, stamp), f"start-{host_id}")
             case Assign(host_id, address):
                 hosts.assign(host_id, address)
-                self._state.waking.add(address)
-                request = self._state.requests[address]
+                request = self._state.requests.begin(address)
                 self._state.codes.note_use(request.code)
                 self._tasks.spawn(self._wake(hosts[host_id], address, request), f"wake-{address}")
             case Retire(host_id):
@@ -258,9 +257,7 @@ class Reconciler:
                 if error is not None:
                     span.fail(type(error).__name__, str(error))
         finally:
-            self._state.waking.discard(address)
-            if self._state.requests.get(address) is not None:  # it is to be tried again
-                self._state.changed.set()
+            self._state.requests.end(address)
             asyncio.get_running_loop().call_later(self._quiet.wake_ended(), self._state.changed.set)
 
     async def _activate(self, host: Host, address: Address, request: WakeRequest) -> Exception | None:

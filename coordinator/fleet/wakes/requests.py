@@ -47,7 +47,7 @@ class WakeRequests:
     """The open requests; the activation of an agent may be under way.
 
     Args:
-        added: called when a request is added.
+        added: called when a request is added, or is to be tried again.
         clock: for how long they take.
         meter: takes that.
     """
@@ -57,6 +57,8 @@ class WakeRequests:
         self._clock = clock
         self._meter = meter
         self._requests: dict[Address, WakeRequest] = {}
+        self._activating: set[Address] = set()
+        """The agents that a host is to activate, until it is known what became of that."""
 
     def add(self, address: Address, code: Code) -> WakeRequest:
         """Request an agent; return its open request if there is one."""
@@ -70,9 +72,20 @@ class WakeRequests:
         """Return the open request for an agent, if there is one."""
         return self._requests.get(address)
 
-    def __getitem__(self, address: Address) -> WakeRequest:
-        """Return the open request for an agent."""
+    def begin(self, address: Address) -> WakeRequest:
+        """Note that a host is to activate an agent, which no other host gets until `end`; return the open request."""
+        self._activating.add(address)
         return self._requests[address]
+
+    def end(self, address: Address) -> None:
+        """Note that it is known what became of an activation."""
+        self._activating.discard(address)
+        if address in self._requests:  # it is to be tried again
+            self._added()
+
+    def waiting(self) -> Iterator[tuple[Address, Code]]:
+        """Yield the requested agents that no host is to activate, and their codes, oldest request first."""
+        return ((address, code) for address, code in self if address not in self._activating)
 
     def __len__(self) -> int:
         """Return the number of open requests."""

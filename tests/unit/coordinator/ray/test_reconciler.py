@@ -281,7 +281,7 @@ async def test_an_agent_whose_shared_host_dies_during_its_activation_has_attempt
     monkeypatch.setattr(fleet.pool, "withdraw", withdraw)
     handle = SimpleNamespace(activate=SimpleNamespace(remote=dies))
     monkeypatch.setattr(fleet.pool, "handle", lambda _: handle)
-    fleet.state.waking.add(ALICE)
+    _ = fleet.state.requests.begin(ALICE)
     await fleet.loop._wake(host, ALICE, request)
     lease = fleet.store.lease(fleet.store.session(ALICE.name).session_id)
     assert lease is None
