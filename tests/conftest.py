@@ -366,7 +366,22 @@ class Collected(logging.Handler):
 
 
 @pytest.fixture(autouse=True)
-def no_unexpected_warnings(request: pytest.FixtureRequest) -> Iterator[None]:
+def structlog_to_stdlib() -> Iterator[None]:
+    """Have structlog's events go to the stdlib's loggers, where `caplog` and `no_unexpected_warnings` see them."""
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.format_exc_info,
+            structlog.processors.KeyValueRenderer(key_order=["event"], repr_native_str=False),
+        ],
+        logger_factory=structlog.stdlib.LoggerFactory(),
+    )
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def no_unexpected_warnings(request: pytest.FixtureRequest, structlog_to_stdlib: None) -> Iterator[None]:
     """Fail a test in which our code logged a warning that the test does not look at."""
     if "caplog" in request.fixturenames:
         yield

@@ -6,11 +6,11 @@ that of a message, or the request had admitted one before it failed.
 
 from __future__ import annotations
 
-import logging
 import re
 import secrets
 from typing import TYPE_CHECKING, Any, Final, cast
 
+import structlog
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import iter_route_contexts
 from starlette.exceptions import HTTPException
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ApiError", "add_handlers", "error_response", "mark_admitted", "reason_of"]
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class ApiError(Portable):
@@ -146,7 +146,7 @@ async def _bug(request: Request, error: Exception) -> Response:
 def _hidden(request: Request, error: Exception, code: str) -> Response:
     """Answer an error whose text is for the log alone; the answer names the line of the log."""
     error_id = f"err_{secrets.token_hex(8)}"
-    _log.error("%s: %s %s failed", error_id, request.method, request.url.path, exc_info=error)
+    _log.error("request_failed", error_id=error_id, method=request.method, path=request.url.path, exc_info=error)
     message = f"an unexpected error; the gateway's log has it as {error_id}"
     return error_response(Problem(500, code), message, more=_admitted(request))
 

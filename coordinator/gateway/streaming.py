@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
+import structlog
 from fastapi import Depends, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,7 +43,7 @@ STREAM: Final[dict[int | str, dict[str, Any]]] = {
 }
 """The further answers of a route that streams if the client accepts `text/event-stream`."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 def _asks_for_stream(request: Request) -> bool:
@@ -153,7 +153,7 @@ class Streaming:
             try:
                 await self.agents.cancel(address, message_id)
             except (PodiumError, ChronicleError) as error:  # already settled, and the client is gone
-                _log.info("%s was abandoned, and is not cancelled: %s", message_id, error)
+                _log.info("abandoned_message_not_cancelled", message_id=message_id, error=str(error))
 
         return cancel
 

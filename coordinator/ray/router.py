@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ray
+import structlog
 
 from chronicle.canonical import encode
 from chronicle.clock import SystemClock
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Router"]
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = structlog.stdlib.get_logger(__name__)
 
 _END_MARGIN_S: Final = 10.0
 """Margin for the ends of hosts' processes beyond the timeout of their agents."""
@@ -166,7 +166,7 @@ class Router:
                 await self._coordinator.stop.remote(timeout_s)
                 await self._node.stop.remote()
         except (TimeoutError, ray.exceptions.RayError) as error:
-            _log.warning("agents did not end in order: %s", error)
+            _log.warning("agents_not_ended_in_order", error=str(error))
 
     async def lost(self) -> str:
         """Wait until the embedded Ray has died; return what did. Then no agent can be ended in order."""

@@ -8,10 +8,11 @@ unless its request has an idempotency key, by which the client can come back for
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar, cast
+
+import structlog
 
 from chronicle.canonical import encode
 from chronicle.errors import ChronicleError, IdempotencyConflict
@@ -57,7 +58,7 @@ _MAX_S: Final = 3600.0
 _STORE_S: Final = 30.0
 """Timeout of storing a response that was cancelled."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 _T = TypeVar("_T")
 
 
@@ -350,7 +351,7 @@ class HomeResponses(TaskOwner):
                 await self._end(run, encoder, asked, failed, call)
             raise
         except Exception:  # noqa: BLE001 - a bug; the client gets a last event all the same
-            _log.exception("%s failed", run.response_id)
+            _log.exception("response_failed", response_id=run.response_id)
             failed = ResponseFailed("an unexpected error; the gateway's log has it", "internal_error", run.response_id)
         await self._end(run, encoder, asked, failed, call)
 
@@ -433,7 +434,7 @@ class HomeResponses(TaskOwner):
         try:
             await self._stores.write(lambda store, blobs: store_it(store, blobs, asked.tenant, record, repetition))
         except ChronicleError as error:
-            _log.warning("%s is not stored: %s", response["id"], error)
+            _log.warning("response_not_stored", response_id=response["id"], error=str(error))
             return str(error)
         return None
 

@@ -12,12 +12,13 @@ import argparse
 import asyncio
 import faulthandler
 import gc
-import logging
 import signal
 import sys
 from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from coordinator.home import Home
 from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, EXIT_RAY_DIED
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_log: Final = logging.getLogger("coordinator.service.daemon")
+_log: Final = structlog.stdlib.get_logger("coordinator.service.daemon")
 
 _WATCHDOG_MARGIN_S: Final = 60.0
 """Margin of the watchdog beyond the timeouts of the individual steps of start and end."""
@@ -126,7 +127,7 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
 async def _end_with_ray(router: Router, server: ServiceServer) -> None:
     """End the service if its Ray dies: the next client starts another one, which loses nothing."""
     what = await router.lost()
-    _log.error("Ray's %s has died: this service ends, and the next command starts another", what)
+    _log.error("ray_died", process=what)
     server.end()
 
 

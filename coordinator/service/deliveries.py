@@ -8,9 +8,10 @@ the message is settled, its frames are read from the journal.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, TypeAlias
+
+import structlog
 
 from chronicle.errors import ChronicleError
 from podium.errors import PodiumError
@@ -36,7 +37,7 @@ _LINGER_S: Final = 5.0
 """Time for which the frames of a settled message are kept: a client that admits a message and then follows it gets the
 same frames as one that followed from the start. The journal has no increments of text and no emitted events."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class Deliveries:
@@ -103,10 +104,10 @@ class Deliveries:
                     for frame in batch:
                         self._publish(message_id, frame)
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
-            _log.warning("%s of %s was not delivered: %s", message_id, address, error)
+            _log.warning("message_not_delivered", message_id=message_id, agent_id=str(address), error=str(error))
             self._fail(message_id, error)
         except Exception as error:  # noqa: BLE001  a bug: its traceback is in the log, and followers are told
-            _log.exception("delivery of %s failed", message_id)
+            _log.exception("delivery_failed", message_id=message_id)
             self._fail(message_id, error)
 
     def _publish(self, message_id: MessageId, frame: Frame) -> None:

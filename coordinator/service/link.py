@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import threading
 from typing import TYPE_CHECKING, Final, Self
+
+import structlog
 
 from coordinator.service.client import ServiceClient, ServiceError
 from coordinator.service.connecting import open_or_start, open_running, wait_ended
@@ -25,7 +26,7 @@ _BACK_OFF_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 _END_MARGIN_S: Final = 60.0
 """Margin of a service's end beyond the timeout of its agents: processes, mounts and Ray."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class ServiceLink:
@@ -171,8 +172,8 @@ class ServiceLink:
             try:
                 client = await self.client()
             except Exception as error:  # noqa: BLE001  whatever it is, the service is to come back
-                _log.warning("the service of %s cannot be reached: %s", self._home.path, error)
+                _log.warning("service_not_reached", home=str(self._home.path), error=str(error))
                 continue
             await client.wait_lost()
             if not self._closed:
-                _log.warning("the service of %s is lost; connecting again", self._home.path)
+                _log.warning("service_lost", home=str(self._home.path))

@@ -7,9 +7,10 @@ with its host. Which host has the agent is known to `coordinator.ray.router`, wh
 
 from __future__ import annotations
 
-import logging
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
+
+import structlog
 
 from chronicle.clock import SystemClock
 from coordinator.fleet.liveness import PROBES_PER_SILENCE
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MessageDelivery"]
 
-_log: Final = logging.getLogger(__name__)
+_log: Final = structlog.stdlib.get_logger(__name__)
 
 _POSITION_EVERY_S: Final = 2.0
 """Interval at which a waiting message's position is reported."""
@@ -90,7 +91,7 @@ class MessageDelivery:
                 except AgentAsleep:
                     lost = route
                 except HostDied as error:
-                    _log.warning("host %s of %s is lost: %s", route.host_id, address, error)
+                    _log.warning("host_lost", host_id=route.host_id, agent_id=str(address), error=str(error))
                     lost = route
                 else:
                     return
@@ -118,7 +119,7 @@ class MessageDelivery:
                     await self._router.probe_host(route)
                     heard_s = self._clock.monotonic_s()
                     if frames := await message.settled():
-                        _log.warning("host %s has not said how %s ended", route.host_id, message.message_id)
+                        _log.warning("end_not_reported", host_id=route.host_id, message_id=message.message_id)
                         yield frames
                         return
 

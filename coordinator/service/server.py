@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import os
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
+
+import structlog
 
 from chronicle.blobs.gc.collector import GRACE_S
 from chronicle.clock import SystemClock
@@ -66,7 +67,7 @@ _UPLOAD_WAIT_S: Final = GRACE_S / 2
 """Timeout of the running turn's end before a file is changed: the content is in the blob store already, and must be
 committed within the grace period of garbage collection."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class ServiceServer:
@@ -190,7 +191,7 @@ class ServiceServer:
                     refusal = {"type": "InvalidInput", "message": str(error)}
                     await client.say({"id": id_of(data)}, error=refusal)
         except PacketTooLong as error:
-            _log.warning("client dropped: %s", error)
+            _log.warning("client_dropped", error=str(error))
         finally:
             client.hang_up()
             self._clients.discard(client)
@@ -218,7 +219,7 @@ class ServiceServer:
                 described["retry_after_s"] = error.retry_after_s
             await client.say(request, error=described)
         except Exception as error:  # noqa: BLE001  a bug: reported to the client, with its traceback in the log
-            _log.exception("request failed")
+            _log.exception("request_failed")
             await client.say(request, error={"type": type(error).__name__, "message": str(error)})
 
     async def _result(self, request: dict[str, Any]) -> dict[str, Any]:

@@ -7,9 +7,10 @@ is looked at in short intervals, once for all of its readers.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+import structlog
 
 from chronicle.errors import ChronicleError
 from coordinator.streams.fan_out import Reader, TaskOwner
@@ -29,7 +30,7 @@ _POLL_S: Final = 0.2
 _PAGE: Final = 100
 """Events that are read at a time."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class RecordedEvent(Protocol):
@@ -177,9 +178,9 @@ class _Watch:
                         reader.look(version)
                 await asyncio.sleep(_POLL_S)
         except (ChronicleError, PodiumError) as error:  # it was deleted, or the journal cannot be read
-            _log.info("the events of %s cannot be read: %s", self._address, error)
+            _log.info("events_not_read", agent_id=str(self._address), error=str(error))
         except Exception:  # noqa: BLE001  a bug: the other tails go on
-            _log.exception("the events of %s cannot be read", self._address)
+            _log.exception("event_tail_failed", agent_id=str(self._address))
         finally:
             for reader in self.readers:
                 reader.end()

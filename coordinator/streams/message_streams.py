@@ -11,9 +11,10 @@ on the process that it is connected to.
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import aclosing, contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol
+
+import structlog
 
 from coordinator.service.client import ServiceError, ServiceRefused
 from coordinator.streams.fan_out import Reader, TaskOwner
@@ -41,7 +42,7 @@ _RETRY_S: Final = 0.5
 _GONE: Final = frozenset({"NotFound", "UnknownAgent"})
 """Errors of a message that is not in an inbox."""
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class Follower(Protocol):
@@ -304,9 +305,11 @@ class _Followed:
         try:
             await self._run(connect, lost_s)
         except PodiumError as error:
-            _log.warning("%s of %s cannot be followed: %s", self._message_id, self._address, error)
+            _log.warning(
+                "message_not_followed", message_id=self._message_id, agent_id=str(self._address), error=str(error)
+            )
         except Exception:  # noqa: BLE001  a bug: the other streams go on
-            _log.exception("following %s of %s failed", self._message_id, self._address)
+            _log.exception("following_failed", message_id=self._message_id, agent_id=str(self._address))
         finally:
             self._on_end(self)
             if self._unread_timer is not None:

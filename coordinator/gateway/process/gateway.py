@@ -9,7 +9,6 @@ can resume them later.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import signal
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
+import structlog
 import uvicorn
 
 from chronicle.clock import SystemClock
@@ -58,7 +58,7 @@ _CLOSE_S: Final = 5
 """Timeout for the connections to close at the end, once the service has ended; then they are cut."""
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +191,7 @@ class Gateway:
         """Wait for the connections to close, but not long: none can get anything any more."""
         await asyncio.wait({serving}, timeout=_CLOSE_S)
         if not serving.done():
-            _log.warning("%d requests are cut off", len(server.server_state.tasks))
+            _log.warning("requests_cut_off", count=len(server.server_state.tasks))
             for task in list(server.server_state.tasks):
                 task.cancel()
             server.force_exit = True
@@ -272,7 +272,7 @@ class _Classes:
                 await client.register(registry)
                 self._last = registry
         except (PodiumError, ChronicleError) as error:  # ServiceError among them: the next connection registers again
-            _log.warning("the project cannot be read again, and its agent classes stay as they were: %s", error)
+            _log.warning("project_not_read_again", error=str(error))
 
 
 class _Server(uvicorn.Server):

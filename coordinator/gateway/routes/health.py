@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import logging
-
+import structlog
 from typing_extensions import TypedDict
 
 from chronicle.errors import ChronicleError
@@ -15,7 +14,7 @@ from coordinator.service.client import ServiceError
 __all__ = ["router"]
 
 router = router_at("", "health")
-_log = logging.getLogger(__name__)
+_log = structlog.stdlib.get_logger(__name__)
 
 
 class Health(TypedDict):
@@ -36,6 +35,6 @@ async def readyz(agents: HomesAgents) -> Health:
     try:
         await agents.check_ready()
     except (ChronicleError, ServiceError) as error:  # whose text names paths, and this route is for anyone
-        _log.info("not ready: %s", error)
+        _log.info("not_ready", error=str(error))
         raise ServiceError("the home cannot be used now; the gateway's log says why") from error
     return {"status": "ready"}

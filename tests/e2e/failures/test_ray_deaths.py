@@ -38,7 +38,7 @@ def test_a_service_whose_ray_dies_ends_and_says_so_and_the_next_continues(podium
             os.kill(victim, signal.SIGKILL)
             assert service.wait(TIMEOUT_S) == EXIT_RAY_DIED
         log = (podium.home / "logs" / "service.log").read_text()
-        assert log.count("has died: this service ends") == number + 1
+        assert log.count("ray_died") == number + 1
         gone = [*templates, *hosts]
         wait_until(lambda gone=gone: not any(runs(pid) for pid in gone), f"of {gone} some live on", TIMEOUT_S)  # type: ignore[misc]
     chats = {key: podium.chat(HELLO, key) for key in KEYS}  # one of them starts the service

@@ -22,13 +22,13 @@ async def test_tasks_are_kept_until_they_end() -> None:
     assert len(tasks) == 0
 
 
-async def test_errors_are_the_callers_unless_they_are_to_be_logged(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_errors_are_the_callers_unless_they_are_to_be_logged(caplog: pytest.LogCaptureFixture) -> None:
     tasks = BackgroundTasks()
     with pytest.raises(ValueError, match="a bug"):
         await tasks.start(_fail(), "fails")
-    assert "failed" not in capsys.readouterr().out
+    assert "failed" not in caplog.text
     await tasks.start_logged(_fail(), "fails")
-    assert "coordinator_task_failed" in capsys.readouterr().out
+    assert "coordinator_task_failed" in caplog.text
 
 
 async def test_a_join_cancels_nothing_and_closing_cancels() -> None:

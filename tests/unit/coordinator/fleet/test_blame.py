@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from podium.agent.base import Isolation
 
 AGENT, OTHER = Address("hello", "agent"), Address("hello", "other", "acme")
+pytestmark = pytest.mark.usefixtures("caplog")  # deaths are logged as warnings
+
 MAX_ATTEMPTS = 2
 HOW = "killed by SIGSEGV (signal 11)"
 

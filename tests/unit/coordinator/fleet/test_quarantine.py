@@ -69,12 +69,12 @@ def test_another_class_ends_it(tmp_path: Path, code: Code) -> None:
     ],
 )
 def test_a_file_that_cannot_be_read_counts_as_none(
-    tmp_path: Path, code: Code, text: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, code: Code, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = tmp_path / "quarantine.json"
     path.write_text(text)
     quarantine = Quarantine(FileDocuments(tmp_path))
     assert not quarantine.holds(BOB, code, CodeStamps())
-    assert "quarantine_not_read" in capsys.readouterr().out
+    assert "quarantine_not_read" in caplog.text
     quarantine.add(BOB, loaded(code), "it blocked")
     assert Quarantine(FileDocuments(tmp_path)).holds(BOB, code, CodeStamps())

@@ -172,7 +172,7 @@ async def test_a_connection_that_its_host_ended_is_closed_without_a_delivery(tmp
 
 @pytest.mark.parametrize("sent", [b"{", b"[]", b"\xff", b'{"frames": []}'])
 async def test_what_is_not_of_the_protocol_ends_the_connection(
-    tmp_path: Path, sent: bytes, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, sent: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     unhandled: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: unhandled.append(context))
@@ -203,7 +203,7 @@ async def test_what_is_not_of_the_protocol_ends_the_connection(
     await host.closed(channel)
     gc.collect()  # an exception that no caller retrieves is reported when its task goes
     assert not unhandled
-    assert "delivery_malformed" in capsys.readouterr().out
+    assert "delivery_malformed" in caplog.text
 
 
 async def test_a_host_is_not_taken_for_gone_when_this_process_cannot_connect(
@@ -363,6 +363,7 @@ async def test_deliveries_run_in_no_context_of_the_agent_that_was_activated_firs
     await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_an_object_that_cannot_be_read_ends_its_own_delivery_only(tmp_path: Path) -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for _ in range(2):

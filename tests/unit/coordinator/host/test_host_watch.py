@@ -28,6 +28,7 @@ class Exited(BaseException):
     """The process would have ended."""
 
 
+@pytest.mark.usefixtures("caplog")
 @pytest.mark.parametrize(("culprit", "kept"), [(ALICE, [ALICE]), (None, [ALICE, BOB])])
 def test_attempts_are_not_counted_of_others_than_the_culprit_if_that_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, culprit: Address | None, kept: list[Address]

@@ -140,6 +140,7 @@ async def test_calls_run_side_by_side(served: Served) -> None:
     assert len(served.records()) == 20
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_a_process_that_was_killed_in_a_call_is_started_again(served: Served) -> None:
     script = served.script({"when": "one two", "text": "word " * 1000, "delay_ms": 20}, "later")
     served.profiles(Profile("slow", "scripted", script=script))
@@ -188,6 +189,7 @@ async def test_the_end_of_the_service_ends_running_calls_and_the_process(home: H
         await served.call("slow")
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_calls_do_not_wait_for_a_process_that_cannot_start(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -259,6 +261,7 @@ async def test_a_fallback_answers_before_the_first_token_only(served: Served) ->
     assert record.cost == "2"  # 4 tokens, by the price of what answered
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_a_budget_that_is_used_up_refuses_calls(served: Served) -> None:
     served.profiles(Profile("echo", "scripted", price=Price("0", "500000")), acme="3.0")
     await served.call("echo", tenant="acme")  # 2

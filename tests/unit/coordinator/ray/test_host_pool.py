@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from coordinator.fleet.deaths import Deaths
     from coordinator.ray.coordinator_config import CoordinatorConfig
 
+pytestmark = pytest.mark.usefixtures("caplog")  # deaths are logged as warnings
+
 DEADLINE_S = 30
 ALICE, BOB = Address("greeter", "alice"), Address("greeter", "bob")
 HOW = "killed by SIGSEGV (signal 11)"

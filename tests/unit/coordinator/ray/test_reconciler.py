@@ -40,6 +40,8 @@ if TYPE_CHECKING:
 ALICE, BOB = Address("hello", "alice"), Address("hello", "bob", "acme")
 
 
+pytestmark = pytest.mark.usefixtures("caplog")  # deaths are logged as warnings
+
 DEADLINE_S = 60
 
 

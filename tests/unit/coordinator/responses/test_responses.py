@@ -210,5 +210,5 @@ async def test_a_response_that_cannot_be_stored_has_failed(
         events = await streamed(await responses.respond("acme", body()))
         assert events[-1]["type"] == "response.failed"
         assert events[-1]["response"]["error"]["code"] == "not_stored"
-        assert "is not stored" in caplog.text
+        assert "response_not_stored" in caplog.text
         caplog.clear()

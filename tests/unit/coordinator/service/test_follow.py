@@ -197,7 +197,7 @@ async def test_the_failure_of_a_wake_is_told_and_the_next_follower_makes_it_wake
         with pytest.raises(ServiceRefused, match="died while it was being woken") as refused:
             _ = [frame async for frame in follower]
         assert refused.value.kind == "HostDied"
-        assert f"{message_id} of hello/a was not delivered" in caplog.text
+        assert f"message_not_delivered message_id={message_id} agent_id=hello/a" in caplog.text
         agents.say(message_id, START, END)
         assert types(await followed(client, message_id)) == ["turn_start", "turn_end"]
     assert len(agents.delivered) == 2

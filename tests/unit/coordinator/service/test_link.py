@@ -104,7 +104,7 @@ async def test_a_lost_service_is_started_again_unasked_and_told_the_same(
             assert the_link.connected is not first
             assert server._pinned
     assert len(starts) == 1
-    assert "is lost; connecting again" in caplog.text
+    assert "service_lost" in caplog.text
 
 
 async def test_a_callback_that_fails_fails_the_attempt_and_not_the_link(

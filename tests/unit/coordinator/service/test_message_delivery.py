@@ -108,7 +108,7 @@ async def test_a_failed_attempt_is_reported_also_if_another_sender_woke_the_agen
             _ = router.routes.channel(ALICE, NEW)
             assert await anext(frames) == [RETRY]
         assert (await anext(frames))[0]["type"] == "turn_start"
-    assert "host host_old of greeter/alice is lost" in caplog.text
+    assert "event=host_lost host_id=host_old agent_id=greeter/alice" in caplog.text
 
 
 async def test_an_attempt_that_ended_with_the_activation_is_reported_before_the_next_one(

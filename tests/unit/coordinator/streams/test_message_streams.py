@@ -168,7 +168,7 @@ async def test_a_service_that_does_not_come_back_ends_the_streams_to_be_resumed(
             assert kinds(await rest_of(reader))[-1] == "message_update"
             assert not reader.is_complete
             position = reader.position
-        assert "cannot be followed" in caplog.text
+        assert "message_not_followed" in caplog.text
         service.up = True
         service.tell(99)
         with streams.open(AGENT, MESSAGE, Position.parse(position, MESSAGE)) as reader:

@@ -341,14 +341,14 @@ class Away(MemoryJournalStore):
         return super().fold(branch_id, before_seq, now_ms)
 
 
-async def test_an_agent_goes_to_sleep_although_nothing_can_be_dropped(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_an_agent_goes_to_sleep_although_nothing_can_be_dropped(caplog: pytest.LogCaptureFixture) -> None:
     store = Away()
     async with AgentHarness(Kept, "a", store=store) as agent:
         for text in "abcdefghi":
             await told(agent, text)
         store.away = True
         await told(agent, "j", "k")
-        assert "history_not_folded" in capsys.readouterr().out
+        assert "history_not_folded" in caplog.text
         assert not agent.awake
         store.away = False
         await told(agent, "l")

@@ -185,6 +185,7 @@ async def test_the_task_fires_what_is_due_and_says_when_to_look_again(store: Sto
     assert bell.told == [ALICE]
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_a_fire_that_failed_comes_again(store: Store) -> None:
     bell, reminder = Bell(store), set_reminder(store)
     store.refusals = 1
@@ -196,6 +197,7 @@ async def test_a_fire_that_failed_comes_again(store: Store) -> None:
     assert len(store.pending(reminder.session_id)) == 1
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_one_that_cannot_be_read_does_not_stop_the_others(store: Store) -> None:
     bell = Bell(store)
     nobodys = b'{"agent":"nobody","rule":{},"message":{}}'
@@ -210,6 +212,7 @@ async def test_one_that_cannot_be_read_does_not_stop_the_others(store: Store) ->
     assert bell.told == [ALICE, ALICE]
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_one_that_fails_delays_no_other(store: Store) -> None:
     bell = Bell(store)
     set_reminder(store, "fails")

@@ -220,7 +220,7 @@ def first_payload(agent: AgentHarness, event_type: str) -> Any:
 
 @pytest.mark.parametrize("keys", ["ab", "abc"])
 async def test_agents_that_wait_for_each_other_in_turns_of_their_own_are_told_of_the_circle(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], keys: str
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, keys: str
 ) -> None:
     async with peers(monkeypatch, *keys) as agents:
         for agent, following in zip(agents, keys[1:] + keys[0], strict=True):
@@ -232,13 +232,13 @@ async def test_agents_that_wait_for_each_other_in_turns_of_their_own_are_told_of
         assert failed["type"] == "AskTimeout"
         says = f"peer/{keys[0]} did not answer within 2 s, as they waited for each other in turns of their own: {path}"
         assert failed["message"] == says
-        assert "agents_wait_for_each_other" in capsys.readouterr().out
+        assert "agents_wait_for_each_other" in caplog.text
         await asyncio.gather(*running)
         assert first_payload(agents[0], "message.answered")["data"] == "here"
 
 
 async def test_a_turn_that_may_go_on_without_the_answer_is_waited_for(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Why a circle is not refused: it may end by itself."""
     async with peers(monkeypatch, "a", "b") as (one, other):
@@ -248,7 +248,7 @@ async def test_a_turn_that_may_go_on_without_the_answer_is_waited_for(
         told = ""
         while "agents_wait_for_each_other" not in told:
             await asyncio.wait(running, timeout=0.01)
-            told += capsys.readouterr().out
+            told += caplog.text
         message_came.set()
         await asyncio.gather(*running)
         assert first_payload(one, "message.answered")["data"] == "here"

@@ -33,6 +33,7 @@ def hooks_of(agent: AgentHarness) -> list[tuple[str | None, str]]:
 # -- which hook failed -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_a_failure_names_its_hook() -> None:
     class Failing(Quiet):
         max_attempts = 2

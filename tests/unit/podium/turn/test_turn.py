@@ -337,6 +337,7 @@ async def test_a_raising_init_fails_the_waiting_message() -> None:
         assert answer.frames[-1]["parked"] is True
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_a_raising_shutdown_keeps_nothing_and_ends_all_the_same() -> None:
     class Messy(Counter):
         async def on_shutdown(self, ctx: AgentContext[Any]) -> None:

@@ -31,6 +31,7 @@ class LosesAnAnswer(MemoryJournalStore):
             raise Unavailable("the answer was lost")
 
 
+@pytest.mark.usefixtures("caplog")
 async def test_a_step_whose_answer_was_lost_is_looked_up() -> None:
     Planned.program = three
     async with AgentHarness(Planned, store=LosesAnAnswer()) as agent:
@@ -122,7 +123,7 @@ class Closing(Planned):
 
 @pytest.mark.parametrize(("changes", "kept"), [("", True), ("other", True), ("work", False), ("files", False)])
 async def test_a_shutdown_between_two_attempts_does_not_outdate_the_steps(
-    changes: str, kept: bool, capsys: pytest.CaptureFixture[str]
+    changes: str, kept: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         def work() -> None:
@@ -148,7 +149,7 @@ async def test_a_shutdown_between_two_attempts_does_not_outdate_the_steps(
         assert agent.state["notes"] == ({"work": 1, "other": 7} if changes == "other" else {"work": 1})
         failed = [payload for _, payload in agent.events("turn.failed") if payload["hook"] == "on_shutdown"]
         assert len(failed) == (not kept)
-    told = capsys.readouterr().out
+    told = caplog.text
     assert ("what on_shutdown changed is rolled back" in told) == (not kept)
 
 
