@@ -13,10 +13,23 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from coordinator.access.caller import Scope
     from podium.address import Address
 
-__all__ = ["KEY_PREFIX", "SHOWN", "TOKEN_PREFIX", "Key", "digest_of", "home_tag", "is_key", "is_of_home", "new_text"]
+__all__ = [
+    "KEY_PREFIX",
+    "SHOWN",
+    "TOKEN_PREFIX",
+    "Key",
+    "damage_of_id",
+    "digest_of",
+    "home_tag",
+    "is_key",
+    "is_of_home",
+    "new_text",
+]
 
 KEY_PREFIX: Final = "pk_"
 TOKEN_PREFIX: Final = "pt_"
@@ -74,6 +87,14 @@ def is_key(text: str) -> bool:
 def is_of_home(text: str, tag: str) -> bool:
     """Whether a key looks as if this home gave it out."""
     return text[len(KEY_PREFIX) :].startswith(tag)
+
+
+def damage_of_id(home_id: str, keys: Sequence[Key]) -> dict[str, str]:
+    """Return the damage of the id of a home: none of its keys was made with it; else nothing."""
+    if not keys or any(is_of_home(key.prefix, home_tag(home_id)) for key in keys):
+        return {}
+    said = "no key of the home was made with it, so none is valid; put it back from a backup, or revoke these keys"
+    return {"id": said}
 
 
 def digest_of(text: str) -> bytes:

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
-from coordinator.access.caller import Scope
+from chronicle.errors import Corrupt, InvalidInput, Unavailable, UnsupportedFormat
+from coordinator.access.caller import Scope, UnknownKey
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
+from coordinator.homes.postgres.records import PostgresHomeRecords
 from coordinator.homes.sqlite.records import SqliteHomeRecords
 from tests.contract.home_records import HomeRecordsContract, keep
+from tests.contract.postgres_server import find_binaries, running_server
 from tests.unit.coordinator.models.recorded import record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from coordinator.homes.records import HomeRecords
@@ -27,6 +33,70 @@ class TestSqlite(HomeRecordsContract):
     def records(self, tmp_path: Path) -> HomeRecords:
         """Those of a new home."""
         return SqliteHomeRecords(Home(tmp_path / "home").create())
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A server for all tests here: how to connect to it."""
+    binaries = find_binaries()
+    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
+    with running_server(binaries) as conninfo:
+        yield conninfo
+
+
+class TestPostgres(HomeRecordsContract):
+    """In a schema of a PostgreSQL database."""
+
+    @pytest.fixture
+    def schema(self, request: pytest.FixtureRequest) -> str:
+        """A schema of its own."""
+        return f"records_{abs(hash(request.node.nodeid))}"
+
+    @pytest.fixture
+    def records(self, server: str, schema: str) -> HomeRecords:
+        """Those of a new home."""
+        return PostgresHomeRecords(server, schema, lambda: "abcdefgh2345")
+
+    def test_two_processes_open_a_new_schema_at_once(self, server: str, schema: str) -> None:
+        made = [PostgresHomeRecords(server, schema, lambda: "abcdefgh2345") for _ in range(4)]
+        with ThreadPoolExecutor(4) as pool:
+            keys = list(pool.map(lambda records: records.keys().create("n", "acme", [Scope.READ], 1), made))
+        assert len(made[0].keys().listed()) == len(keys) == 4
+
+    def test_a_change_that_was_not_committed_is_none(self, records: PostgresHomeRecords) -> None:
+        keys = records.keys()
+        key, _ = keys.create("n", "acme", [Scope.READ], 1)
+        before = keys.changes()
+        with pytest.raises(UnknownKey):
+            keys.create("m", "acme", [Scope.READ], 2, made_by="key_none")
+        assert (keys.listed(), keys.changes()) == ([key], before)
+
+    def test_a_connection_that_the_server_ended_is_made_again(self, server: str, records: PostgresHomeRecords) -> None:
+        keys = records.keys()
+        _, text = keys.create("n", "acme", [Scope.READ], 1)
+        with psycopg.connect(server, autocommit=True) as other:
+            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        assert keys.find(text) is not None
+
+    def test_a_newer_version_and_lost_tables_are_named(
+        self, server: str, schema: str, records: PostgresHomeRecords
+    ) -> None:
+        records.documents().write("a", b"1")
+        with psycopg.connect(server, autocommit=True) as other:
+            other.execute(f"UPDATE {schema}.format SET version = 2")
+            with pytest.raises(UnsupportedFormat, match="the records of a home in schema .* has format 2"):
+                PostgresHomeRecords(server, schema, lambda: "abcdefgh2345").documents()
+            other.execute(f"DROP TABLE {schema}.document")
+        with pytest.raises(Corrupt, match="the records of a home in .* is damaged"):
+            records.documents().read("a")
+
+    def test_a_server_that_is_away(self) -> None:
+        with pytest.raises(Unavailable, match="the records of a home in /nowhere/db schema podium"):
+            PostgresHomeRecords("host=/nowhere dbname=db", "podium", lambda: "abcdefgh2345").keys()
+
+    def test_no_copy_is_made(self, tmp_path: Path, records: PostgresHomeRecords) -> None:
+        with pytest.raises(InvalidInput, match="pg_dump"):
+            records.copy_to(tmp_path)
 
 
 def test_a_copy_has_all_but_the_documents(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from chronicle.errors import (
 )
 from chronicle.journal.opening import open_journal
 from chronicle.journal.postgres import PostgresJournalStore
-from chronicle.journal.postgres import schema as tables
+from chronicle.journal.postgres.schema import JOURNAL
 from chronicle.journal.records import (
     Head,
     InboxWrite,
@@ -129,17 +129,17 @@ def test_tampering_is_found(
 
 def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -> None:
     store.close()
-    newer = tables.VERSION + 1
+    newer = JOURNAL.version + 1
     tamper(server, schema, f"UPDATE format SET version = {newer}")
-    with pytest.raises(UnsupportedFormat, match=f"format {newer}, and this code reads up to {tables.VERSION}$"):
+    with pytest.raises(UnsupportedFormat, match=f"format {newer}, and this code reads up to {JOURNAL.version}$"):
         PostgresJournalStore(server, schema=schema).close()
 
 
 def use_next_format(monkeypatch: pytest.MonkeyPatch, upgrade: str) -> None:
     """Have this process read and write a made-up next format, with one table more."""
-    monkeypatch.setattr(tables, "_TABLES", f"{tables._TABLES}CREATE TABLE colour (name TEXT);")
-    monkeypatch.setattr(tables, "MIGRATIONS", {tables.VERSION: upgrade})
-    monkeypatch.setattr(tables, "VERSION", tables.VERSION + 1)
+    tables = f"{JOURNAL.tables}CREATE TABLE colour (name TEXT);"
+    following = replace(JOURNAL, version=JOURNAL.version + 1, tables=tables, migrations={JOURNAL.version: upgrade})
+    monkeypatch.setattr("chronicle.journal.postgres.store.JOURNAL", following)
 
 
 def test_an_older_journal_is_migrated_when_it_is_opened(
@@ -181,8 +181,9 @@ def test_a_format_from_which_no_upgrade_leads(
     store: PostgresJournalStore, server: str, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.close()
-    monkeypatch.setattr(tables, "VERSION", tables.VERSION + 1)
-    with pytest.raises(UnusableFormat, match=f"no upgrade leads from {tables.VERSION - 1}"):
+    following = replace(JOURNAL, version=JOURNAL.version + 1)
+    monkeypatch.setattr("chronicle.journal.postgres.store.JOURNAL", following)
+    with pytest.raises(UnusableFormat, match=f"no upgrade leads from {JOURNAL.version}"):
         PostgresJournalStore(server, schema=schema)
 
 
@@ -348,7 +349,7 @@ def test_a_journal_is_opened_by_its_url(server: str, schema: str) -> None:
 def test_reading_writes_and_creates_nothing(server: str, schema: str) -> None:
     url = url_of(server, schema)
     for create, read_only in ((False, False), (True, True)):
-        with pytest.raises(NotFound, match=f"^there is no journal in schema {schema}$"):
+        with pytest.raises(NotFound, match=f"^schema {schema} does not hold the journal$"):
             open_journal(url, create=create, read_only=read_only)
     with closing(open_journal(url)) as store:
         session = Writer.on(store).session

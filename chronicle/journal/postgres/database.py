@@ -19,11 +19,12 @@ from psycopg import conninfo as libpq
 from psycopg import errors, sql
 
 from chronicle.errors import ChronicleError, Corrupt, InvalidInput, Unavailable
-from chronicle.journal.postgres import schema as tables
+from chronicle.journal.postgres.schema import prepare
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from chronicle.journal.postgres.schema import SchemaKind
     from chronicle.journal.sql.port import Connection, Cursor
 
 __all__ = ["PostgresConnection", "PostgresDatabase"]
@@ -123,12 +124,16 @@ class PostgresConnection:
 
 
 class PostgresDatabase:
-    """A journal's schema in a PostgreSQL database; see `chronicle.journal.postgres.store` for the arguments."""
+    """A schema of a kind in a PostgreSQL database; see `chronicle.journal.postgres.store` for the other arguments.
+
+    A database that is not used any more closes its connections.
+    """
 
     def __init__(
         self,
         conninfo: str,
         schema: str,
+        kind: SchemaKind,
         connections: int,
         *,
         create: bool = True,
@@ -142,7 +147,8 @@ class PostgresDatabase:
         self._conninfo = conninfo
         self._schema = schema
         self._read_only = read_only
-        self.name = f"{parts.get('host', 'local')}/{parts.get('dbname', '')} schema {schema}"  # without the password
+        place = f"{parts.get('host', 'local')}/{parts.get('dbname', '')} schema {schema}"  # without the password
+        self.name = f"{kind.content} in {place}"
         self._pid = os.getpid()
         self._closed = False
         self._free = threading.BoundedSemaphore(connections)
@@ -150,11 +156,12 @@ class PostgresDatabase:
         try:
             with self._lent() as db:
                 self._check_server(db.raw)
-                tables.prepare(db.raw, schema, create=create, may_change=not read_only, may_migrate=may_migrate)
+                prepare(db.raw, schema, kind, create=create, may_change=not read_only, may_migrate=may_migrate)
         except BaseException:
             self.close()
             raise
         _open_databases.add(self)
+        weakref.finalize(self, _close_all, self._idle, self._pid)
 
     @contextmanager
     def reading(self) -> Iterator[PostgresConnection]:
@@ -220,8 +227,7 @@ class PostgresDatabase:
         if os.getpid() != self._pid:
             return
         self._closed = True
-        while self._idle:
-            self._idle.pop().raw.close()
+        _close_all(self._idle, self._pid)
 
     @contextmanager
     def _lent(self) -> Iterator[PostgresConnection]:
@@ -260,7 +266,7 @@ class PostgresDatabase:
         """
         if raw.info.server_version < _OLDEST_SERVER * 10_000:
             raise InvalidInput(
-                f"the server of {self.name} is PostgreSQL {raw.info.server_version // 10_000}; {_OLDEST_SERVER} or a "
+                f"{self.name}: the server is PostgreSQL {raw.info.server_version // 10_000}; {_OLDEST_SERVER} or a "
                 "newer one is needed"
             )
         row = raw.execute("SELECT pg_backend_pid()").fetchone()
@@ -283,9 +289,9 @@ class PostgresDatabase:
 
     def _check_open(self) -> None:
         if os.getpid() != self._pid:
-            raise Unavailable(f"the journal in {self.name} was opened before a fork; open it again in the child")
+            raise Unavailable(f"{self.name} was opened before a fork; open it again in the child")
         if self._closed:
-            raise Unavailable(f"the journal in {self.name} was closed")
+            raise Unavailable(f"{self.name} was closed")
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
@@ -298,18 +304,24 @@ class PostgresDatabase:
         said = str(error).strip().partition("\n")[0]
         match error:
             case errors.ReadOnlySqlTransaction():
-                return InvalidInput(f"the journal in {self.name} was opened for reading only")
+                return InvalidInput(f"{self.name} was opened for reading only")
             case errors.UniqueViolation():
                 return InvalidInput(f"an id was used before: {said}")
             case errors.UndefinedTable() | errors.UndefinedColumn() | errors.DataCorrupted() | errors.IndexCorrupted():
-                return Corrupt(f"the journal in {self.name} is damaged: {said}")
+                return Corrupt(f"{self.name} is damaged: {said}")
             case psycopg.DataError():
                 return InvalidInput(f"a value cannot be stored: {said}")
             case _:
-                return Unavailable(f"the journal in {self.name}: {said}")
+                return Unavailable(f"{self.name}: {said}")
 
     def _leave_to_parent(self) -> None:
         _inherited.extend(self._idle)
+
+
+def _close_all(connections: deque[PostgresConnection], pid: int) -> None:
+    """Close connections, unless a forked child has them from its parent."""
+    while connections and os.getpid() == pid:
+        connections.pop().raw.close()
 
 
 def _leave_all_to_parent() -> None:

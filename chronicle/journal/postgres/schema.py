@@ -1,4 +1,4 @@
-"""The tables in PostgreSQL: those of SQLite (`chronicle.journal.sql.tables`), and one with the format version.
+"""Schemas in PostgreSQL, such as the journal's: the tables of SQLite, and one with the format version.
 
 Row keys are ``key << 32 | number`` here too, so that both databases run the same statements.
 """
@@ -6,6 +6,7 @@ Row keys are ``key << 32 | number`` here too, so that both databases run the sam
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import sql
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-__all__ = ["MIGRATIONS", "VERSION", "prepare"]
+__all__ = ["JOURNAL", "SchemaKind", "prepare", "translated"]
 
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
@@ -31,7 +32,7 @@ _SMALL: Final = "attempts|erased|number|status"
 """The columns of few different numbers."""
 
 
-def _translated(tables: str) -> str:
+def translated(tables: str) -> str:
     """Return the declarations of SQLite's tables as PostgreSQL's; text is compared bytewise."""
     for pattern, by in (
         (r" *--.*", ""),
@@ -47,19 +48,32 @@ def _translated(tables: str) -> str:
     return tables
 
 
-_TABLES: Final = f"""
-CREATE TABLE format (version INTEGER NOT NULL);
-{_translated(TABLES)}
-CREATE INDEX branch_of_parent ON branch (parent_branch_id) WHERE parent_branch_id IS NOT NULL;
-"""
+@dataclass(frozen=True, slots=True)
+class SchemaKind:
+    """A kind of schema."""
 
-MIGRATIONS: Final[Mapping[int, str]] = {}
-"""By older version: the statements that migrate to the next one. Version 1 is the first."""
+    content: str
+    """What it holds, with an article, for messages."""
+    version: int
+    tables: str
+    """The statements that create its tables, but the one of the version."""
+    migrations: Mapping[int, str] = field(default_factory=dict)
+    """By older version: the statements that migrate to the next one. Version 1 is the first."""
+
+
+JOURNAL: Final = SchemaKind(
+    "the journal",
+    VERSION,
+    f"""{translated(TABLES)}
+CREATE INDEX branch_of_parent ON branch (parent_branch_id) WHERE parent_branch_id IS NOT NULL;
+""",
+)
 
 
 def prepare(
     connection: psycopg.Connection[tuple[Any, ...]],
     schema: str,
+    kind: SchemaKind,
     *,
     create: bool = True,
     may_change: bool = True,
@@ -70,13 +84,14 @@ def prepare(
     Everything is in one transaction. A backup beforehand is the operator's task.
 
     Args:
+        kind: what the schema is to hold.
         create: false to refuse a database without these tables.
         may_change: false to check the version only.
         may_migrate: called if they are older.
 
     Raises:
         NotFound: there are no tables, and none are to be created.
-        UnsupportedFormat: the journal is newer than this code, or older and must not be changed.
+        UnsupportedFormat: they are newer than this code, or older and must not be changed.
         UnusableFormat: no migration leads from its version.
         OlderVersionRuns: it is older, and must not be migrated now.
     """
@@ -87,37 +102,40 @@ def prepare(
         connection.execute(sql.SQL("SET LOCAL search_path TO {}").format(name))
         found = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".format',)).fetchone()
         if found is not None and found[0] is not None:
-            version = _readable_version(connection, schema)
-            if version == VERSION:
+            version = _readable_version(connection, schema, kind)
+            if version == kind.version:
                 return
             if not may_change:
                 raise UnsupportedFormat(
-                    f"schema {schema} holds a journal of format {version}; open it for writing, which upgrades it"
+                    f"{kind.content} in schema {schema} has format {version}; open it for writing, which upgrades it"
                 )
             if not may_migrate():
                 raise OlderVersionRuns(
-                    f"schema {schema} holds a journal of format {version}, which an older version uses: end it first"
+                    f"{kind.content} in schema {schema} has format {version}, which an older version uses: end it first"
                 )
-            for step in range(version, VERSION):
-                connection.execute(MIGRATIONS[step])
-            connection.execute("UPDATE format SET version = %s", (VERSION,))
+            for step in range(version, kind.version):
+                connection.execute(kind.migrations[step])
+            connection.execute("UPDATE format SET version = %s", (kind.version,))
             return
         if not (create and may_change):
-            raise NotFound(f"there is no journal in schema {schema}")
+            raise NotFound(f"schema {schema} does not hold {kind.content}")
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
-        connection.execute(_TABLES)
-        connection.execute("INSERT INTO format VALUES (%s)", (VERSION,))
+        connection.execute("CREATE TABLE format (version INTEGER NOT NULL)")
+        connection.execute(kind.tables)
+        connection.execute("INSERT INTO format VALUES (%s)", (kind.version,))
 
 
-def _readable_version(connection: psycopg.Connection[tuple[Any, ...]], schema: str) -> int:
+def _readable_version(connection: psycopg.Connection[tuple[Any, ...]], schema: str, kind: SchemaKind) -> int:
     """Return the version of existing tables, from which migrations lead to this one."""
     row = connection.execute("SELECT version FROM format").fetchone()
     version: int = row[0] if row is not None else 0
-    if version > VERSION:
+    if version > kind.version:
         raise UnsupportedFormat(
-            f"schema {schema} holds a journal of format {version}, and this code reads up to {VERSION}"
+            f"{kind.content} in schema {schema} has format {version}, and this code reads up to {kind.version}"
         )
-    missing = [step for step in range(version, VERSION) if step not in MIGRATIONS]
+    missing = [step for step in range(version, kind.version) if step not in kind.migrations]
     if missing:
-        raise UnusableFormat(f"schema {schema} holds a journal of format {version}; no upgrade leads from {missing[0]}")
+        raise UnusableFormat(
+            f"{kind.content} in schema {schema} has format {version}; no upgrade leads from {missing[0]}"
+        )
     return version

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, InvalidInput
 from chronicle.journal.postgres.database import PostgresDatabase
+from chronicle.journal.postgres.schema import JOURNAL
 from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sql.store import SqlJournalStore
 
@@ -57,7 +58,7 @@ class PostgresJournalStore(SqlJournalStore):
         may_migrate: Callable[[], bool] = lambda: True,
     ) -> None:
         self._server = PostgresDatabase(
-            conninfo, schema, connections, create=create, read_only=read_only, may_migrate=may_migrate
+            conninfo, schema, JOURNAL, connections, create=create, read_only=read_only, may_migrate=may_migrate
         )
         super().__init__(self._server)
 
@@ -77,7 +78,7 @@ class PostgresJournalStore(SqlJournalStore):
         """
         problem = self.damage() if thorough else None
         if problem is not None:
-            raise Corrupt(f"the journal in {self._server.name} is damaged: {problem}")
+            raise Corrupt(f"{self._server.name} is damaged: {problem}")
 
     @property
     def is_small(self) -> bool:
@@ -89,6 +90,6 @@ class PostgresJournalStore(SqlJournalStore):
     def copy_to(self, target: Path) -> None:
         """Raise `InvalidInput`: a database is copied with the server's means."""
         raise InvalidInput(
-            f"{target} cannot become a copy of the journal in {self._server.name}: copy the database with pg_dump, or "
+            f"{target} cannot become a copy of {self._server.name}: copy the database with pg_dump, or "
             "archive it with pg_basebackup and its log"
         )

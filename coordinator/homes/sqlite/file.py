@@ -12,12 +12,12 @@ from chronicle.errors import Corrupt, StorageRefused, UnsupportedFormat
 from chronicle.journal.sqlite.watched_database import WatchedDatabase, damage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["READ_TIMEOUT_MS", "FileKind", "RecordsFile", "damage_of", "read_once", "translated"]
+__all__ = ["FileKind", "RecordsFile", "damage_of", "read_once", "translated"]
 
-READ_TIMEOUT_MS: Final = 100
+_READ_TIMEOUT_MS: Final = 100
 """In a write-ahead log a reader waits for its recovery only, after a process of the home was killed."""
 _WRITE_TIMEOUT_MS: Final = 10_000
 
@@ -33,6 +33,8 @@ class FileKind:
     application_id: int
     format: int
     tables: tuple[str, ...]
+    erased: bool = False
+    """Whether what is deleted is erased from the log, too."""
 
 
 class RecordsFile:
@@ -61,7 +63,7 @@ class RecordsFile:
             self._writer = self._connected(_WRITE_TIMEOUT_MS)
             opened.callback(self._writer.close)
             self._set_up()
-            self._reader = self._connected(READ_TIMEOUT_MS)
+            self._reader = self._connected(_READ_TIMEOUT_MS)
             opened.callback(self._reader.close)
             self._reader.execute("PRAGMA synchronous = NORMAL")  # it writes what may be lost only
             opened.pop_all()
@@ -82,10 +84,14 @@ class RecordsFile:
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
-        """Lend the other connection in a transaction, durable on exit; what it deletes is erased from the file."""
+        """Lend the other connection in a transaction, durable on exit; what it deletes is erased from the file.
+
+        From the log it is erased as soon as nobody reads it.
+        """
         with self._write_guard, translated(self._path):
             db = self._writer
             db.execute("BEGIN IMMEDIATE")
+            before = db.total_changes
             try:
                 yield db
                 db.execute("COMMIT")
@@ -93,11 +99,20 @@ class RecordsFile:
                 if db.in_transaction:  # SQLite rolls back by itself on a full disk
                     db.execute("ROLLBACK")
                 raise
+            if self._kind.erased and db.total_changes != before:
+                db.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
-    def erase_deleted(self) -> None:
-        """Erase from the file what was deleted, best effort: the log may still be read."""
-        with self._write_guard, translated(self._path):
-            self._writer.execute("PRAGMA wal_checkpoint(PASSIVE)")
+    def note(self, statement: str, values: Sequence[object]) -> None:
+        """Run an ``UPDATE``, not durably; not at all while another process writes."""
+        with self.reading() as db:
+            db.execute("PRAGMA busy_timeout = 0")
+            try:
+                db.execute(statement, values)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY:
+                    raise
+            finally:
+                db.execute(f"PRAGMA busy_timeout = {_READ_TIMEOUT_MS}")
 
     def changes(self) -> int:
         """Return a number that changes with each commit but those of `reading`'s connection."""

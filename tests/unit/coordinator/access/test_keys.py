@@ -35,6 +35,7 @@ from coordinator.access.lifetimes import seconds_of
 from coordinator.access.local_key import ensure_local_key, read_local_key
 from coordinator.access.quotas import Quota
 from coordinator.access.rates import Rates
+from coordinator.homes.sqlite.file import RecordsFile
 from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from podium.address import Address
 from tests.waiting import until
@@ -49,6 +50,12 @@ IDS = IdSource()
 @pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
+
+
+def file_of(keys: SqliteKeyRecords) -> RecordsFile:
+    """Return the open file of keys."""
+    assert isinstance(keys._database, RecordsFile)
+    return keys._database
 
 
 @pytest.fixture
@@ -86,7 +93,7 @@ def test_the_file_is_readable_for_its_owner_only(keys: SqliteKeyRecords, tmp_pat
 def test_opening_the_file_again_leaves_the_locks_of_this_process(keys: SqliteKeyRecords, tmp_path: Path) -> None:
     """A close of any descriptor of a file releases all POSIX locks that the process has on it (fcntl(2))."""
     write = "import sqlite3, sys; sqlite3.connect(sys.argv[1], timeout=0).execute('BEGIN IMMEDIATE')"
-    with keys._writing():
+    with keys._database.writing():
         SqliteKeyRecords(tmp_path, "home1", IDS).close()
         other = subprocess.run(
             [sys.executable, "-c", write, str(tmp_path / "access.db")], capture_output=True, text=True, check=False
@@ -107,11 +114,11 @@ def test_a_file_without_a_write_ahead_log_gets_one(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_named(keys: SqliteKeyRecords) -> None:
-    (pages,) = keys._file._writer.execute("PRAGMA page_count").fetchone()
-    keys._file._writer.execute(f"PRAGMA max_page_count = {pages}")
+    (pages,) = file_of(keys)._writer.execute("PRAGMA page_count").fetchone()
+    file_of(keys)._writer.execute(f"PRAGMA max_page_count = {pages}")
     with pytest.raises(StorageRefused, match="full"):
         keys.create("n" * 100_000, "default", [Scope.READ], 1)
-    keys._file._writer.execute("PRAGMA max_page_count = 100000")
+    file_of(keys)._writer.execute("PRAGMA max_page_count = 100000")
     assert keys.create("n", "default", [Scope.READ], 2)[0] in keys.listed()
 
 
@@ -247,7 +254,7 @@ async def test_no_request_waits_for_a_writer(keys: SqliteKeyRecords, clock: Manu
         await authenticate_all()
         # Nor for one of this process, which waits for the other one.
         creating = asyncio.create_task(asyncio.to_thread(keys.create, "m", "default", [Scope.READ], 2))
-        await until(keys._file._write_guard.locked)
+        await until(file_of(keys)._write_guard.locked)
         await authenticate_all()
         other.execute("ROLLBACK")
     assert keys.listed()[0].last_used_ms != clock.now_ms(), "uses are not recorded meanwhile"

@@ -1,0 +1,78 @@
+"""The schema of a home's records in PostgreSQL, and its transactions."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from chronicle.journal.postgres.database import PostgresDatabase
+from chronicle.journal.postgres.schema import SchemaKind, translated
+from coordinator.homes.sql.calls import CALL_TABLES
+from coordinator.homes.sql.keys import KEY_TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from coordinator.homes.sql.port import Connection
+
+__all__ = ["PostgresRecordsDatabase", "open_schema"]
+
+_OWN_TABLES: Final = (
+    "CREATE TABLE document (name TEXT PRIMARY KEY, data BLOB NOT NULL, written INTEGER NOT NULL)",
+    "CREATE TABLE changed (writes INTEGER NOT NULL)",
+    "INSERT INTO changed VALUES (0)",
+)
+_RECORDS: Final = SchemaKind(
+    "the records of a home", 1, ";\n".join(translated(table) for table in (*KEY_TABLES, *CALL_TABLES, *_OWN_TABLES))
+)
+_CONNECTIONS: Final = 4
+"""Of one process: a request uses one for less than a millisecond."""
+
+
+def open_schema(conninfo: str, schema: str) -> PostgresDatabase:
+    """Open the schema of a home's records; it is created, with its tables, if it does not exist.
+
+    Raises:
+        InvalidInput: the server is too old, or reached through a pooler without sessions.
+        Unavailable: the server cannot be reached, or refuses the connection.
+        UnsupportedFormat: a newer version wrote the schema.
+    """
+    return PostgresDatabase(conninfo, schema, _RECORDS, _CONNECTIONS)
+
+
+class PostgresRecordsDatabase:
+    """`coordinator.homes.sql.port.RecordsDatabase` in a schema, which others may use, too: to close it does nothing.
+
+    Args:
+        schema: the schema.
+    """
+
+    def __init__(self, schema: PostgresDatabase) -> None:
+        self._schema = schema
+
+    @contextmanager
+    def reading(self) -> Iterator[Connection]:
+        """See `RecordsDatabase`."""
+        with self._schema.reading() as db:
+            yield db
+
+    @contextmanager
+    def writing(self) -> Iterator[Connection]:
+        """See `RecordsDatabase`. The server reuses the space of what was deleted."""
+        with self._schema.writing() as db:
+            db.execute("UPDATE changed SET writes = writes + 1")
+            yield db
+
+    def note(self, statement: str, values: Sequence[object]) -> None:
+        """See `RecordsDatabase`; a writer of the same row is waited for."""
+        with self._schema.writing() as db:
+            db.execute("SET LOCAL synchronous_commit TO off")
+            db.execute(statement, values)
+
+    def changes(self) -> int:
+        """See `RecordsDatabase`."""
+        with self._schema.reading() as db:
+            return int(db.execute("SELECT writes FROM changed").fetchone()[0])
+
+    def close(self) -> None:
+        """Do nothing: the schema closes its connections when nobody uses it any more."""

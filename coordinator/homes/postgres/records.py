@@ -1,0 +1,84 @@
+"""`PostgresHomeRecords`: the records of a home in PostgreSQL."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from chronicle.errors import InvalidInput
+from coordinator.access.keys import damage_of_id
+from coordinator.homes.postgres.database import PostgresRecordsDatabase, open_schema
+from coordinator.homes.postgres.documents import PostgresDocuments
+from coordinator.homes.sql.calls import SqlCallLog, SqlCallRecords, read_calls
+from coordinator.homes.sql.keys import SqlKeyRecords, read_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+    from chronicle.journal.postgres.database import PostgresDatabase
+    from coordinator.access.quotas import Quota
+
+__all__ = ["PostgresHomeRecords"]
+
+
+class PostgresHomeRecords:
+    """`coordinator.homes.records.HomeRecords` in the schema of a PostgreSQL database, whose connections they share.
+
+    Args:
+        conninfo: how to connect to the database.
+        schema: the schema of the records.
+        home_id: returns the id of the home.
+    """
+
+    def __init__(self, conninfo: str, schema: str, home_id: Callable[[], str]) -> None:
+        self._conninfo = conninfo
+        self._schema_name = schema
+        self._home_id = home_id
+
+    @cached_property
+    def _schema(self) -> PostgresDatabase:
+        return open_schema(self._conninfo, self._schema_name)
+
+    @cached_property
+    def _database(self) -> PostgresRecordsDatabase:
+        return PostgresRecordsDatabase(self._schema)
+
+    def keys(self) -> SqlKeyRecords:
+        """See `HomeRecords`."""
+        return SqlKeyRecords(self._database, self._home_id())
+
+    def quotas(self) -> SqlKeyRecords | None:
+        """See `HomeRecords`."""
+        return self.keys() if self._database.changes() else None
+
+    def set_quotas(self, quotas: Mapping[str, Quota]) -> None:
+        """See `HomeRecords`."""
+        if quotas or self._database.changes():
+            self.keys().set_quotas(quotas)
+
+    def calls(self) -> SqlCallRecords:
+        """See `HomeRecords`."""
+        return SqlCallRecords(self._database)
+
+    def call_log(self) -> SqlCallLog:
+        """See `HomeRecords`."""
+        return SqlCallLog(self._database.reading)
+
+    def documents(self) -> PostgresDocuments:
+        """See `HomeRecords`."""
+        return PostgresDocuments(self._schema)
+
+    def damage(self) -> dict[str, str]:
+        """See `HomeRecords`. That pages have a wrong checksum is told by the journal, of the whole database."""
+        with self._database.reading() as db:
+            keys = read_keys(db)
+            read_calls(db)
+        return damage_of_id(self._home_id(), keys)
+
+    def copy_to(self, directory: Path) -> None:
+        """Raise `InvalidInput`: a database is copied with the server's means."""
+        raise InvalidInput(
+            f"{directory} cannot become a copy of {self._schema.name}: copy the database with pg_dump, or archive it "
+            "with pg_basebackup and its log"
+        )
