@@ -1,4 +1,4 @@
-"""A home: the directory that holds all persistent data of one podium.
+"""A home: the directory that holds all persistent data of one podium, or says where it is.
 
 ::
 
@@ -12,6 +12,9 @@
     nodes/<node>/     data of one node: layers/, mounts/ (a symlink per host), places/ (lock files of workspace paths)
     models.json       the profiles of models, without keys; models.db: the records of their calls (SQLite)
     logs/             logs of the service and its hosts
+
+The journal may be in PostgreSQL, then with the records beside it, and the blobs in an object store. Such a directory
+holds what belongs to this machine, and the id of the home, which the database has, too.
 
 Sockets live in a short directory under the system's temporary path (`Home.run_dir`), because a Unix socket's path
 may not exceed 107 bytes. Workspaces appear at short paths too, which are derived from the id alone
@@ -30,27 +33,30 @@ import shutil
 import socket
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from chronicle.errors import Conflict, Corrupt, NotFound
+from chronicle.journal.places import without_password
 from chronicle.system.atomic_files import create_once, is_partial
 from chronicle.system.locks import is_locked, try_lock, unlock
 from chronicle.system.permissions import make_private
+from coordinator.environment import variables
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.opening import StoredJournal
     from podium.address import Address
 
-__all__ = ["Home"]
+__all__ = ["Home", "Identity"]
 
 _FORMAT: Final = 1
 _FORMAT_WITH_URL: Final = 2
-"""Format of a home whose blobs are at a URL; the format file contains the URL."""
+"""Format of a home whose blobs or journal are at a URL; the format file contains the URLs, without a password."""
 _RUN_DIR_TRIES: Final = 20
 _RUN_DIR_PAUSE_S: Final = 0.1
 """Ray's processes write to their logs until they exit, shortly after the shutdown."""
@@ -58,8 +64,17 @@ _ID_LETTERS: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _ID_LENGTH: Final = 12
 """60 bits: other users cannot guess the id, and so cannot create the directory of that name first."""
 _ID: Final = re.compile(f"[{_ID_LETTERS}]{{{_ID_LENGTH}}}")
-_DIRECTORIES_BEFORE_FORMAT: Final = frozenset({"blobs", "nodes", "logs"})
-"""Directories that may exist before the format file: during creation, or after a crash in it."""
+_NAMES_BEFORE_FORMAT: Final = frozenset({"blobs", "nodes", "logs", "id"})
+"""What may exist before the format file: during creation, or after a crash in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """The home that a database has."""
+
+    home_id: str
+    blobs: str
+    """URL of its blobs."""
 
 
 class Home:
@@ -71,8 +86,8 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().absolute()
-        self._blobs_url: str | None = None
-        """URL of the blob store; empty if it is inside the home, ``None`` before the format file is read."""
+        self._urls: _Urls | None = None
+        """``None`` before the format file is read."""
         self._identity: str | None = None
         """Device and inode, equal for all paths of the directory; cached, because the directory may be removed."""
         self._is_service = False
@@ -80,20 +95,28 @@ class Home:
 
     # -- making and checking --------------------------------------------------------------------------------------
 
-    def create(self, blobs_url: str = "") -> Home:
+    def create(
+        self, blobs_url: str = "", journal_url: str = "", identify: Callable[[str, Identity], Identity] | None = None
+    ) -> Home:
         """Create the directory if it does not exist, and check that it is usable and writable.
 
         Args:
             blobs_url: where a new home stores its blobs, such as ``s3://bucket/prefix``; in the home if empty.
+            journal_url: where a new home keeps its journal, such as ``postgresql://user@host/database``; in the home
+                if empty. If a home is there, this becomes another directory of it.
+            identify: gives the database at the URL a home unless it has one, and returns which it has; needed for a
+                new home with a journal at a URL (`coordinator.homes.opening.create_home`).
 
         Raises:
             HomeNotWritable: no permission, a file in the way, a read-only or full disk.
-            HomeError: the directory contains something else, or the home stores its blobs at another URL; or the URL
-                is claimed by another home.
-            InvalidInput: no object store can be used at the URL; see `chronicle.blobs.media.medium_check`.
-            Unavailable: the URL cannot be reached.
+            HomeError: the directory contains something else, or a home with other URLs, or another home than the
+                database; or a URL is claimed by another home.
+            InvalidInput: a URL cannot be used; see `chronicle.blobs.media.medium_check` and
+                `chronicle.journal.opening`.
+            Unavailable: a URL cannot be reached.
             HomeTooNew: a newer version wrote it.
         """
+        asked = _Urls(blobs_url.rstrip("/"), without_password(journal_url.rstrip("/")))
         try:
             make_private(self.path)
             there = [] if self._format_path.exists() else self._foreign_names()
@@ -105,12 +128,15 @@ class Home:
             for part in ("blobs", "nodes", "logs"):
                 make_private(self.path / part)
             if not self._format_path.exists():
-                if blobs_url:
-                    self._claim(blobs_url)
-                create_once(self._format_path, _described(blobs_url.rstrip("/")))
+                if asked.journal:
+                    assert identify is not None, "a new home with a journal at a URL has to be identified"
+                    asked = self._join(asked, identify(journal_url, self._proposed(asked)))
+                elif asked.blobs:
+                    self._claim(asked.blobs, f"{socket.gethostname()}:{self.path}")
+                create_once(self._format_path, asked.described)
             # No id: the home is new, of an older version, or a copy whose id was removed to make it distinct.
             if not self._id_path.exists():
-                create_once(self._id_path, "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH)) + "\n")
+                create_once(self._id_path, f"{_new_id()}\n")
             with self._lock_path.open("a"):
                 pass
         except OSError as error:
@@ -119,15 +145,36 @@ class Home:
                 "owner and permissions"
             ) from error
         opened = self.open()
-        if blobs_url and self._blobs_url != blobs_url.rstrip("/"):
-            from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415  for this message only
-
-            place = f"at {self._blobs_url}" if self._blobs_url else "in its own directory"
-            raise HomeError(
-                f"the home {self.path} keeps its blobs {place}, not at {shown_url(blobs_url)}; give a new home with "
-                "--home, or unset PODIUM_BLOBS_URL"
-            )
+        self._check_urls(blobs_url.rstrip("/"), asked.journal)
         return opened
+
+    def _check_urls(self, blobs_url: str, journal_url: str) -> None:
+        """Raise if the home has other URLs than those that were asked for."""
+        had = self._urls_read
+        for asked, url, what in ((journal_url, had.journal, "journal"), (blobs_url, had.blobs, "blobs")):
+            if asked and asked != url:
+                from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415  for this message only
+
+                place = f"at {url}" if url else "in its own directory"
+                raise HomeError(
+                    f"the home {self.path} keeps its {what} {place}, not at {shown_url(asked)}; give a new home with "
+                    f"--home, or unset PODIUM_{what.upper()}_URL"
+                )
+
+    def _proposed(self, asked: _Urls) -> Identity:
+        """Return the identity for a database that has no home yet."""
+        return Identity(self.id if self._id_path.exists() else _new_id(), asked.blobs)
+
+    def _join(self, asked: _Urls, found: Identity) -> _Urls:
+        """Make this a directory of the home that a database has; return its URLs."""
+        create_once(self._id_path, f"{found.home_id}\n")
+        if self.id != found.home_id:
+            raise HomeError(
+                f"{asked.journal} has the home {found.home_id}, and {self.path} is a directory of {self.id}; give "
+                "another URL, or another directory with --home"
+            )
+        self._claim(found.blobs, found.home_id)
+        return _Urls(found.blobs, asked.journal)
 
     def complete_copy(self, home_id: str) -> None:
         """Make a directory that has a copy of a home's journal and blobs a home; durable on return.
@@ -144,21 +191,22 @@ class Home:
             create_once(self._id_path, f"{home_id}\n")
             with self._lock_path.open("a"):
                 pass
-            create_once(self._format_path, _described(""))
+            create_once(self._format_path, _Urls().described)
         except OSError as error:
             raise HomeNotWritable(f"the home {self.path} cannot be written ({error.strerror})") from error
         self.open()
 
     def _foreign_names(self) -> list[str]:
         """Return the names of entries that no home without a format file has."""
-        return sorted(
-            {found.name for found in self.path.iterdir() if not is_partial(found)} - _DIRECTORIES_BEFORE_FORMAT
-        )
+        return sorted({found.name for found in self.path.iterdir() if not is_partial(found)} - _NAMES_BEFORE_FORMAT)
 
-    def _claim(self, blobs_url: str) -> None:
+    def _claim(self, blobs_url: str, mine: str) -> None:
         """Claim a URL for this home.
 
         Garbage collection deletes the blobs at the URL that no turn of this home reaches, so homes cannot share one.
+
+        Args:
+            mine: the name of the home.
         """
         protocol, separator, _ = blobs_url.partition("://")
         if not separator or protocol == "file":
@@ -173,9 +221,8 @@ class Home:
 
         objects = open_remote(blobs_url)
         check_medium(objects, SystemClock())
-        mine = f"{socket.gethostname()}:{self.path}\n".encode()
         try:
-            objects.create("home", mine)
+            objects.create("home", f"{mine}\n".encode())
         except Conflict:
             other = objects.read("home").decode(errors="replace").strip()
             raise HomeError(
@@ -193,8 +240,10 @@ class Home:
         try:
             text = self._format_path.read_text(encoding="utf-8")
             described = json.loads(text)
-            found, self._blobs_url = described["format"], described.get("blobs", "")
-            is_damaged = text != _described(self._blobs_url) or not isinstance(self._blobs_url, str)
+            found = described["format"]
+            urls = described.get("blobs", ""), described.get("journal", "")
+            self._urls = _Urls(*urls)
+            is_damaged = text != self._urls.described or not all(isinstance(url, str) for url in urls)
         except FileNotFoundError:
             raise HomeError(
                 f"{self.path} is not a podium home; run an agent first (podium run), or give the right --home"
@@ -211,8 +260,9 @@ class Home:
             )
         if is_damaged:
             raise Corrupt(
-                f"{self._format_path} is damaged: it should hold one line, {_described('').strip()} if the home keeps "
-                f"its blobs in its own directory, and {_described('URL').strip()} with the URL if not; write that in it"
+                f"{self._format_path} is damaged: it should hold one line, {_Urls().described.strip()} if the home "
+                f"keeps all in its directory, {_Urls('URL').described.strip()} with the URL if not its blobs, and "
+                f"{_Urls('URL', 'URL').described.strip()} if not its journal either; write that in it"
             )
         return self
 
@@ -260,22 +310,34 @@ class Home:
                 may_migrate=lambda: self._is_service or not self.service_alive(),
             )
         except NotFound:
-            raise HomeError(
-                f"no agent has run in the home {self.path} yet: podium run starts one; if one has, its journal.db is "
-                "missing: restore it"
-            ) from None
+            lost = "" if self.is_shared else "; if one has, its journal.db is missing: restore it"
+            raise HomeError(f"no agent has run in the home {self.path} yet: podium run starts one{lost}") from None
+
+    @property
+    def _urls_read(self) -> _Urls:
+        if self._urls is None and self._format_path.exists():  # else it is being made
+            self.open()
+        return self._urls or _Urls()
 
     @property
     def journal_url(self) -> str:
-        """The journal, as `chronicle.journal.opening.open_journal` takes it."""
-        return str(self.path / "journal.db")
+        """The journal, as `chronicle.journal.opening.open_journal` takes it.
+
+        ``PODIUM_JOURNAL_URL`` may name the same place with a password, which the home does not keep.
+        """
+        url = self._urls_read.journal
+        named = variables().get("PODIUM_JOURNAL_URL", "")
+        return named if url and without_password(named) == url else url or str(self.path / "journal.db")
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether other directories may be of this home, too, because its journal is in a database server."""
+        return bool(self._urls_read.journal)
 
     @property
     def blobs_url(self) -> str:
         """The blob store, as a URL."""
-        if self._blobs_url is None:
-            self.open()
-        return self._blobs_url or f"file://{self.path / 'blobs'}"
+        return self._urls_read.blobs or f"file://{self.path / 'blobs'}"
 
     def blobs(self, *, kept: bool = True) -> BlobStore:
         """Open the blob store.
@@ -440,7 +502,20 @@ class Home:
         return self.path / "lock"
 
 
-def _described(blobs_url: str) -> str:
-    """Return the content of the format file of a home with its blobs at a URL; empty: in its own directory."""
-    described = {"format": _FORMAT_WITH_URL, "blobs": blobs_url} if blobs_url else {"format": _FORMAT}
-    return json.dumps(described) + "\n"
+@dataclass(frozen=True, slots=True)
+class _Urls:
+    """Where the parts of a home are; empty: in its directory."""
+
+    blobs: str = ""
+    journal: str = ""
+    """Without a password."""
+
+    @property
+    def described(self) -> str:
+        """The content of the format file."""
+        urls = {name: url for name, url in (("blobs", self.blobs), ("journal", self.journal)) if url}
+        return json.dumps({"format": _FORMAT_WITH_URL if urls else _FORMAT, **urls}) + "\n"
+
+
+def _new_id() -> str:
+    return "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))

@@ -30,6 +30,11 @@ class Settings(BaseSettings):
     """Where a new home stores its blobs, such as ``s3://bucket/prefix``; empty: in the home. The home records the URL,
     and two homes cannot share one. The store must honour conditional creation (``If-None-Match: *``), return what it
     has acknowledged, and have about this machine's clock; one that does not is refused."""
+    journal_url: str = ""
+    """Where a new home keeps its journal, keys and quotas, such as ``postgresql://user@host/database``; empty: in the
+    home. With one the blobs are in an object store, too. The home records the URL, without a password: give it again
+    with one, or have libpq find it (``PGPASSFILE``). A new directory with the URL of a home becomes another directory
+    of that home."""
     workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name
     """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is part of each
     workspace path, which must not change: use one short directory for all nodes and services of a home."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote
 
 from chronicle.errors import InvalidInput
+from chronicle.journal.places import NO_PSYCOPG, is_server, postgres_place
 from chronicle.journal.port import JournalStore
 from chronicle.journal.ports.upkeep import StoreUpkeep
 
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["StoredJournal", "open_journal"]
 
 _SQLITE: Final = "sqlite:///"
-_POSTGRES: Final = ("postgresql", "postgres")
-_SCHEMA: Final = "schema"
-"""The parameter of a PostgreSQL URL that names the journal's schema; the others are libpq's."""
 
 
 class StoredJournal(JournalStore, StoreUpkeep, Protocol):
@@ -61,22 +59,13 @@ def open_journal(
 
         path = unquote(url.removeprefix(_SQLITE)) if separator else url
         return SqliteJournalStore(path, create=create, read_only=read_only, watched=watched, may_migrate=may_migrate)
-    if scheme not in _POSTGRES:
+    if not is_server(url):
         raise InvalidInput(
             f"{scheme}:// is no journal that is known: give a path, {_SQLITE}PATH or postgresql://USER@HOST/DATABASE"
         )
     try:
         from chronicle.journal.postgres import PostgresJournalStore  # noqa: PLC0415  psycopg is optional
     except ImportError as error:
-        raise InvalidInput("a journal in PostgreSQL needs psycopg: pip install 'podium[postgres]'") from error
-    conninfo, schema = _without_schema(url)
+        raise InvalidInput(NO_PSYCOPG) from error
+    conninfo, schema = postgres_place(url)
     return PostgresJournalStore(conninfo, schema=schema, create=create, read_only=read_only, may_migrate=may_migrate)
-
-
-def _without_schema(url: str) -> tuple[str, str]:
-    """Return a PostgreSQL URL as libpq reads it, and the schema that it names."""
-    place, _, query = url.partition("?")
-    parts = query.split("&") if query else []
-    others = [part for part in parts if not part.startswith(f"{_SCHEMA}=")]  # as they are: libpq decodes them
-    named = [unquote(part.partition("=")[2]) for part in parts if part not in others]
-    return "?".join([place, *(["&".join(others)] if others else [])]), named[-1] if named else "chronicle"

@@ -24,6 +24,7 @@ __all__ = [
     "AgentArgument",
     "BlobsUrlOption",
     "HomeOption",
+    "JournalUrlOption",
     "JsonOption",
     "MomentArgument",
     "ProjectOption",
@@ -111,6 +112,8 @@ ApiKeyOption = Annotated[
 ProjectOption = Annotated[
     Path | None, typer.Option("--project", metavar="FILE", help="The podium.toml; default: the nearest one upwards.")
 ]
+JournalUrlOption = Annotated[str, typer.Option("--journal-url", envvar="PODIUM_JOURNAL_URL", hidden=True)]
+"""`coordinator.settings.Settings.journal_url`, read as that of the blobs."""
 BlobsUrlOption = Annotated[str, typer.Option("--blobs-url", envvar="PODIUM_BLOBS_URL", hidden=True)]
 """`coordinator.settings.Settings.blobs_url`, read from the environment without its library, which is slow to import."""
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, one object a line.")]

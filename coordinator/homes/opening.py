@@ -2,17 +2,86 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import json
+from typing import TYPE_CHECKING, Final
 
-from coordinator.homes.sqlite.records import SqliteHomeRecords
+from chronicle.errors import InvalidInput
+from chronicle.journal.places import NO_PSYCOPG, is_server, postgres_place, without_password
+from coordinator.home import Identity
+from podium.errors import HomeError, HomeTooNew
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coordinator.home import Home
+    from coordinator.homes.postgres.records import PostgresHomeRecords
     from coordinator.homes.records import HomeRecords
 
-__all__ = ["open_records"]
+__all__ = ["create_home", "open_records", "records_at"]
+
+_IDENTITY: Final = "home"
+"""The document of a database that says which home it has."""
+_FORMAT: Final = 1
+
+
+def create_home(home: Home, blobs_url: str = "", journal_url: str = "") -> Home:
+    """Create a home, or a directory of one, as `Home.create`, whose errors it raises."""
+    return home.create(blobs_url, journal_url, _identify)
+
+
+def _identify(journal_url: str, new: Identity) -> Identity:
+    """Give a database a home unless it has one; return which it has.
+
+    Raises:
+        HomeError: a new home would have no object store, without which other machines do not reach its blobs.
+        HomeTooNew: a newer version made the home.
+    """
+    documents = records_at(journal_url, lambda: new.home_id).documents()
+    known = documents.read(_IDENTITY)
+    if known is None:
+        if not new.blobs:
+            raise HomeError(
+                "a home with its journal in a database keeps its blobs in an object store, so that other machines "
+                "reach them: name one with PODIUM_BLOBS_URL, such as s3://bucket/prefix"
+            )
+        described = {"format": _FORMAT, "id": new.home_id, "blobs": new.blobs}
+        known = documents.create(_IDENTITY, f"{json.dumps(described)}\n".encode())
+    found = json.loads(known)
+    if found["format"] > _FORMAT:
+        raise HomeTooNew(
+            f"the home at {without_password(journal_url)} has format {found['format']}, this podium reads up to "
+            f"{_FORMAT}: upgrade podium"
+        )
+    return Identity(found["id"], found["blobs"])
 
 
 def open_records(home: Home) -> HomeRecords:
     """Return the records of a home; nothing is read or written until a part is asked for."""
+    if home.is_shared:
+        return records_at(home.journal_url, lambda: home.id)
+    from coordinator.homes.sqlite.records import SqliteHomeRecords  # noqa: PLC0415  one database of several
+
     return SqliteHomeRecords(home)
+
+
+def records_at(journal_url: str, home_id: Callable[[], str]) -> PostgresHomeRecords:
+    """Return the records beside a journal in a database server, in a schema named as the journal's with ``_home``.
+
+    Args:
+        journal_url: URL of the journal.
+        home_id: returns the id of the home.
+
+    Raises:
+        InvalidInput: it is not that of a database server that is known, or psycopg is missing.
+    """
+    if not is_server(journal_url):
+        raise InvalidInput(
+            f"{without_password(journal_url)!r} is not the URL of a database server, such as "
+            "postgresql://USER@HOST/DATABASE; without one a home keeps its journal in its own directory"
+        )
+    try:
+        from coordinator.homes.postgres.records import PostgresHomeRecords  # noqa: PLC0415  psycopg is optional
+    except ImportError as error:
+        raise InvalidInput(NO_PSYCOPG) from error
+    conninfo, schema = postgres_place(journal_url)
+    return PostgresHomeRecords(conninfo, f"{schema}_home", home_id)

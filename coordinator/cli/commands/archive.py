@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import AgentArgument, BlobsUrlOption, command
+from coordinator.cli.options import AgentArgument, BlobsUrlOption, JournalUrlOption, command
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
 from coordinator.cli.target import Target
 from coordinator.cli.views.archives import show_export, show_import
@@ -84,6 +84,7 @@ def import_(
         str | None, typer.Option("--as", metavar="TYPE/KEY", help="Its address here; by default the exported one.")
     ] = None,
     blobs_url: BlobsUrlOption = "",
+    journal_url: JournalUrlOption = "",
     target: Target,
 ) -> None:
     """Import an agent from a file, on this machine or another one.
@@ -97,7 +98,7 @@ def import_(
         address = Address.parse(name or archive.manifest.agent)
         archive.check()  # Before a home is created for it.
         if not target.url:
-            show_import(_imported(target.home, blobs_url, archive, address), json=target.json)
+            show_import(_imported(target.home, (blobs_url, journal_url), archive, address), json=target.json)
             return
 
     async def send(podium: AsyncPodium) -> dict[str, Any]:
@@ -107,15 +108,16 @@ def import_(
     show_import(target.ask(f"importing {address}", send), json=target.json)
 
 
-def _imported(home: Path, blobs_url: str, archive: Archive, address: Address) -> dict[str, Any]:
+def _imported(home: Path, urls: tuple[str, str], archive: Archive, address: Address) -> dict[str, Any]:
     """Import an archive into a home on this machine."""
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from chronicle.ids import IdSource  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.operations.archives import imported_object  # noqa: PLC0415
     from podium.history.archive_import import import_agent  # noqa: PLC0415
 
-    Home(home).create(blobs_url)
+    create_home(Home(home), *urls)
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         done = import_agent(store, blobs, archive, address, IdSource(), SystemClock().now_ms())
     return imported_object(str(address), archive.manifest, done.head, done.blobs).as_json()

@@ -11,6 +11,7 @@ from coordinator.cli.options import (
     DEFAULT_HOME,
     BlobsUrlOption,
     HomeOption,
+    JournalUrlOption,
     JsonOption,
     ProjectOption,
     command,
@@ -48,6 +49,7 @@ def run(
     project_file: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
+    journal_url: JournalUrlOption = "",
     json: JsonOption = False,
 ) -> None:
     """Send messages to an agent; without --message, chat with it.
@@ -60,6 +62,7 @@ def run(
 
     from coordinator.cli.inspection_cache import inspect_once  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.registry.project_file import find_project  # noqa: PLC0415
     from coordinator.service.client import AgentRef  # noqa: PLC0415
     from podium.address import Address  # noqa: PLC0415
@@ -69,7 +72,7 @@ def run(
     place = Home(home_of(context, home, project, project_file))
     info = inspect_once(place, spec)
     address = Address(info.agent_type, key)
-    place.create(blobs_url)
+    create_home(place, blobs_url, journal_url)
     if project is not None and project.models.profiles:
         from coordinator.homes.opening import open_records  # noqa: PLC0415  few projects have any
         from coordinator.models.config_file import store_config  # noqa: PLC0415

@@ -14,6 +14,7 @@ from coordinator.cli.options import (
     DEFAULT_HOME,
     BlobsUrlOption,
     HomeOption,
+    JournalUrlOption,
     JsonOption,
     ProjectOption,
     command,
@@ -62,6 +63,7 @@ def up(
     project: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
     blobs_url: BlobsUrlOption = "",
+    journal_url: JournalUrlOption = "",
     json: JsonOption = False,
 ) -> None:
     """Serve the agents of a project over HTTP until Ctrl-C, or `podium down`.
@@ -70,12 +72,13 @@ def up(
     """
     from coordinator.environment import add_variables  # noqa: PLC0415  all of these are slow to import
     from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.registry.project import load_project  # noqa: PLC0415
 
     loaded = load_project(project)
     place = Home(home_of(context, home, loaded, project))
     add_variables(loaded.variables)  # also for the service, which this process or its child starts
-    place.create(blobs_url)
+    create_home(place, blobs_url, journal_url)
     reach = _Reach(
         host,
         port,

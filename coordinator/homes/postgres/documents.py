@@ -35,6 +35,14 @@ class PostgresDocuments:
                 (name, data),
             )
 
+    def create(self, name: str, data: bytes) -> bytes:
+        """Create a document unless it exists; return what it is then."""
+        with self._schema.writing() as db:
+            db.execute("INSERT INTO document VALUES (?, ?, 1) ON CONFLICT (name) DO NOTHING", (name, data))
+        found = self.read(name)
+        assert found is not None, "documents are not removed"
+        return found
+
     def stamp(self, name: str) -> object:
         """See `Documents`."""
         with self._schema.reading() as db:

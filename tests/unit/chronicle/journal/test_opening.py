@@ -9,7 +9,8 @@ from urllib.parse import quote
 import pytest
 
 from chronicle.errors import InvalidInput, NotFound
-from chronicle.journal.opening import _without_schema, open_journal
+from chronicle.journal.opening import open_journal
+from chronicle.journal.places import postgres_place, without_password
 from chronicle.testing.journal_contract import Writer
 
 
@@ -49,4 +50,18 @@ def test_an_unknown_database(url: str) -> None:
     ],
 )
 def test_libpq_gets_its_parameters_as_they_were_given(url: str, passed: str, schema: str) -> None:
-    assert _without_schema(url) == (passed, schema)
+    assert postgres_place(url) == (passed, schema)
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://u:se/cr@et@h:5/d", "postgresql://u@h:5/d"),
+        ("postgresql://u:s%2Fcret@h:5/d?password=x&sslmode=require", "postgresql://u@h:5/d?sslmode=require"),
+        ("postgresql://u@h/d?schema=x&password=secret", "postgresql://u@h/d?schema=x"),
+        ("postgresql:///d?host=%2Frun", "postgresql:///d?host=%2Frun"),
+        ("postgresql://:secret@h1:1,h2:2/d", "postgresql://@h1:1,h2:2/d"),
+    ],
+)
+def test_a_password_is_taken_out_of_a_url(url: str, shown: str) -> None:
+    assert without_password(url) == shown

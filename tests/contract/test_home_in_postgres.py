@@ -1,0 +1,143 @@
+"""A podium home whose journal is in PostgreSQL, with its records beside it, and whose blobs are in an object store."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+from uuid import uuid4
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+from chronicle.errors import InvalidInput, Unavailable
+from chronicle.testing.journal_contract import Writer
+from coordinator.access.caller import Scope
+from coordinator.home import Home
+from coordinator.homes.opening import create_home, open_records
+from podium.errors import HomeError, HomeTooNew
+from tests.contract.postgres_server import find_binaries, running_server
+from tests.s3_server import BUCKET, S3Server, point_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    """A server for all tests here: how to connect to it."""
+    binaries = find_binaries()
+    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
+    with running_server(binaries) as conninfo:
+        yield conninfo
+
+
+def url_of(server: str, schema: str, password: str = "") -> str:
+    """Return the URL of a schema of a server."""
+    parts = conninfo_to_dict(server)
+    user = f"{parts['user']}:{password}" if password else parts["user"]
+    return f"postgresql://{user}@/{parts['dbname']}?host={quote(str(parts['host']))}&schema={schema}"
+
+
+@pytest.fixture
+def journal_url(server: str) -> str:
+    return url_of(server, f"home_{uuid4().hex}")
+
+
+@pytest.fixture
+def blobs_url(s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    point_at(monkeypatch, s3.endpoint, tmp_path / "cache")
+    return f"s3://{BUCKET}/{uuid4().hex}"
+
+
+def test_its_journal_and_its_records_are_there(journal_url: str, blobs_url: str, tmp_path: Path) -> None:
+    home = create_home(Home(tmp_path / "home"), blobs_url, journal_url)
+    with closing(home.journal()) as store:
+        session = Writer.on(store).session
+    with closing(open_records(home).keys()) as keys:
+        _, text = keys.create("n", "acme", [Scope.READ], 1)
+    again = Home(tmp_path / "home").open()
+    assert (again.journal_url, again.blobs_url, again.is_shared) == (journal_url, blobs_url, True)
+    with closing(again.journal(create=False, read_only=True)) as store:
+        assert list(store.sessions()) == [session]
+    with closing(open_records(again).keys()) as keys:
+        assert keys.find(text) is not None
+    assert sorted(path.name for path in home.path.iterdir() if path.is_file()) == ["format", "id", "lock"]
+
+
+def test_another_directory_is_of_the_same_home(journal_url: str, blobs_url: str, tmp_path: Path) -> None:
+    one = create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    with closing(one.journal()) as store:
+        session = Writer.on(store).session
+    two = create_home(Home(tmp_path / "two"), journal_url=journal_url)
+    assert (two.id, two.blobs_url) == (one.id, one.blobs_url)
+    with closing(two.journal(create=False)) as store:
+        assert list(store.sessions()) == [session]
+    assert create_home(Home(tmp_path / "two"), blobs_url, journal_url).id == one.id
+
+
+def test_a_password_is_kept_nowhere_and_used_if_it_is_given(
+    server: str, blobs_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = f"home_{uuid4().hex}"
+    given, shown = url_of(server, schema, "hidden"), url_of(server, schema)
+    create_home(Home(tmp_path / "home"), blobs_url, given)
+    assert json.loads((tmp_path / "home" / "format").read_text())["journal"] == shown
+    assert not any(b"hidden" in path.read_bytes() for path in (tmp_path / "home").rglob("*") if path.is_file())
+    assert Home(tmp_path / "home").journal_url == shown
+    monkeypatch.setenv("PODIUM_JOURNAL_URL", given)
+    assert Home(tmp_path / "home").journal_url == given
+    monkeypatch.setenv("PODIUM_JOURNAL_URL", url_of(server, "other", "hidden"))
+    assert Home(tmp_path / "home").journal_url == shown
+
+
+def test_a_directory_does_not_change_its_home(server: str, journal_url: str, blobs_url: str, tmp_path: Path) -> None:
+    Home(tmp_path / "local").create()
+    with pytest.raises(HomeError, match="keeps its journal in its own directory, not at postgresql://"):
+        create_home(Home(tmp_path / "local"), blobs_url, journal_url)
+    create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    other = url_of(server, f"home_{uuid4().hex}")
+    with pytest.raises(HomeError, match="keeps its journal at postgresql://.*, not at postgresql://"):
+        create_home(Home(tmp_path / "one"), blobs_url, other)
+    with pytest.raises(HomeError, match=f"keeps its blobs at {blobs_url}, not at s3://"):
+        create_home(Home(tmp_path / "one"), f"{blobs_url}-other", journal_url)
+    for name in ("format", "lock"):  # its creation was cut short
+        (tmp_path / "one" / name).unlink()
+    create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    for name in ("format", "lock"):
+        (tmp_path / "one" / name).unlink()
+    with pytest.raises(HomeError, match="has the home .*, and .* is a directory of"):
+        create_home(Home(tmp_path / "one"), f"{blobs_url}-new", _with_a_home(other, f"{blobs_url}-new", tmp_path))
+
+
+def _with_a_home(journal_url: str, blobs_url: str, tmp_path: Path) -> str:
+    """Give a database a home, and return its URL."""
+    create_home(Home(tmp_path / "other"), blobs_url, journal_url)
+    return journal_url
+
+
+def test_two_homes_have_no_bucket_in_common(server: str, journal_url: str, blobs_url: str, tmp_path: Path) -> None:
+    one = create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    with pytest.raises(HomeError, match=f"keeps the blobs of another home, {one.id}; give another URL"):
+        create_home(Home(tmp_path / "two"), blobs_url, url_of(server, f"home_{uuid4().hex}"))
+
+
+def test_what_cannot_be_used_makes_no_home(server: str, journal_url: str, blobs_url: str, tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    with pytest.raises(HomeError, match="keeps its blobs in an object store.*PODIUM_BLOBS_URL"):
+        create_home(home, "", journal_url)
+    with pytest.raises(InvalidInput, match="'/a/path' is not the URL of a database server"):
+        create_home(home, blobs_url, "/a/path")
+    with pytest.raises(Unavailable, match="the records of a home in /nowhere/db schema chronicle_home"):
+        create_home(home, blobs_url, "postgresql://u@/db?host=/nowhere")
+    assert not (tmp_path / "home" / "format").exists()
+    schema = f"home_{uuid4().hex}"
+    _ = _with_a_home(url_of(server, schema), blobs_url, tmp_path)
+    newer = json.dumps({"format": 2, "id": "abcdefgh2345", "blobs": blobs_url}).encode()
+    with psycopg.connect(server, autocommit=True) as other:
+        other.execute(f"UPDATE {schema}_home.document SET data = %s WHERE name = 'home'", (newer,))
+    with pytest.raises(HomeTooNew, match="has format 2, this podium reads up to 1"):
+        create_home(home, "", url_of(server, schema))
