@@ -12,6 +12,7 @@ from podium.errors import HomeError, HomeTooNew
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from coordinator.home import Home
     from coordinator.homes.postgres.records import PostgresHomeRecords
@@ -26,17 +27,17 @@ _FORMAT: Final = 1
 
 def create_home(home: Home, blobs_url: str = "", journal_url: str = "") -> Home:
     """Create a home, or a directory of one, as `Home.create`, whose errors it raises."""
-    return home.create(blobs_url, journal_url, _identify)
+    return home.create(blobs_url, journal_url, lambda url, new: _identify(url, new, home.path))
 
 
-def _identify(journal_url: str, new: Identity) -> Identity:
+def _identify(journal_url: str, new: Identity, directory: Path) -> Identity:
     """Give a database a home unless it has one; return which it has.
 
     Raises:
         HomeError: a new home would have no object store, without which other machines do not reach its blobs.
         HomeTooNew: a newer version made the home.
     """
-    documents = records_at(journal_url, lambda: new.home_id).documents()
+    documents = records_at(journal_url, lambda: new.home_id, directory).documents()
     known = documents.read(_IDENTITY)
     if known is None:
         if not new.blobs:
@@ -58,18 +59,19 @@ def _identify(journal_url: str, new: Identity) -> Identity:
 def open_records(home: Home) -> HomeRecords:
     """Return the records of a home; nothing is read or written until a part is asked for."""
     if home.is_shared:
-        return records_at(home.journal_url, lambda: home.id)
+        return records_at(home.journal_url, lambda: home.id, home.path)
     from coordinator.homes.sqlite.records import SqliteHomeRecords  # noqa: PLC0415  one database of several
 
     return SqliteHomeRecords(home)
 
 
-def records_at(journal_url: str, home_id: Callable[[], str]) -> PostgresHomeRecords:
+def records_at(journal_url: str, home_id: Callable[[], str], directory: Path) -> PostgresHomeRecords:
     """Return the records beside a journal in a database server, in a schema named as the journal's with ``_home``.
 
     Args:
         journal_url: URL of the journal.
         home_id: returns the id of the home.
+        directory: the home's directory on this machine.
 
     Raises:
         InvalidInput: it is not that of a database server that is known, or psycopg is missing.
@@ -84,4 +86,4 @@ def records_at(journal_url: str, home_id: Callable[[], str]) -> PostgresHomeReco
     except ImportError as error:
         raise InvalidInput(NO_PSYCOPG) from error
     conninfo, schema = postgres_place(journal_url)
-    return PostgresHomeRecords(conninfo, f"{schema}_home", home_id)
+    return PostgresHomeRecords(conninfo, f"{schema}_home", home_id, directory)

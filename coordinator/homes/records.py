@@ -19,7 +19,24 @@ if TYPE_CHECKING:
     from coordinator.documents import Documents
     from coordinator.models.records import CallLog, CallRecords
 
-__all__ = ["HomeRecords"]
+__all__ = ["HomeRecords", "ServiceClaim"]
+
+
+class ServiceClaim(Protocol):
+    """The claim of the service of one directory on a home; it ends with the process, too."""
+
+    def hold(self) -> None:
+        """Make sure that the claim is held; called from time to time.
+
+        Raises:
+            HomeError: the service of another directory has it.
+            Unavailable: it is not known.
+        """
+        ...
+
+    def release(self) -> None:
+        """End the claim."""
+        ...
 
 
 class HomeRecords(Protocol):
@@ -51,6 +68,13 @@ class HomeRecords(Protocol):
 
     def documents(self) -> Documents:
         """Return the documents: the quarantine, the profiles of models."""
+        ...
+
+    def service_claim(self) -> ServiceClaim:
+        """Return the claim of the service of this home's directory, not held yet.
+
+        A home in files has one directory, whose lock says enough; another one has one service for all directories.
+        """
         ...
 
     def damage(self) -> dict[str, str]:

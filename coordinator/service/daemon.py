@@ -14,18 +14,21 @@ import faulthandler
 import gc
 import signal
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from chronicle.errors import Unavailable
 from coordinator.home import Home
 from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, EXIT_RAY_DIED
+from podium.errors import HomeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
+    from coordinator.homes.records import ServiceClaim
     from coordinator.ray.router import Router
     from coordinator.service.server import ServiceServer
     from coordinator.settings import Settings
@@ -36,6 +39,8 @@ _log: Final = structlog.stdlib.get_logger("coordinator.service.daemon")
 
 _WATCHDOG_MARGIN_S: Final = 60.0
 """Margin of the watchdog beyond the timeouts of the individual steps of start and end."""
+_CLAIM_EVERY_S: Final = 5.0
+"""Interval of looks at the claim on a home of several directories. Two services do no harm: an agent has one lease."""
 _FIRST_CLIENT_S: Final = 30.0
 """Timeout for the first client to connect; then the service ends."""
 
@@ -68,15 +73,33 @@ def main() -> int:
             take_mark_off()  # this process may have been started by an agent's process
             settings = read_settings()
             with (
+                _claimed(home) as claim,
                 closing(home.journal()),  # migrated before the coordinator and hosts open it, and closed after them
                 WorkspacePaths(settings.workspaces, home.id).claimed(home.path),
             ):
-                return asyncio.run(_serve(home, settings, awaits_registration=arguments.awaits_registration))
+                return asyncio.run(_serve(home, settings, claim, awaits_registration=arguments.awaits_registration))
         finally:
             home.remove_run_dir()
 
 
-async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -> int:
+@contextmanager
+def _claimed(home: Home) -> Iterator[ServiceClaim]:
+    """Hold the claim on a home while the context lasts.
+
+    Raises:
+        HomeError: the service of another directory has it.
+    """
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
+
+    claim = open_records(home).service_claim()
+    claim.hold()
+    try:
+        yield claim
+    finally:
+        claim.release()
+
+
+async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_registration: bool) -> int:
     """Serve until the end; return the exit code."""
     from coordinator.environment import withhold  # noqa: PLC0415
     from coordinator.homes.opening import open_records  # noqa: PLC0415
@@ -112,7 +135,8 @@ async def _serve(home: Home, settings: Settings, *, awaits_registration: bool) -
         if stopping.is_set():
             server.end()
         async with models, server.listening():
-            with beside(_end_with_ray(router, server), "watch-ray") as watching:
+            keeping = beside(_keep_claim(claim, server), "keep-claim") if home.is_shared else nullcontext()
+            with beside(_end_with_ray(router, server), "watch-ray") as watching, keeping:
                 await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
                 code = EXIT_RAY_DIED if watching.done() else 0
             server.admit_no_more()
@@ -129,6 +153,20 @@ async def _end_with_ray(router: Router, server: ServiceServer) -> None:
     what = await router.lost()
     _log.error("ray_died", process=what)
     server.end()
+
+
+async def _keep_claim(claim: ServiceClaim, server: ServiceServer) -> None:
+    """End the service if that of another directory has claimed the home, while the database was not reached."""
+    while True:
+        await asyncio.sleep(_CLAIM_EVERY_S)
+        try:
+            await asyncio.to_thread(claim.hold)
+        except Unavailable as error:
+            _log.warning("claim_not_known", error=str(error))
+        except HomeError as error:
+            _log.error("claim_lost", error=str(error))
+            server.end()
+            return
 
 
 def _start_watchdog(limit_s: float) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -15,13 +16,13 @@ from coordinator.home import Home
 from coordinator.homes.opening import open_records
 from coordinator.homes.postgres.records import PostgresHomeRecords
 from coordinator.homes.sqlite.records import SqliteHomeRecords
+from podium.errors import HomeError
 from tests.contract.home_records import HomeRecordsContract, keep
 from tests.contract.postgres_server import find_binaries, running_server
 from tests.unit.coordinator.models.recorded import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from coordinator.homes.records import HomeRecords
 
@@ -55,10 +56,10 @@ class TestPostgres(HomeRecordsContract):
     @pytest.fixture
     def records(self, server: str, schema: str) -> HomeRecords:
         """Those of a new home."""
-        return PostgresHomeRecords(server, schema, lambda: "abcdefgh2345")
+        return PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/home"))
 
     def test_two_processes_open_a_new_schema_at_once(self, server: str, schema: str) -> None:
-        made = [PostgresHomeRecords(server, schema, lambda: "abcdefgh2345") for _ in range(4)]
+        made = [PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/home")) for _ in range(4)]
         with ThreadPoolExecutor(4) as pool:
             keys = list(pool.map(lambda records: records.keys().create("n", "acme", [Scope.READ], 1), made))
         assert len(made[0].keys().listed()) == len(keys) == 4
@@ -85,14 +86,34 @@ class TestPostgres(HomeRecordsContract):
         with psycopg.connect(server, autocommit=True) as other:
             other.execute(f"UPDATE {schema}.format SET version = 2")
             with pytest.raises(UnsupportedFormat, match="the records of a home in schema .* has format 2"):
-                PostgresHomeRecords(server, schema, lambda: "abcdefgh2345").documents()
+                PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/home")).documents()
             other.execute(f"DROP TABLE {schema}.document")
         with pytest.raises(Corrupt, match="the records of a home in .* is damaged"):
             records.documents().read("a")
 
     def test_a_server_that_is_away(self) -> None:
         with pytest.raises(Unavailable, match="the records of a home in /nowhere/db schema podium"):
-            PostgresHomeRecords("host=/nowhere dbname=db", "podium", lambda: "abcdefgh2345").keys()
+            PostgresHomeRecords("host=/nowhere dbname=db", "podium", lambda: "abcdefgh2345", Path("/home")).keys()
+
+    def test_one_service_has_the_home_until_it_ends_or_its_connection_does(
+        self, server: str, schema: str, records: PostgresHomeRecords
+    ) -> None:
+        other = PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/other"))
+        claim, others = records.service_claim(), other.service_claim()
+        claim.hold()
+        claim.hold()
+        with pytest.raises(HomeError, match=r"another service has this home, podium on .*:/home: end that one first"):
+            others.hold()
+        with psycopg.connect(server, autocommit=True) as admin:
+            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        claim.hold()
+        with pytest.raises(HomeError):
+            others.hold()
+        claim.release()
+        others.hold()
+        with pytest.raises(HomeError, match=":/other: end that one first"):
+            records.service_claim().hold()
+        others.release()
 
     def test_no_copy_is_made(self, tmp_path: Path, records: PostgresHomeRecords) -> None:
         with pytest.raises(InvalidInput, match="pg_dump"):

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import socket
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput
+from chronicle.journal.postgres.session_lock import SessionLock
 from coordinator.access.keys import damage_of_id
 from coordinator.homes.postgres.database import PostgresRecordsDatabase, open_schema
 from coordinator.homes.postgres.documents import PostgresDocuments
 from coordinator.homes.sql.calls import SqlCallLog, SqlCallRecords, read_calls
 from coordinator.homes.sql.keys import SqlKeyRecords, read_keys
+from podium.errors import HomeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -29,9 +32,11 @@ class PostgresHomeRecords:
         conninfo: how to connect to the database.
         schema: the schema of the records.
         home_id: returns the id of the home.
+        directory: the home's directory on this machine.
     """
 
-    def __init__(self, conninfo: str, schema: str, home_id: Callable[[], str]) -> None:
+    def __init__(self, conninfo: str, schema: str, home_id: Callable[[], str], directory: Path) -> None:
+        self._directory = directory
         self._conninfo = conninfo
         self._schema_name = schema
         self._home_id = home_id
@@ -69,6 +74,11 @@ class PostgresHomeRecords:
         """See `HomeRecords`."""
         return PostgresDocuments(self._schema)
 
+    def service_claim(self) -> PostgresServiceClaim:
+        """See `HomeRecords`."""
+        holder = f"podium on {socket.gethostname()}:{self._directory}"
+        return PostgresServiceClaim(SessionLock(self._conninfo, f"{self._schema_name} service", holder))
+
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`. That pages have a wrong checksum is told by the journal, of the whole database."""
         with self._database.reading() as db:
@@ -82,3 +92,24 @@ class PostgresHomeRecords:
             f"{directory} cannot become a copy of {self._schema.name}: copy the database with pg_dump, or archive it "
             "with pg_basebackup and its log"
         )
+
+
+class PostgresServiceClaim:
+    """`coordinator.homes.records.ServiceClaim` by a lock of the server.
+
+    Args:
+        lock: the lock.
+    """
+
+    def __init__(self, lock: SessionLock) -> None:
+        self._lock = lock
+
+    def hold(self) -> None:
+        """See `ServiceClaim`."""
+        holder = self._lock.hold()
+        if holder is not None:
+            raise HomeError(f"another service has this home, {holder}: end that one first (podium down)")
+
+    def release(self) -> None:
+        """See `ServiceClaim`."""
+        self._lock.release()

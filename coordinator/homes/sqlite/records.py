@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from coordinator.access.quotas import Quota
     from coordinator.home import Home
+    from coordinator.homes.records import ServiceClaim
 
 __all__ = ["SqliteHomeRecords"]
 
@@ -59,6 +60,10 @@ class SqliteHomeRecords:
         """See `HomeRecords`."""
         return FileDocuments(self._home.path)
 
+    def service_claim(self) -> ServiceClaim:
+        """See `HomeRecords`."""
+        return _NoClaim()
+
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`."""
         found: dict[str, str] = {}
@@ -80,3 +85,13 @@ class SqliteHomeRecords:
 
     def _has_keys(self) -> bool:
         return os.path.exists(self._keys_file)  # noqa: PTH110  for each message, and pathlib's takes long
+
+
+class _NoClaim:
+    """The claim on a home of one directory, whose lock the service holds."""
+
+    def hold(self) -> None:
+        """Do nothing."""
+
+    def release(self) -> None:
+        """Do nothing."""

@@ -1,0 +1,87 @@
+"""A lock that a session of the server holds: it is free when the process that has it, or its machine, is gone."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import psycopg
+
+from chronicle.errors import Unavailable
+
+__all__ = ["SessionLock"]
+
+_CLASS: Final = 0x4348_4A4C
+"""The first key of these advisory locks; the second one is the hash of the name."""
+_CONNECT_S: Final = 10
+_ALIVE: Final[dict[str, Any]] = {
+    "keepalives_idle": 10,
+    "keepalives_interval": 5,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 25_000,
+}
+"""A connection to a machine that is gone is known to be broken after 25 s."""
+_HOLDER: Final = """
+SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
+WHERE locktype = 'advisory' AND classid = %s AND objid = hashtext(%s)::bigint & 4294967295 AND granted
+"""
+
+
+class SessionLock:
+    """A lock by name.
+
+    Args:
+        conninfo: how to connect to the database.
+        name: the name.
+        holder: who takes it, for others; shown by the server as the name of an application, at most 63 bytes of it.
+    """
+
+    def __init__(self, conninfo: str, name: str, holder: str) -> None:
+        self._conninfo = conninfo
+        self._name = name
+        self._holder = holder
+        self._session: psycopg.Connection[tuple[Any, ...]] | None = None
+
+    def hold(self) -> str | None:
+        """Acquire the lock, or make sure that it is held still: a connection that has ended is made again.
+
+        Returns:
+            ``None`` if it is held; else who has it.
+
+        Raises:
+            Unavailable: the server cannot be reached; whether the lock is held is not known.
+        """
+        try:
+            if self._session is None or not self._is_alive(self._session):
+                self._session = psycopg.connect(
+                    self._conninfo,
+                    autocommit=True,
+                    connect_timeout=_CONNECT_S,
+                    application_name=self._holder.encode()[:63].decode(errors="ignore"),
+                    **_ALIVE,
+                )
+                return self._take(self._session)
+        except psycopg.Error as error:
+            raise Unavailable(f"the lock {self._name}: {str(error).strip().partition(chr(10))[0]}") from error
+        return None
+
+    def release(self) -> None:
+        """Release the lock, if it is held."""
+        if self._session is not None:
+            self._session.close()
+
+    def _take(self, session: psycopg.Connection[tuple[Any, ...]]) -> str | None:
+        row = session.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_CLASS, self._name)).fetchone()
+        if row == (True,):
+            return None
+        row = session.execute(_HOLDER, (_CLASS, self._name)).fetchone()
+        session.close()
+        return str(row[0]) if row is not None else "another process"
+
+    @staticmethod
+    def _is_alive(session: psycopg.Connection[tuple[Any, ...]]) -> bool:
+        try:
+            session.execute("SELECT 1")
+        except psycopg.Error:
+            session.close()
+            return False
+        return True
