@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.blobs.gc.store_copy import without_collections
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import Corrupt, InvalidInput, StorageRefused, Unavailable
+from chronicle.journal.opening import copy_journal
 from chronicle.system.atomic_files import sync_directory
 from chronicle.system.permissions import make_private
 from coordinator.home import Home
@@ -65,13 +66,14 @@ def back_up(home: Home, target: Path, on_progress: Callable[[str], None]) -> Bac
     _make_target(home, target)
     with without_collections(home.blobs_url) as blobs:
         on_progress("copying the journal")
-        _copy_journal(home, target / "journal.db")
-        open_records(home).copy_to(target)  # after the journal: the calls of all its turns have records
+        _copy_journal(home, target / "journal.db", on_progress)
+        copy = Home(target)
+        copy.take_id(home.id)
+        open_records(copy).receive(open_records(home))  # after the journal: the calls of all its turns have records
         size_bytes = blobs.write(target / "blobs", lambda done, of: on_progress(f"copying blobs: {done} of {of} packs"))
-    copy = Home(target)
     _release_leases(copy)
     made = _verify(copy, size_bytes, on_progress)
-    copy.complete_copy(home.id)
+    copy.complete_copy()
     sync_directory(target.parent)
     return made
 
@@ -89,16 +91,16 @@ def _make_target(home: Home, target: Path) -> None:
         raise InvalidInput(f"{target} is not empty (it has {found[0]!r}); give an empty or new directory")
 
 
-def _copy_journal(home: Home, target: Path) -> None:
+def _copy_journal(home: Home, target: Path, on_progress: Callable[[str], None]) -> None:
     for left in reversed(range(_TRIES)):
         with closing(home.journal(create=False, read_only=True)) as store:
             try:
-                return store.copy_to(target)
+                copy_journal(store, target, lambda rows: on_progress(f"copying the journal: {rows} rows"))
+                return
             except Unavailable:
                 target.unlink(missing_ok=True)
                 if not left:
                     raise
-    return None
 
 
 def _release_leases(copy: Home) -> None:

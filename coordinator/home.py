@@ -117,7 +117,7 @@ class Home:
             HomeTooNew: a newer version wrote it.
         """
         asked = _Urls(blobs_url.rstrip("/"), without_password(journal_url.rstrip("/")))
-        try:
+        with self._writing():
             make_private(self.path)
             there = [] if self._format_path.exists() else self._foreign_names()
             if there and not self._format_path.exists():  # else another process created the home meanwhile
@@ -139,11 +139,6 @@ class Home:
                 create_once(self._id_path, f"{_new_id()}\n")
             with self._lock_path.open("a"):
                 pass
-        except OSError as error:
-            raise HomeNotWritable(
-                f"the home {self.path} cannot be written ({error.strerror}); give another one with --home, or fix its "
-                "owner and permissions"
-            ) from error
         opened = self.open()
         self._check_urls(blobs_url.rstrip("/"), asked.journal)
         return opened
@@ -176,25 +171,38 @@ class Home:
         self._claim(found.blobs, found.home_id)
         return _Urls(found.blobs, asked.journal)
 
-    def complete_copy(self, home_id: str) -> None:
-        """Make a directory that has a copy of a home's journal and blobs a home; durable on return.
-
-        Args:
-            home_id: the id of the copied home.
+    def take_id(self, home_id: str) -> None:
+        """Give a directory that is to be a home, such as a copy, the id of another one; durable on return.
 
         Raises:
             HomeNotWritable: the directory cannot be written.
         """
-        try:
+        with self._writing():
+            create_once(self._id_path, f"{home_id}\n")
+
+    def complete_copy(self) -> None:
+        """Make a directory that has a copy of a home's journal and blobs, and its id, a home; durable on return.
+
+        Raises:
+            HomeNotWritable: the directory cannot be written.
+        """
+        with self._writing():
             for part in ("blobs", "nodes", "logs"):
                 make_private(self.path / part)
-            create_once(self._id_path, f"{home_id}\n")
             with self._lock_path.open("a"):
                 pass
             create_once(self._format_path, _Urls().described)
-        except OSError as error:
-            raise HomeNotWritable(f"the home {self.path} cannot be written ({error.strerror})") from error
         self.open()
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise HomeNotWritable(
+                f"the home {self.path} cannot be written ({error.strerror}); give another one with --home, or fix its "
+                "owner and permissions"
+            ) from error
 
     def _foreign_names(self) -> list[str]:
         """Return the names of entries that no home without a format file has."""

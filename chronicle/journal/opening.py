@@ -6,6 +6,7 @@ and a line in `open_journal`.
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import unquote
 
@@ -16,8 +17,9 @@ from chronicle.journal.ports.upkeep import StoreUpkeep
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
-__all__ = ["StoredJournal", "open_journal"]
+__all__ = ["StoredJournal", "copy_journal", "open_journal"]
 
 _SQLITE: Final = "sqlite:///"
 
@@ -69,3 +71,24 @@ def open_journal(
         raise InvalidInput(NO_PSYCOPG) from error
     conninfo, schema = postgres_place(url)
     return PostgresJournalStore(conninfo, schema=schema, create=create, read_only=read_only, may_migrate=may_migrate)
+
+
+def copy_journal(source: StoredJournal, target: Path, on_rows: Callable[[int], None]) -> None:
+    """Copy a journal as it is at one moment into a new SQLite file, durably; writers go on.
+
+    Args:
+        source: the journal.
+        target: the file.
+        on_rows: called with the number of rows copied so far, if they are copied one by one.
+
+    Raises:
+        StorageRefused: the file cannot be written.
+        Unavailable: the journal cannot be read now; try again.
+    """
+    from chronicle.journal.sqlite import SqliteJournalStore  # noqa: PLC0415  one database of several
+
+    if isinstance(source, SqliteJournalStore):
+        source.copy_to(target)  # as pages
+        return
+    with closing(SqliteJournalStore(target, watched=True)) as store:
+        store.receive(source, on_rows)

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from coordinator.access.quotas import Quota
     from coordinator.access.records import KeyRecords, QuotaRecords
@@ -84,10 +83,10 @@ class HomeRecords(Protocol):
         """
         ...
 
-    def copy_to(self, directory: Path) -> None:
-        """Copy keys, quotas and calls as they are now into files of a directory, durably; writers go on.
+    def receive(self, source: HomeRecords) -> None:
+        """Replace keys, quotas and calls by those that another home has now, durably; its writers go on.
 
         Raises:
-            StorageRefused: they cannot be read, or the files not be written.
+            StorageRefused, Unavailable: they cannot be read, or these not be written.
         """
         ...

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import psycopg
 import pytest
 
-from chronicle.errors import Corrupt, InvalidInput, Unavailable, UnsupportedFormat
+from chronicle.errors import Corrupt, Unavailable, UnsupportedFormat
 from coordinator.access.caller import Scope, UnknownKey
+from coordinator.access.quotas import Quota
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
 from coordinator.homes.postgres.records import PostgresHomeRecords
@@ -115,9 +116,28 @@ class TestPostgres(HomeRecordsContract):
             records.service_claim().hold()
         others.release()
 
-    def test_no_copy_is_made(self, tmp_path: Path, records: PostgresHomeRecords) -> None:
-        with pytest.raises(InvalidInput, match="pg_dump"):
-            records.copy_to(tmp_path)
+    def test_they_move_to_a_server_and_back(self, tmp_path: Path, records: PostgresHomeRecords) -> None:
+        one = SqliteHomeRecords(Home(tmp_path / "one").create())
+        with closing(one.keys()) as keys:
+            key, text = keys.create("n", "acme", [Scope.READ], 1)
+            keys.set_quotas({"acme": Quota(agents=1)})
+        made = [record(f"call_{number:04}", started_ms=number) for number in range(1100)]
+        keep(one, *made)
+        records.receive(one)
+        assert records.keys().find(text) == key
+        assert records.keys().quotas() == {"acme": Quota(agents=1)}
+        assert records.call_log().latest(None, 2000) == made[::-1]
+        back = SqliteHomeRecords(Home(tmp_path / "back").create())
+        back.receive(records)
+        with closing(back.keys()) as keys:
+            assert keys.find(text) == key
+            assert keys.quotas() == {"acme": Quota(agents=1)}
+        assert back.call_log().count(None) == 1100
+
+    def test_what_was_never_kept_is_not_made(self, tmp_path: Path, records: PostgresHomeRecords) -> None:
+        home = Home(tmp_path / "one").create()
+        SqliteHomeRecords(home).receive(records)
+        assert not list(home.path.glob("*.db"))
 
 
 def test_a_copy_has_all_but_the_documents(tmp_path: Path) -> None:
@@ -128,9 +148,9 @@ def test_a_copy_has_all_but_the_documents(tmp_path: Path) -> None:
         keep(records, record("call_1"))
         copy = tmp_path / "copy"
         copy.mkdir()
-        records.copy_to(copy)
-    (copy / "id").write_text(f"{home.id}\n")
-    copied = open_records(Home(copy))
+        copied = open_records(Home(copy))
+        Home(copy).take_id(home.id)
+        copied.receive(records)
     with closing(copied.keys()) as keys:
         assert keys.find(text) is not None
     assert copied.call_log().latest(None, 9) == [record("call_1")]

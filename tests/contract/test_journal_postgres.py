@@ -24,12 +24,13 @@ from chronicle.errors import (
     UnsupportedFormat,
     UnusableFormat,
 )
-from chronicle.journal.opening import open_journal
+from chronicle.journal.opening import copy_journal, open_journal
 from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.postgres.schema import JOURNAL
 from chronicle.journal.records import (
     Head,
     InboxWrite,
+    MessageStatus,
     NewMessage,
     OutboxMessage,
     Receipt,
@@ -386,10 +387,59 @@ def test_orphans_are_damage(store: PostgresJournalStore, server: str, schema: st
         store.check(thorough=True)
 
 
-def test_a_copy_is_the_servers_task(store: PostgresJournalStore, tmp_path: Path) -> None:
-    with pytest.raises(InvalidInput, match="copy the database with pg_dump"):
-        store.copy_to(tmp_path / "copy.db")
-    assert not list(tmp_path.iterdir())
+def everything(store: JournalStore) -> list[object]:
+    """Return all that a journal tells of its sessions."""
+    sessions = store.sessions()
+    told: list[object] = [*sessions, store.tombstones(), store.outbox(), list(store.all_objects()), store.backlog()]
+    for session in sessions:
+        told += [store.summaries(session.name), store.catalogue(session.session_id)]
+        told += [list(store.events(branch.branch_id)) for branch in store.branches(session.session_id)]
+        told += [store.messages(session.session_id, status) for status in MessageStatus]
+        told += [verify_session(store, session).ok]
+    return told
+
+
+def test_a_journal_moves_to_a_server_and_back_and_goes_on(store: PostgresJournalStore, tmp_path: Path) -> None:
+    with closing(open_journal(str(tmp_path / "first.db"))) as first:
+        writers = [Writer.on(first, f"hello/{number}") for number in range(3)]
+        for writer in writers:
+            writer.turns(2)
+            writer.admit()
+        writers[0].write(outbox=(OutboxMessage(IDS.message(1), "hello/carol", b"{}", 1),))
+        big = Writer.on(first, "hello/big")
+        for number in range(1200):
+            first.admit(big.session.session_id, NewMessage(IDS.message(number), b"%d" % number, 1), 10_000)
+        first.delete_session(writers[2].session.session_id, 7)
+        before = everything(first)
+        Writer.on(store, "other/one").turns(1)  # it is replaced
+        seen: list[int] = []
+        store.receive(first, seen.append)
+        assert seen[-1] > 1200
+    assert everything(store) == before
+    copy_journal(store, tmp_path / "second.db", seen.append)
+    with closing(open_journal(str(tmp_path / "second.db"), watched=True)) as second:
+        assert everything(second) == before
+        assert second.damage() is None
+        replace(writers[0], store=second).turns(1)
+    replace(writers[0], store=store).turns(1)
+    Writer.on(store, "hello/new").turns(1)
+    assert verify_session(store, store.session("hello/new")).ok
+    assert store.damage() is None
+
+
+def test_a_move_that_fails_changes_nothing(store: PostgresJournalStore, tmp_path: Path) -> None:
+    writer = Writer.on(store)
+    writer.turns(1)
+    before = everything(store)
+
+    def stop(_: int) -> None:
+        raise KeyboardInterrupt
+
+    with closing(open_journal(str(tmp_path / "first.db"))) as first:
+        Writer.on(first, "hello/other").turns(1)
+        with pytest.raises(KeyboardInterrupt):
+            store.receive(first, stop)
+    assert everything(store) == before
 
 
 def test_an_old_server_is_refused(server: str, schema: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,8 +112,12 @@ def test_a_gateway_serves_it(podium: Podium, tmp_path: Path) -> None:
         podium("down")
 
 
-def test_a_backup_names_the_tool_for_it(podium: Podium, tmp_path: Path) -> None:
+def test_a_backup_is_a_home_in_a_directory(podium: Podium, tmp_path: Path) -> None:
     podium("run", HELLO, "--key", "dora", "--message", "hi")
-    refused = podium("backup", str(tmp_path / "copy"), check=False)
-    assert refused.returncode != ExitCode.OK
-    assert "pg_dump" in refused.stderr
+    turn = podium.row("hello/dora")["turn"]
+    copy = tmp_path / "copy"
+    podium("backup", str(copy))
+    without = {**podium.environment, "PODIUM_JOURNAL_URL": "", "PODIUM_BLOBS_URL": ""}
+    assert Podium(copy, without).row("hello/dora")["turn"] == turn
+    assert json.loads(Podium(copy, without)("verify", "--json").stdout)["ok"]
+    assert (copy / "journal.db").exists()

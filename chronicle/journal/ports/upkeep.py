@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Callable
+
+    from chronicle.journal.port import JournalStore
 
 __all__ = ["StoreUpkeep"]
 
@@ -30,11 +32,14 @@ class StoreUpkeep(Protocol):
     def is_small(self) -> bool:
         """Whether a thorough check takes less than a second."""
 
-    def copy_to(self, target: Path) -> None:
-        """Copy the journal as it is at one moment into a new SQLite file, durably; writers go on.
+    def receive(self, source: JournalStore, on_rows: Callable[[int], None]) -> None:
+        """Replace all that it has by what another stored journal has at one moment, durably; its writers go on.
+
+        Args:
+            source: the other one, in whichever database.
+            on_rows: called with the number of rows copied so far.
 
         Raises:
-            InvalidInput: the journal is copied by other means, which the error names.
-            StorageRefused: the file cannot be written.
-            Unavailable: the journal cannot be read now; try again.
+            StorageRefused: it cannot be written.
+            Unavailable: one of the two cannot be reached.
         """

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     import psycopg
 
-__all__ = ["JOURNAL", "SchemaKind", "prepare", "translated"]
+__all__ = ["ASSIGNED", "JOURNAL", "SchemaKind", "prepare", "translated"]
 
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
 
-_ASSIGNED: Final = "session|branch|outbox|tombstone|reminder|object"
+ASSIGNED: Final = ("session", "branch", "outbox", "tombstone", "reminder", "object")
 """The tables whose keys the database assigns."""
 _UPDATED: Final = "session|branch|inbox"
 """The tables whose rows change often: there is room on their pages for the new version of a row."""
@@ -39,7 +39,7 @@ def translated(tables: str) -> str:
         (" WITHOUT ROWID", ""),
         ("TEXT", 'TEXT COLLATE "C"'),
         ("BLOB", "BYTEA"),
-        (rf"(?s)(TABLE (?:{_ASSIGNED}) \(\s+\w+ +INTEGER)", r"\1 GENERATED ALWAYS AS IDENTITY"),
+        (rf"(?s)(TABLE (?:{'|'.join(ASSIGNED)}) \(\s+\w+ +INTEGER)", r"\1 GENERATED ALWAYS AS IDENTITY"),
         (rf"(?s)(TABLE (?:{_UPDATED}) \(.*?\n\))", r"\1 WITH (fillfactor = 70)"),
         ("INTEGER", "BIGINT"),
         (rf"\b({_SMALL})( +)BIGINT", r"\1\2INTEGER"),

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Corrupt, InvalidInput
+from chronicle.errors import Corrupt
 from chronicle.journal.postgres.database import PostgresDatabase
-from chronicle.journal.postgres.schema import JOURNAL
+from chronicle.journal.postgres.schema import ASSIGNED, JOURNAL
+from chronicle.journal.sql.moving import columns_of, copy_rows
 from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sql.store import SqlJournalStore
+from chronicle.journal.sql.tables import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
+
+    from chronicle.journal.sql.port import Connection
 
 __all__ = ["PostgresJournalStore"]
 
@@ -87,9 +90,10 @@ class PostgresJournalStore(SqlJournalStore):
             size: int = db.execute(_SIZE).fetchone()[0]
         return size <= _SMALL_BYTES
 
-    def copy_to(self, target: Path) -> None:
-        """Raise `InvalidInput`: a database is copied with the server's means."""
-        raise InvalidInput(
-            f"{target} cannot become a copy of {self._server.name}: copy the database with pg_dump, or "
-            "archive it with pg_basebackup and its log"
-        )
+    def _copy(self, rows: Connection, db: Connection, on_rows: Callable[[int], None]) -> None:
+        copy_rows(rows, db, TABLES, on_rows, " OVERRIDING SYSTEM VALUE")
+        for table in ASSIGNED:
+            key = columns_of(TABLES)[table][1][0]
+            last = db.execute(f"SELECT max({key}) FROM {table}").fetchone()[0]  # noqa: S608  names of the code
+            if last is not None:
+                db.execute("SELECT setval(pg_get_serial_sequence(?, ?), ?)", (table, key, last))

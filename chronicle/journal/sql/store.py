@@ -16,14 +16,17 @@ from chronicle.journal.records import Commit, OutboxEnvelope, StepWrite
 from chronicle.journal.sql import branches, commits, inbox, leases, snapshots, writes
 from chronicle.journal.sql import reminders as reminder_rows
 from chronicle.journal.sql import steps as step_rows
+from chronicle.journal.sql.moving import copy_rows
 from chronicle.journal.sql.rows import OUTBOX_COLUMNS, event_from, hash_bytes, hash_text, outbox_message_from, row_id
 from chronicle.journal.sql.sessions import SqlSessions
+from chronicle.journal.sql.tables import TABLES
 from chronicle.journal.sql.transactions import reading, writing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
+    from chronicle.journal.port import JournalStore
     from chronicle.journal.ports.reserve import Reserve
     from chronicle.journal.records import (
         Branch,
@@ -61,6 +64,15 @@ class SqlJournalStore(SqlSessions):
         """Delete a branch, its events and snapshots; the session's catalogue records the deletion."""
         super().delete_branch(branch_id, now_ms)
         self._keys.pop(branch_id, None)
+
+    def receive(self, source: JournalStore, on_rows: Callable[[int], None]) -> None:
+        """Replace all rows by those that another journal has at one moment, in one transaction."""
+        assert isinstance(source, SqlJournalStore), "all stored journals are"
+        with source._db.reading_one_moment() as rows, self._db.writing() as db:  # noqa: SLF001  of its own kind
+            self._copy(rows, db, on_rows)
+
+    def _copy(self, rows: Connection, db: Connection, on_rows: Callable[[int], None]) -> None:
+        copy_rows(rows, db, TABLES, on_rows)
 
     # -- events ---------------------------------------------------------------------------------------------------
 

@@ -57,6 +57,12 @@ class PostgresRecordsDatabase:
             yield db
 
     @contextmanager
+    def reading_one_moment(self) -> Iterator[Connection]:
+        """See `RecordsDatabase`."""
+        with self._schema.reading_one_moment() as db:
+            yield db
+
+    @contextmanager
     def writing(self) -> Iterator[Connection]:
         """See `RecordsDatabase`. The server reuses the space of what was deleted."""
         with self._schema.writing() as db:

@@ -6,13 +6,13 @@ import socket
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chronicle.errors import InvalidInput
 from chronicle.journal.postgres.session_lock import SessionLock
 from coordinator.access.keys import damage_of_id
 from coordinator.homes.postgres.database import PostgresRecordsDatabase, open_schema
 from coordinator.homes.postgres.documents import PostgresDocuments
 from coordinator.homes.sql.calls import SqlCallLog, SqlCallRecords, read_calls
 from coordinator.homes.sql.keys import SqlKeyRecords, read_keys
+from coordinator.homes.sql.receiving import receive_records
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.journal.postgres.database import PostgresDatabase
     from coordinator.access.quotas import Quota
+    from coordinator.homes.records import HomeRecords
 
 __all__ = ["PostgresHomeRecords"]
 
@@ -86,12 +87,9 @@ class PostgresHomeRecords:
             read_calls(db)
         return damage_of_id(self._home_id(), keys)
 
-    def copy_to(self, directory: Path) -> None:
-        """Raise `InvalidInput`: a database is copied with the server's means."""
-        raise InvalidInput(
-            f"{directory} cannot become a copy of {self._schema.name}: copy the database with pg_dump, or archive it "
-            "with pg_basebackup and its log"
-        )
+    def receive(self, source: HomeRecords) -> None:
+        """See `HomeRecords`."""
+        receive_records(self, source)
 
 
 class PostgresServiceClaim:

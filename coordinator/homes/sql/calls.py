@@ -6,6 +6,7 @@ import json
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.journal.sql.moving import copy_rows
 from coordinator.models.calls import Attempt, CallRecord
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from coordinator.homes.sql.port import Connection, RecordsDatabase
+    from coordinator.models.records import CallRecords
 
 __all__ = ["CALL_TABLES", "SqlCallLog", "SqlCallRecords", "read_calls"]
 
@@ -85,6 +87,13 @@ class SqlCallRecords:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+    def receive(self, source: CallRecords) -> None:
+        """Replace all that is kept by what others have at one moment, durably."""
+        assert isinstance(source, SqlCallRecords), "all of homes are"
+        database = source._database  # noqa: SLF001  of its own kind
+        with database.reading_one_moment() as rows, self._database.writing() as db:
+            copy_rows(rows, db, "\n".join(CALL_TABLES), lambda _: None)
 
     def begin(self, record: CallRecord) -> bool:
         """See `CallRecords`."""

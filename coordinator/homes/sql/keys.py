@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import NotFound
 from chronicle.ids import IdSource
+from chronicle.journal.sql.moving import copy_rows
 from coordinator.access.caller import Scope, UnknownKey
 from coordinator.access.keys import KEY_PREFIX, SHOWN, TOKEN_PREFIX, Key, digest_of, home_tag, new_text
 from coordinator.access.quotas import Quota
@@ -15,6 +16,7 @@ from podium.address import Address
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from coordinator.access.records import KeyRecords
     from coordinator.homes.sql.port import Connection, RecordsDatabase
 
 __all__ = ["KEY_TABLES", "SqlKeyRecords", "read_keys"]
@@ -62,6 +64,13 @@ class SqlKeyRecords:
     def close(self) -> None:
         """Close the database."""
         self._database.close()
+
+    def receive(self, source: KeyRecords) -> None:
+        """Replace all that is kept by what others have at one moment, durably."""
+        assert isinstance(source, SqlKeyRecords), "all of homes are"
+        database = source._database  # noqa: SLF001  of its own kind
+        with database.reading_one_moment() as rows, self._database.writing() as db:
+            copy_rows(rows, db, "\n".join(KEY_TABLES), lambda _: None)
 
     # -- keys -----------------------------------------------------------------------------------------------------
 

@@ -29,6 +29,9 @@ class RecordsDatabase(Protocol):
     def reading(self) -> AbstractContextManager[Connection]:
         """Lend a connection that waits for no writer."""
 
+    def reading_one_moment(self) -> AbstractContextManager[Connection]:
+        """Lend a connection on which all statements see the same commit."""
+
     def writing(self) -> AbstractContextManager[Connection]:
         """Lend a connection in a transaction, durable on exit; what it deletes is erased."""
 

@@ -83,6 +83,16 @@ class RecordsFile:
             yield self._reader
 
     @contextmanager
+    def reading_one_moment(self) -> Iterator[sqlite3.Connection]:
+        """Lend the same connection in a transaction: all statements see one commit."""
+        with self.reading() as db:
+            db.execute("BEGIN")
+            try:
+                yield db
+            finally:
+                db.execute("ROLLBACK")
+
+    @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """Lend the other connection in a transaction, durable on exit; what it deletes is erased from the file.
 

@@ -6,19 +6,18 @@ import os
 from contextlib import closing
 from typing import TYPE_CHECKING
 
-from chronicle.journal.sqlite.copying import copy_file
 from coordinator.documents import FileDocuments
+from coordinator.homes.sql.receiving import receive_records
 from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog, SqliteCallRecords, damage_of_calls
 from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords, damage_of_keys
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from coordinator.access.quotas import Quota
     from coordinator.home import Home
-    from coordinator.homes.records import ServiceClaim
+    from coordinator.homes.records import HomeRecords, ServiceClaim
 
 __all__ = ["SqliteHomeRecords"]
 
@@ -77,11 +76,9 @@ class SqliteHomeRecords:
             found[CALLS.name] = calls
         return found
 
-    def copy_to(self, directory: Path) -> None:
+    def receive(self, source: HomeRecords) -> None:
         """See `HomeRecords`."""
-        for kind in (KEYS, CALLS):
-            if (self._home.path / kind.name).exists():
-                copy_file(self._home.path / kind.name, directory / kind.name)
+        receive_records(self, source)
 
     def _has_keys(self) -> bool:
         return os.path.exists(self._keys_file)  # noqa: PTH110  for each message, and pathlib's takes long

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import stat
 import threading
 from contextlib import closing
@@ -16,10 +15,13 @@ from chronicle.blobs.gc.local_disk import only_one
 from chronicle.blobs.media.objects import LocalObjects
 from chronicle.errors import Conflict
 from chronicle.journal.sqlite import SqliteJournalStore
+from coordinator.access.caller import Scope
 from coordinator.backup import back_up
 from coordinator.cli.exits import ExitCode
 from coordinator.home import Home
+from coordinator.homes.opening import open_records
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
+from tests.unit.coordinator.models.recorded import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,14 +83,16 @@ def test_text_says_what_was_copied(podium: Podium, tmp_path: Path) -> None:
     assert "only one of the two homes can have a service at a time" in podium.err
 
 
-@pytest.mark.parametrize("file", ["access.db", "models.db"])
-def test_keys_and_records_of_calls_are_in_the_copy(file: str, made: HomeMaker, podium: Podium, tmp_path: Path) -> None:
-    with closing(sqlite3.connect(made.path / file)) as found, found:
-        found.execute("CREATE TABLE key (name TEXT)")
-        found.execute("INSERT INTO key VALUES ('of a test')")
-    podium("backup", str(tmp_path / "copy"))
-    with closing(sqlite3.connect(tmp_path / "copy" / file)) as copied:
-        assert copied.execute("SELECT name FROM key").fetchall() == [("of a test",)]
+def test_keys_and_records_of_calls_are_in_the_copy(made: HomeMaker, podium: Podium, tmp_path: Path) -> None:
+    records = open_records(Home(made.path))
+    with closing(records.keys()) as keys, closing(records.calls()) as calls:
+        _, text = keys.create("ci", "acme", [Scope.READ], 1)
+        calls.begin(record("call_1"))
+        podium("backup", str(tmp_path / "copy"))
+    copied = open_records(Home(tmp_path / "copy"))
+    with closing(copied.keys()) as keys:
+        assert keys.find(text) is not None
+    assert copied.call_log().latest(None, 9) == [record("call_1")]
 
 
 @pytest.mark.parametrize("there", ["a file", "another home", "this home", "inside this home"])
