@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-__all__ = ["Backup", "back_up"]
+    from chronicle.blobs.port import BlobStore
+    from chronicle.journal.opening import StoredJournal
+    from chronicle.journal.port import JournalStore
+
+__all__ = ["Backup", "back_up", "read_back", "release_leases"]
 
 _TRIES: Final = 5
 """Copies of a journal at rest that a writer disturbs; then it is in use, and writers disturb no more."""
@@ -71,7 +75,8 @@ def back_up(home: Home, target: Path, on_progress: Callable[[str], None]) -> Bac
         copy.take_id(home.id)
         open_records(copy).receive(open_records(home))  # after the journal: the calls of all its turns have records
         size_bytes = blobs.write(target / "blobs", lambda done, of: on_progress(f"copying blobs: {done} of {of} packs"))
-    _release_leases(copy)
+    with closing(copy.journal(create=False)) as store:
+        release_leases(store)
     made = _verify(copy, size_bytes, on_progress)
     copy.complete_copy()
     sync_directory(target.parent)
@@ -103,25 +108,44 @@ def _copy_journal(home: Home, target: Path, on_progress: Callable[[str], None]) 
                     raise
 
 
-def _release_leases(copy: Home) -> None:
-    with closing(copy.journal(create=False)) as store:
-        store.release_leases([(lease.session_id, lease.epoch) for _, lease in store.held_sessions("")])
+def release_leases(store: JournalStore) -> None:
+    """Release all leases of a copy: the turns that ran at its moment were not tried in it."""
+    store.release_leases([(lease.session_id, lease.epoch) for _, lease in store.held_sessions("")])
 
 
 def _verify(copy: Home, size_bytes: int, on_progress: Callable[[str], None]) -> Backup:
     stored = PackBlobStore(f"file://{copy.path / 'blobs'}")
     with closing(copy.journal(create=False, read_only=True)) as store, closing(stored) as blobs:
-        if (damage := store.damage()) is not None:
-            raise Corrupt(f"the backup {copy.path} is damaged: journal.db: {damage}")
-        verifier, sessions, events, blob_count = Verifier(store, blobs), store.sessions(), 0, 0
-        for number, session in enumerate(sessions, start=1):
-            on_progress(f"verifying the copy: {number} of {len(sessions)} agents")
-            check = verifier.check(session)
-            if check.problem is not None:
-                raise Corrupt(f"the backup {copy.path} is damaged, as the home may be: {check.name}: {check.problem}")
-            events, blob_count = events + check.events, blob_count + check.blobs
-        if (objects := verifier.check_objects()) is not None:
-            if objects.problem is not None:
-                raise Corrupt(f"the backup {copy.path} is damaged, as the home may be: {objects.problem}")
-            blob_count += objects.blobs
+        return read_back(f"the backup {copy.path}", store, blobs, size_bytes, on_progress)
+
+
+def read_back(
+    name: str, store: StoredJournal, blobs: BlobStore, size_bytes: int, on_progress: Callable[[str], None]
+) -> Backup:
+    """Verify a copy, down to each byte; return its content.
+
+    Args:
+        name: of the copy, for errors.
+        store: its journal.
+        blobs: its blobs.
+        size_bytes: of its packs.
+        on_progress: called repeatedly, with a short description of the stage.
+
+    Raises:
+        Corrupt: it is damaged.
+        Unavailable: a store could not be read.
+    """
+    if (damage := store.damage()) is not None:
+        raise Corrupt(f"{name} is damaged: its journal: {damage}")
+    verifier, sessions, events, blob_count = Verifier(store, blobs), store.sessions(), 0, 0
+    for number, session in enumerate(sessions, start=1):
+        on_progress(f"verifying the copy: {number} of {len(sessions)} agents")
+        check = verifier.check(session)
+        if check.problem is not None:
+            raise Corrupt(f"{name} is damaged, as the home may be: {check.name}: {check.problem}")
+        events, blob_count = events + check.events, blob_count + check.blobs
+    if (objects := verifier.check_objects()) is not None:
+        if objects.problem is not None:
+            raise Corrupt(f"{name} is damaged, as the home may be: {objects.problem}")
+        blob_count += objects.blobs
     return Backup(len(sessions), events, blob_count, size_bytes)

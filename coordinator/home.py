@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from chronicle.errors import Conflict, Corrupt, NotFound
 from chronicle.journal.places import without_password
-from chronicle.system.atomic_files import create_once, is_partial
+from chronicle.system.atomic_files import create_once, is_partial, replacing, sync_directory, sync_file
 from chronicle.system.locks import is_locked, try_lock, unlock
 from chronicle.system.permissions import make_private
 from coordinator.environment import variables
@@ -132,7 +132,7 @@ class Home:
                     assert identify is not None, "a new home with a journal at a URL has to be identified"
                     asked = self._join(asked, identify(journal_url, self._proposed(asked)))
                 elif asked.blobs:
-                    self._claim(asked.blobs, f"{socket.gethostname()}:{self.path}")
+                    self.claim(asked.blobs, f"{socket.gethostname()}:{self.path}")
                 create_once(self._format_path, asked.described)
             # No id: the home is new, of an older version, or a copy whose id was removed to make it distinct.
             if not self._id_path.exists():
@@ -168,7 +168,7 @@ class Home:
                 f"{asked.journal} has the home {found.home_id}, and {self.path} is a directory of {self.id}; give "
                 "another URL, or another directory with --home"
             )
-        self._claim(found.blobs, found.home_id)
+        self.claim(found.blobs, found.home_id)
         return _Urls(found.blobs, asked.journal)
 
     def take_id(self, home_id: str) -> None:
@@ -194,6 +194,33 @@ class Home:
             create_once(self._format_path, _Urls().described)
         self.open()
 
+    def move_to(self, blobs_url: str, journal_url: str) -> None:
+        """Have the journal and the blobs elsewhere from now on; durable on return.
+
+        What the home kept of them in its directory is set aside, in ``moved/``.
+
+        Args:
+            blobs_url: where the blobs are.
+            journal_url: where the journal is.
+
+        Raises:
+            HomeNotWritable: the directory cannot be written.
+        """
+        aside = self.path / "moved"
+        with self._writing():
+            make_private(aside)
+            with replacing(self._format_path) as new:
+                new.write_text(_Urls(blobs_url, without_password(journal_url)).described, encoding="utf-8")
+                sync_file(new)
+            sync_directory(self.path)
+            for pattern in ("journal.db*", "access.db*", "models.db*", "blobs"):
+                for found in self.path.glob(pattern):
+                    found.rename(aside / found.name)
+            make_private(self.path / "blobs")
+            sync_directory(self.path)
+        self._urls = None
+        self.open()
+
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:
         try:
@@ -208,13 +235,19 @@ class Home:
         """Return the names of entries that no home without a format file has."""
         return sorted({found.name for found in self.path.iterdir() if not is_partial(found)} - _NAMES_BEFORE_FORMAT)
 
-    def _claim(self, blobs_url: str, mine: str) -> None:
+    def claim(self, blobs_url: str, mine: str) -> None:
         """Claim a URL for this home.
 
         Garbage collection deletes the blobs at the URL that no turn of this home reaches, so homes cannot share one.
 
         Args:
+            blobs_url: the URL of an object store.
             mine: the name of the home.
+
+        Raises:
+            HomeError: it is claimed by another home, or not that of an object store.
+            InvalidInput: the store cannot be used; see `chronicle.blobs.media.medium_check`.
+            Unavailable: it cannot be reached.
         """
         protocol, separator, _ = blobs_url.partition("://")
         if not separator or protocol == "file":
@@ -233,6 +266,10 @@ class Home:
             objects.create("home", f"{mine}\n".encode())
         except Conflict:
             other = objects.read("home").decode(errors="replace").strip()
+            if self._urls_read.blobs == blobs_url:  # this directory has claimed it by another name
+                objects.delete("home")
+                objects.create("home", f"{mine}\n".encode())
+                return
             raise HomeError(
                 f"{shown_url(blobs_url)} keeps the blobs of another home, {other}; give another URL"
             ) from None

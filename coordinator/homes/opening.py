@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coordinator.homes.postgres.records import PostgresHomeRecords
     from coordinator.homes.records import HomeRecords
 
-__all__ = ["create_home", "open_records", "records_at"]
+__all__ = ["create_home", "identify", "open_records", "records_at"]
 
 _IDENTITY: Final = "home"
 """The document of a database that says which home it has."""
@@ -27,10 +27,10 @@ _FORMAT: Final = 1
 
 def create_home(home: Home, blobs_url: str = "", journal_url: str = "") -> Home:
     """Create a home, or a directory of one, as `Home.create`, whose errors it raises."""
-    return home.create(blobs_url, journal_url, lambda url, new: _identify(url, new, home.path))
+    return home.create(blobs_url, journal_url, lambda url, new: identify(url, new, home.path))
 
 
-def _identify(journal_url: str, new: Identity, directory: Path) -> Identity:
+def identify(journal_url: str, new: Identity, directory: Path) -> Identity:
     """Give a database a home unless it has one; return which it has.
 
     Raises:

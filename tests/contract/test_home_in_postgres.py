@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import closing
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 from urllib.parse import quote
 from uuid import uuid4
 
@@ -13,13 +14,20 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from chronicle.errors import InvalidInput, Unavailable
+from chronicle.journal.opening import open_journal
 from chronicle.testing.journal_contract import Writer
+from coordinator import migration
 from coordinator.access.caller import Scope
+from coordinator.cli.exits import ExitCode
 from coordinator.home import Home
-from coordinator.homes.opening import create_home, open_records
+from coordinator.homes.opening import create_home, open_records, records_at
+from coordinator.homes.postgres.records import PostgresHomeRecords
 from podium.errors import HomeError, HomeTooNew
+from tests.contract.home_records import keep
 from tests.contract.postgres_server import find_binaries, running_server
 from tests.s3_server import BUCKET, S3Server, point_at
+from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
+from tests.unit.coordinator.models.recorded import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -141,3 +149,101 @@ def test_what_cannot_be_used_makes_no_home(server: str, journal_url: str, blobs_
         other.execute(f"UPDATE {schema}_home.document SET data = %s WHERE name = 'home'", (newer,))
     with pytest.raises(HomeTooNew, match="has format 2, this podium reads up to 1"):
         create_home(home, "", url_of(server, schema))
+
+
+# -- podium migrate ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Iterator[HomeMaker]:
+    """A home in a directory, with two agents, a key and a call."""
+    maker = HomeMaker(tmp_path / "home")
+    for name in ("counter/a", "counter/b"):
+        agent = maker.agent(name)
+        for number in range(3):
+            agent.turn(f"{name} {number}", {"out.txt": f"{name} {number}".encode()})
+    agent.admit("still to come")
+    keep(open_records(Home(maker.path)), record("call_1"))
+    yield maker
+    maker.close()
+
+
+@pytest.fixture
+def podium(made: HomeMaker, capsys: pytest.CaptureFixture[str]) -> Podium:
+    return Podium(made.path, capsys)
+
+
+def test_a_home_moves_and_goes_on_and_a_backup_is_the_way_back(
+    made: HomeMaker, podium: Podium, journal_url: str, blobs_url: str, tmp_path: Path
+) -> None:
+    home = Home(made.path)
+    with closing(open_records(home).keys()) as keys:
+        _, text = keys.create("n", "acme", [Scope.READ], 1)
+    made.close()
+    before = podium.json("verify")
+    moved = podium.json("migrate", "--to", journal_url, "--blobs-url", blobs_url)
+    assert (moved["journal_url"], moved["blobs_url"], moved["agents"]) == (journal_url, blobs_url, 2)
+    assert (moved["events"], moved["blobs"]) == (before["events"], before["blobs"])
+    now = Home(made.path).open()
+    assert (now.journal_url, now.blobs_url, now.id) == (journal_url, blobs_url, home.id)
+    assert not (made.path / "journal.db").exists()
+    assert (made.path / "moved" / "journal.db").exists()
+    checked = podium.json("verify")
+    assert (checked["ok"], checked["events"], checked["blobs"]) == (True, before["events"], before["blobs"])
+    assert podium("cat", "counter/b@2", "out.txt") == "counter/b 1"
+    assert open_records(now).call_log().latest(None, 9) == [record("call_1")]
+    with closing(open_records(now).keys()) as keys:
+        assert keys.find(text) is not None
+    with closing(now.journal()) as journal:
+        for session in journal.sessions():
+            assert journal.lease(session.session_id) is None, "the next activation would count an attempt"
+    assert create_home(Home(tmp_path / "two"), journal_url=journal_url).id == home.id
+    back = tmp_path / "back"
+    podium("backup", str(back))
+    assert podium("cat", "counter/b@2", "out.txt", home=back) == "counter/b 1"
+    with closing(open_records(Home(back)).keys()) as keys:
+        assert keys.find(text) is not None
+
+
+def test_a_move_that_was_broken_off_is_begun_again(
+    made: HomeMaker, podium: Podium, journal_url: str, blobs_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for broken in ("receive", "read_back", "identify"):
+        with monkeypatch.context() as patch:
+            owner = PostgresHomeRecords if broken == "receive" else migration
+            patch.setattr(owner, broken, Mock(side_effect=Unavailable("the cable was pulled")))
+            podium("migrate", "--to", journal_url, "--blobs-url", blobs_url, code=ExitCode.UNAVAILABLE)
+        assert not Home(made.path).open().is_shared
+        assert podium("cat", "counter/a", "out.txt") == "counter/a 2"
+    made.agent("counter/late").turn("late", {"out.txt": b"late"})
+    made.close()
+    moved = podium.json("migrate", "--to", journal_url, "--blobs-url", blobs_url)
+    assert moved["agents"] == 3
+    assert podium("cat", "counter/late", "out.txt") == "late"
+
+
+def test_what_is_there_is_not_replaced(
+    made: HomeMaker, podium: Podium, server: str, journal_url: str, blobs_url: str, tmp_path: Path
+) -> None:
+    def refused(url: str, blobs: str = blobs_url) -> str:
+        podium("migrate", "--to", url, "--blobs-url", blobs, code=ExitCode.HOME_ERROR)
+        assert not Home(made.path).open().is_shared
+        return podium.err
+
+    assert "has a home already" in refused(_with_a_home(journal_url, f"{blobs_url}-other", tmp_path))
+    used = url_of(server, f"home_{uuid4().hex}")
+    with closing(open_journal(used)) as store:
+        Writer.on(store)
+    assert "has a journal already, which is not of this home" in refused(used)
+    moving = url_of(server, f"home_{uuid4().hex}")
+    documents = records_at(moving, lambda: "", tmp_path).documents()
+    documents.write("moving", b"abcdefgh2345")
+    assert "the home abcdefgh2345 is being moved to" in refused(moving)
+    new = url_of(server, f"home_{uuid4().hex}")
+    assert "is not the URL of an object store" in refused(new, "")
+    assert "keeps the blobs of another home" in refused(new, f"{blobs_url}-other")
+    with Home(made.path).service_lock():
+        assert "end it first (podium down)" in refused(new)
+    made.close()
+    podium("migrate", "--to", new, "--blobs-url", blobs_url)
+    podium("migrate", "--to", new, code=ExitCode.HOME_ERROR)

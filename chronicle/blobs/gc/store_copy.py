@@ -77,6 +77,28 @@ class StoreCopy:
             sync_directory(folder)
         return size_bytes
 
+    def write_to(self, target: Objects, on_progress: Callable[[int, int], None]) -> int:
+        """Copy all packs into another store, which may have some of them from a copy that was broken off.
+
+        Args:
+            target: the other store.
+            on_progress: called after each pack, with the number of packs copied and of all.
+
+        Returns:
+            the bytes of all packs.
+
+        Raises:
+            Unavailable: one of the stores could not be reached.
+        """
+        there, packs = target.sizes(PACK_FOLDER), self._objects.sizes(PACK_FOLDER)
+        for number, (name, size) in enumerate(sorted(packs.items()), start=1):
+            if there.get(name) != size:
+                target.write(name, [self._objects.read(name)])
+            on_progress(number, len(packs))
+        if packs:
+            target.write(_FORMAT_OBJECT, [self._objects.read(_FORMAT_OBJECT)])
+        return sum(packs.values())
+
     def _copy(self, name: str, target: Path) -> int:
         try:
             target.parent.mkdir(parents=True, exist_ok=True)

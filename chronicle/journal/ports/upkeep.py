@@ -7,8 +7,6 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.journal.port import JournalStore
-
 __all__ = ["StoreUpkeep"]
 
 
@@ -32,7 +30,7 @@ class StoreUpkeep(Protocol):
     def is_small(self) -> bool:
         """Whether a thorough check takes less than a second."""
 
-    def receive(self, source: JournalStore, on_rows: Callable[[int], None]) -> None:
+    def receive(self, source: StoreUpkeep, on_rows: Callable[[int], None]) -> None:
         """Replace all that it has by what another stored journal has at one moment, durably; its writers go on.
 
         Args:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
-    from chronicle.journal.port import JournalStore
     from chronicle.journal.ports.reserve import Reserve
+    from chronicle.journal.ports.upkeep import StoreUpkeep
     from chronicle.journal.records import (
         Branch,
         Event,
@@ -65,7 +65,7 @@ class SqlJournalStore(SqlSessions):
         super().delete_branch(branch_id, now_ms)
         self._keys.pop(branch_id, None)
 
-    def receive(self, source: JournalStore, on_rows: Callable[[int], None]) -> None:
+    def receive(self, source: StoreUpkeep, on_rows: Callable[[int], None]) -> None:
         """Replace all rows by those that another journal has at one moment, in one transaction."""
         assert isinstance(source, SqlJournalStore), "all stored journals are"
         with source._db.reading_one_moment() as rows, self._db.writing() as db:  # noqa: SLF001  of its own kind
