@@ -11,10 +11,14 @@ from podium.tasks import beside
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = ["PROBES_PER_SILENCE", "fate_of_silent", "until_ended", "until_hung", "with_probes"]
+__all__ = ["PROBES_PER_SILENCE", "TASKS_CANCELLED", "fate_of_silent", "until_ended", "until_hung", "with_probes"]
 
 PROBES_PER_SILENCE: Final = 6
 """Liveness probes per silence timeout."""
+TASKS_CANCELLED: Final = (
+    "code in the agent's process cancelled tasks that are not its own, such as all of its event loop"
+)
+"""What is wrong with a host whose calls or activations were cancelled in it."""
 
 _T = TypeVar("_T")
 

@@ -30,6 +30,7 @@ from chronicle.journal.opening import open_journal
 from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
+from coordinator.fleet.liveness import TASKS_CANCELLED
 from coordinator.fleet.model import Ended, Loaded, ProjectView
 from coordinator.fleet.nodes import needs_of
 from coordinator.home import Home
@@ -49,7 +50,7 @@ from coordinator.host.warmup import warm_up
 from coordinator.logs import log_to
 from podium.agent.loader import load_agent_class
 from podium.blocking import in_threads
-from podium.errors import AgentAsleep
+from podium.errors import AgentAsleep, HostDied
 from podium.messages.asking import StoreAsker
 from podium.settings import set_workspace_variable
 from podium.tasks import BackgroundTasks
@@ -136,6 +137,8 @@ class AgentHost:
         """The ends of activations of which `wait_ended` was not told that they are known."""
         self._ends_count = 0
         self._an_end = asyncio.Event()
+        self._was_cancelled = False
+        """Whether code in this process has cancelled the task of an activation, which no other code does."""
 
     def load(self, code: Code, isolation: Isolation | None = None) -> Loaded:
         """Import an agent's class; return the code and its sources. Call it on the agents' event loop.
@@ -232,7 +235,8 @@ class AgentHost:
         agent = HostedAgent(activation, self._class.idle_timeout_s, self._store)
         self._agents[address] = agent
         self._deliveries.tell(Notice(address, lease.epoch, activation.turn, project.config))
-        _ = self._running.start(self._run(agent, self._surroundings), f"agent {address}")
+        running = self._running.start(self._run(agent, self._surroundings), f"agent {address}")
+        running.add_done_callback(self._note_cancelled)
         return activation.turn
 
     # -- calls on the agents' event loop ---------------------------------------------------------------------------
@@ -278,8 +282,13 @@ class AgentHost:
 
         Args:
             seen: the number of the last end that is known; 0 for none.
+
+        Raises:
+            HostDied: code in this process has cancelled an activation, and who knows what else: the host is unusable.
         """
         while True:
+            if self._was_cancelled:
+                raise HostDied(TASKS_CANCELLED)
             self._ends = [end for end in self._ends if end.number > seen]
             if self._ends:
                 return self._ends
@@ -388,3 +397,9 @@ class AgentHost:
         self._ends_count += 1
         self._ends.append(Ended(self._ends_count, agent.address, ending, problem))
         self._an_end.set()
+
+    def _note_cancelled(self, running: asyncio.Task[None]) -> None:
+        """Note that the task of an activation was cancelled, perhaps before it began: it has reported no end."""
+        if running.cancelled():
+            self._was_cancelled = True
+            self._an_end.set()

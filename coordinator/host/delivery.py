@@ -97,6 +97,7 @@ class DeliveryServer:
         self._server: asyncio.Server | None = None
         self._starting = asyncio.Lock()
         self._connections: set[BatchedWriter] = set()
+        self._serving = BackgroundTasks()
 
     async def start(self, path: Path) -> None:
         """Listen at a path, unless it listens already. The caller removes the socket at the end.
@@ -110,7 +111,7 @@ class DeliveryServer:
 
     async def _start(self, path: Path) -> None:
         path.unlink(missing_ok=True)
-        self._server = await asyncio.start_unix_server(self._serve, path=str(path), backlog=_BACKLOG)
+        self._server = await asyncio.start_unix_server(self._accept, path=str(path), backlog=_BACKLOG)
 
     def close(self) -> None:
         """Accept no further connections; running deliveries continue."""
@@ -123,10 +124,15 @@ class DeliveryServer:
         for connection in self._connections:
             connection.write(pack({"id": _NO_DELIVERY, **about}))
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a connection, and close it at the end: also if code of an agent cancels the task before it begins."""
+        answers = BatchedWriter(writer)
+        serving = self._serving.start(self._serve(reader, answers), "deliveries")
+        serving.add_done_callback(lambda _: answers.close())
+
+    async def _serve(self, reader: asyncio.StreamReader, answers: BatchedWriter) -> None:
         tasks = BackgroundTasks()
         running: dict[int, tuple[asyncio.Task[None], asyncio.Semaphore]] = {}
-        answers = BatchedWriter(writer)
         self._connections.add(answers)
         try:
             while (request := await _receive(reader)) is not None:
@@ -145,7 +151,6 @@ class DeliveryServer:
         finally:
             tasks.cancel()
             self._connections.discard(answers)
-            answers.close()
 
     async def _send(self, request: dict[str, Any], window: asyncio.Semaphore, writer: BatchedWriter) -> None:
         number = request["id"]

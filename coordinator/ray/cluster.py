@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 from coordinator.environment import disable_ray_usage_statistics, has_ray_address
+from coordinator.fleet.liveness import TASKS_CANCELLED
 from coordinator.ray.embedded import worker_template
 from coordinator.ray.embedded.starting import few_processes
 from podium.errors import HostDied, PodiumError
@@ -135,9 +136,7 @@ def cause_of(error: Exception) -> Exception:
     if isinstance(error, ray.exceptions.RayActorError):
         return HostDied("the agent's process died while it was being woken; its log in the home's logs says more")
     if isinstance(error, ray.exceptions.TaskCancelledError):  # its text is an id of Ray's
-        return HostDied(
-            "code in the agent's process cancelled tasks that are not its own, such as all of its event loop"
-        )
+        return HostDied(TASKS_CANCELLED)
     if type(error) in _NOT_SENT:
         return PodiumError(_end_of_traceback(str(error)))
     return error

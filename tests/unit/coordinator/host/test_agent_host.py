@@ -27,7 +27,7 @@ from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
-from podium.errors import AgentAsleep
+from podium.errors import AgentAsleep, HostDied
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from coordinator.telemetry.reports import Report
     from podium.turn.ports import Environment, WorkspaceRequest
 
+DEADLINE_S = 30
 ALICE, BOB = Address("thinker", "alice"), Address("thinker", "bob")
 
 
@@ -249,3 +250,27 @@ async def test_the_first_text_of_a_turn_has_gone_out_when_its_code_goes_on(share
         Speaker.reader.setblocking(False)
         await until(lambda: store.head(session.main_branch_id).turn == 1)
         assert b'"begun "' in Speaker.heard[0]
+
+
+@pytest.mark.parametrize("begins", [True, False])
+@pytest.mark.parametrize("waits", [True, False])
+async def test_a_host_whose_activation_was_cancelled_says_that_it_is_unusable(
+    shared: Shared, begins: bool, waits: bool
+) -> None:
+    """Code that cancels all tasks may do so before the coordinator's call comes that waits for an end."""
+    shared.around.may_open.set()
+    await shared.host.activate(ALICE, shared.lease(), unclean=False)
+    if begins:
+        await asyncio.sleep(0)
+    waiting = asyncio.create_task(shared.host.wait_ended(0))
+    if waits:
+        await asyncio.sleep(0)
+    (task,) = (task for task in asyncio.all_tasks() if task.get_name() == f"agent {ALICE}")
+    task.cancel()
+    async with asyncio.timeout(DEADLINE_S):
+        with pytest.raises(HostDied, match="cancelled tasks that are not its own"):
+            await waiting
+    await asyncio.wait({task})
+    with pytest.raises(HostDied):
+        await shared.host.wait_ended(0)
+    shared.host._watch.remove(ALICE)  # as the end of the process does, if the task had not begun

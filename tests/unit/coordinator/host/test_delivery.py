@@ -363,6 +363,29 @@ async def test_deliveries_run_in_no_context_of_the_agent_that_was_activated_firs
     await _until(lambda: not any("_serve" in repr(task) for task in asyncio.all_tasks()))
 
 
+@pytest.mark.parametrize("begins", [True, False])
+async def test_code_that_cancels_the_task_of_a_connection_ends_the_connection(tmp_path: Path, begins: bool) -> None:
+    """As code of an agent does that cancels all tasks, perhaps in the moment in which an edge has connected."""
+    host = Host(tmp_path / "host")
+    channel = await host.start()
+    before = asyncio.all_tasks()
+    delivering = asyncio.ensure_future(_all(channel, "a"))
+
+    def served() -> list[asyncio.Task[Any]]:
+        return [task for task in asyncio.all_tasks() - before if "._serve()" in repr(task)]
+
+    async with asyncio.timeout(DEADLINE_S):
+        while not served():  # in each iteration of the event loop
+            await asyncio.sleep(0)
+        if begins:
+            await _until(lambda: host.pulled.get("a") == 2)
+        for task in served():
+            task.cancel()
+        with pytest.raises(HostDied, match="closed its connection"):
+            await delivering
+    await host.closed(channel)
+
+
 @pytest.mark.usefixtures("caplog")
 async def test_an_object_that_cannot_be_read_ends_its_own_delivery_only(tmp_path: Path) -> None:
     async def babble(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
