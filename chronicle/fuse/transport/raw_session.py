@@ -62,6 +62,8 @@ _REQUEST_TIMEOUT_S: Final = 1200
 (`chronicle.fuse.watchdog`); this covers a zygote that hangs too, or is gone."""
 _WITHDRAWN: Final = (errno.EAGAIN, errno.ENOENT, errno.EINTR)
 """Errors of a read whose request was withdrawn: its caller was killed."""
+_NOT_WANTED: Final = (errno.ENOENT, errno.EINTR)
+"""Errors of an answer that nobody waits for any more, as after an unmount: the next read tells."""
 _FEATURES: Final = int(
     Init.ASYNC_READ
     | Init.ATOMIC_O_TRUNC
@@ -142,7 +144,7 @@ class RawSession(Session[bytes]):
             try:
                 os.write(fd, pack(header_bytes + len(body), -code, header[2]) + body)
             except OSError as error:
-                if error.errno not in (errno.ENOENT, errno.EINTR):
+                if error.errno not in _NOT_WANTED:
                     raise
             if length > _RESIDENT_BYTES:
                 has_grown = True
@@ -251,16 +253,12 @@ class RawSession(Session[bytes]):
         finally:
             if self._policy is not None:
                 self._policy.end()
-        try:
-            os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), -code, header[2]) + body)
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.EINTR):
-                raise
+        self._reply(header, code, body)
 
     def _serve_special(self, header: Header) -> None:
         """Handle a request about the connection, or one that has no answer."""
         if header[1] == Opcode.INIT:
-            self._reply(header, self._negotiate())
+            self._reply(header, 0, self._negotiate())
         elif header[1] == Opcode.INTERRUPT:
             self._handle_interrupt()
         else:
@@ -294,8 +292,12 @@ class RawSession(Session[bytes]):
             _REQUEST_TIMEOUT_S,
         )
 
-    def _reply(self, header: Header, body: bytes) -> None:
-        os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), 0, header[2]) + body)
+    def _reply(self, header: Header, code: int, body: bytes) -> None:
+        try:
+            os.write(self._device, wire.OUT_HEADER.pack(wire.OUT_HEADER.size + len(body), -code, header[2]) + body)
+        except OSError as error:
+            if error.errno not in _NOT_WANTED:
+                raise
 
     def _notify_attributes(self, inode: int) -> None:
         """Invalidate the kernel's cached attributes. Waits for no request, so the serving thread may call it."""

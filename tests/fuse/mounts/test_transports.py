@@ -227,6 +227,28 @@ def test_fusermount_mounts_for_those_who_may_not(tmp_path: Path) -> None:
         session.close()
 
 
+def test_an_unmount_before_the_first_answer_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount is up before it has answered the kernel: a failure would have it mounted again."""
+    source, mountpoint = tmp_path / "source", tmp_path / "mount"
+    for directory in (source, mountpoint):
+        directory.mkdir()
+    session = RawSession(PlainDirectory(source), mountpoint, unwatched_heartbeat(), source="x", allow_other=False)
+    negotiate = session._negotiate
+
+    def unmounted() -> bytes:
+        mounts.unmount(mountpoint)
+        return negotiate()
+
+    monkeypatch.setattr(session, "_negotiate", unmounted)
+    session.mount()
+    try:
+        session.run()
+        assert not mountinfo.is_mounted(mountpoint)
+    finally:
+        mounts.unmount(mountpoint)
+        session.close()
+
+
 def test_why_mounting_failed_is_said(tmp_path: Path) -> None:
     with pytest.raises(Unavailable, match=r"could not mount at .*No such file"):
         device.mount(tmp_path / "missing", "chronicle", allow_other=False)
