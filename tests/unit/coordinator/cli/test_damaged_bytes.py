@@ -239,6 +239,7 @@ def test_damage_of_truth_is_found(home: Path, name: str, damage: str, capsys: py
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.usefixtures("caplog")  # a damaged snapshot is skipped with a warning
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("name", TRUTH)
 def test_damage_of_every_byte_of_truth_is_found(
