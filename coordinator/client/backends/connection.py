@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 from urllib.parse import quote
 
 import httpx
@@ -15,6 +15,7 @@ from coordinator.client.errors import BadAnswer, ClientError, InvalidRequest, Un
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from typing import Unpack
 
 __all__ = ["CONNECTION_LOST", "Connection", "is_transient", "path_of"]
 
@@ -34,6 +35,20 @@ _KEEP_ALIVE: Final = (
 """The kernel finds a dead peer within a minute, also while an answer without a time limit is awaited."""
 _TRANSIENT_STATUSES: Final = frozenset({502, 503, 504})
 """Of a gateway that restarts, or of a proxy before one."""
+
+
+class RequestParts(TypedDict, total=False):
+    """The optional parts of a request; `Connection.response` has their defaults."""
+
+    query: Mapping[str, Any] | None
+    """Parameters; those that are ``None`` are left out."""
+    body: object
+    """A JSON value to send."""
+    content: bytes | AsyncIterator[bytes] | None
+    """Bytes to send instead."""
+    headers: Mapping[str, str] | None
+    timeout_s: float | None
+    """For the answer to begin; ``None`` for no limit."""
 
 
 class Connection:
@@ -63,32 +78,17 @@ class Connection:
         """Close all connections; open streams end."""
         await self._client.aclose()
 
-    async def json(
-        self,
-        method: str,
-        path: str,
-        *,
-        query: Mapping[str, Any] | None = None,
-        body: object = None,
-        content: bytes | AsyncIterator[bytes] | None = None,
-        headers: Mapping[str, str] | None = None,
-        timeout_s: float | None = _QUIET_S,
-    ) -> Any:
+    async def json(self, method: str, path: str, **parts: Unpack[RequestParts]) -> Any:
         """Make a request and return its answer, a JSON value; ``None`` if it has no body.
 
         Args:
             path: of the route, from the base, with its parts quoted.
-            query: parameters; those that are ``None`` are left out.
-            body: a JSON value to send.
-            content: bytes to send instead.
-            timeout_s: for the answer to begin; ``None`` for no limit.
+            parts: see `RequestParts`.
 
         Raises:
             ClientError: the server refused it, could not be reached, or did not answer with JSON.
         """
-        async with self.response(
-            method, path, query=query, body=body, content=content, headers=headers, timeout_s=timeout_s
-        ) as answer:
+        async with self.response(method, path, **parts) as answer:
             return await self.value(answer)
 
     async def value(self, answer: httpx.Response) -> Any:
