@@ -42,12 +42,13 @@ from chronicle.system.permissions import private_mode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from chronicle.journal.sql.port import Connection
     from chronicle.journal.sqlite.group_commit.waiting_room import Request, Ticket
 
-__all__ = ["LOG_INDEX_BYTES", "SqliteConnection", "SqliteDatabase", "translate"]
+__all__ = ["LOG_INDEX_BYTES", "SqliteConnection", "SqliteDatabase", "in_read_transaction", "translate"]
 
 _BUSY_TIMEOUT_MS: Final = 30_000
 """For lock holders other than journal stores: a SQLite shell that writes, crash recovery by another process."""
@@ -94,6 +95,18 @@ def _for_rows(sql: str, count: int) -> str:
     """Return an ``INSERT`` of one row as one of several."""
     head, values = sql.rsplit(" VALUES ", 1)
     return f"{head} VALUES {', '.join([values] * count)}"
+
+
+@contextmanager
+def in_read_transaction(reading: AbstractContextManager[SqliteConnection]) -> Iterator[SqliteConnection]:
+    """Lend a connection for reads in a transaction: all statements see the same commit."""
+    with reading as db:
+        db.execute("BEGIN")
+        try:
+            yield db
+        finally:
+            if db.in_transaction:  # SQLite rolls back by itself on a disk error
+                db.execute("ROLLBACK")
 
 
 class SqliteDatabase:
@@ -176,16 +189,9 @@ class SqliteDatabase:
         except sqlite3.Error as error:
             raise translate(error, self._path) from error
 
-    @contextmanager
-    def reading_one_moment(self) -> Iterator[SqliteConnection]:
+    def reading_one_moment(self) -> AbstractContextManager[SqliteConnection]:
         """Lend a connection on which all statements see the same commit."""
-        with self.reading() as db:
-            db.execute("BEGIN")
-            try:
-                yield db
-            finally:
-                if db.in_transaction:  # SQLite rolls back by itself on a disk error
-                    db.execute("ROLLBACK")
+        return in_read_transaction(self.reading())
 
     @contextmanager
     def writing(self) -> Iterator[SqliteConnection]:

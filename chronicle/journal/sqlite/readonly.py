@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat, UnusableFormat
 from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sqlite import checksums, health, raw_reads, schema
-from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, translate
+from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, in_read_transaction, translate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -107,16 +107,9 @@ class ReadOnlyDatabase:
                 ) from error
             raise translate(error, self._path) from error
 
-    @contextmanager
-    def reading_one_moment(self) -> Iterator[SqliteConnection]:
+    def reading_one_moment(self) -> AbstractContextManager[SqliteConnection]:
         """Lend a connection on which all statements see the same commit."""
-        with self.reading() as db:
-            db.execute("BEGIN")
-            try:
-                yield db
-            finally:
-                if db.in_transaction:  # SQLite ends it by itself on a disk error
-                    db.execute("ROLLBACK")
+        return in_read_transaction(self.reading())
 
     def writing(self) -> AbstractContextManager[Connection]:
         """Raise `InvalidInput`."""
