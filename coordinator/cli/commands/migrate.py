@@ -24,9 +24,9 @@ def migrate(
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
 ) -> None:
-    """Move a home into PostgreSQL and an object store, and verify it there; nothing of it may run.
+    """Move a home into PostgreSQL and an object store, and verify it there.
 
-    `PODIUM_BLOBS_URL` names the object store, unless the blobs are in one already. A move that was broken off goes on
+    Nothing of the home may run. `PODIUM_BLOBS_URL` names the object store, unless the blobs are in one already. A move that was broken off goes on
     when it is called again. `podium backup` is the way back.
     """
     from chronicle.journal.places import without_password  # noqa: PLC0415  these are slow to import

@@ -48,6 +48,8 @@ _VARIABLES: Final = ("RAY_RAYLET_PID", "RAY_JOB_ID")
 _ACTORS: Final = tuple(f"coordinator.ray.{name}" for name in ("coordinator_actor", "node_manager", "host_actor"))
 """By their names: they import, in the end, this module."""
 _LATER: Final = (
+    "chronicle.journal.sqlite",
+    "coordinator.homes.sqlite.records",
     "coordinator.ray.coordinator_config",
     "encodings.ascii",
     "pkgutil",
