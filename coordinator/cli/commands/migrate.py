@@ -26,8 +26,8 @@ def migrate(
 ) -> None:
     """Move a home into PostgreSQL and an object store, and verify it there.
 
-    Nothing of the home may run. `PODIUM_BLOBS_URL` names the object store, unless the blobs are in one already. A move that was broken off goes on
-    when it is called again. `podium backup` is the way back.
+    Nothing of the home may run. `PODIUM_BLOBS_URL` names the object store, unless the blobs are in one already. A move
+    that was broken off goes on when it is called again. `podium backup` is the way back.
     """
     from chronicle.journal.places import without_password  # noqa: PLC0415  these are slow to import
     from coordinator.home import Home  # noqa: PLC0415
