@@ -112,6 +112,8 @@ class HomeRecordsContract:
             others.revoke(key.key_id)
         assert keys.changes() != before
         before = keys.changes()
+        keep(records, record("call_1"))
+        assert keys.changes() == before, "calls are written often, and no request asks for them"
         records.set_quotas({"acme": Quota(agents=1)})
         assert keys.changes() != before
 
@@ -120,6 +122,7 @@ class HomeRecordsContract:
     def test_quotas_are_replaced_as_a_whole(self, records: HomeRecords) -> None:
         assert records.quotas() is None
         records.set_quotas({})
+        keep(records, record("call_1"))
         assert records.quotas() is None
         records.set_quotas({"acme": Quota(agents=3), "zeta": Quota(bytes=5, awake_agents=1)})
         quotas = records.quotas()

@@ -91,6 +91,13 @@ class TestPostgres(HomeRecordsContract):
             other.execute(f"DROP TABLE {schema}.document")
         with pytest.raises(Corrupt, match="the records of a home in .* is damaged"):
             records.documents().read("a")
+        assert "document" in records.damage()["records"]
+
+    def test_a_row_that_cannot_be_read_is_damage(self, server: str, schema: str, records: PostgresHomeRecords) -> None:
+        keep(records, record("call_1"))
+        with psycopg.connect(server, autocommit=True) as other:
+            other.execute(f"UPDATE {schema}.call SET attempts = 'nonsense'")
+        assert list(records.damage()) == ["records"]
 
     def test_a_server_that_is_away(self) -> None:
         with pytest.raises(Unavailable, match="the records of a home in /nowhere/db schema podium"):

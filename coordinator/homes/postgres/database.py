@@ -45,10 +45,13 @@ class PostgresRecordsDatabase:
 
     Args:
         schema: the schema.
+        is_counted: whether `changes` counts what is written: keys and quotas are asked for at each request, and calls
+            are not among them, though they are written often.
     """
 
-    def __init__(self, schema: PostgresDatabase) -> None:
+    def __init__(self, schema: PostgresDatabase, *, is_counted: bool) -> None:
         self._schema = schema
+        self._is_counted = is_counted
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -66,7 +69,8 @@ class PostgresRecordsDatabase:
     def writing(self) -> Iterator[Connection]:
         """See `RecordsDatabase`. The server reuses the space of what was deleted."""
         with self._schema.writing() as db:
-            db.execute("UPDATE changed SET writes = writes + 1")
+            if self._is_counted:
+                db.execute("UPDATE changed SET writes = writes + 1")
             yield db
 
     def note(self, statement: str, values: Sequence[object]) -> None:

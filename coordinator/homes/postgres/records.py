@@ -6,6 +6,7 @@ import socket
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from chronicle.errors import Corrupt
 from chronicle.journal.postgres.session_lock import SessionLock
 from coordinator.access.keys import damage_of_id
 from coordinator.homes.postgres.database import PostgresRecordsDatabase, open_schema
@@ -48,7 +49,11 @@ class PostgresHomeRecords:
 
     @cached_property
     def _database(self) -> PostgresRecordsDatabase:
-        return PostgresRecordsDatabase(self._schema)
+        return PostgresRecordsDatabase(self._schema, is_counted=True)
+
+    @cached_property
+    def _of_calls(self) -> PostgresRecordsDatabase:
+        return PostgresRecordsDatabase(self._schema, is_counted=False)
 
     def keys(self) -> SqlKeyRecords:
         """See `HomeRecords`."""
@@ -65,11 +70,11 @@ class PostgresHomeRecords:
 
     def calls(self) -> SqlCallRecords:
         """See `HomeRecords`."""
-        return SqlCallRecords(self._database)
+        return SqlCallRecords(self._of_calls)
 
     def call_log(self) -> SqlCallLog:
         """See `HomeRecords`."""
-        return SqlCallLog(self._database.reading)
+        return SqlCallLog(self._of_calls.reading)
 
     def documents(self) -> PostgresDocuments:
         """See `HomeRecords`."""
@@ -82,9 +87,13 @@ class PostgresHomeRecords:
 
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`. That pages have a wrong checksum is told by the journal, of the whole database."""
-        with self._database.reading() as db:
-            keys = read_keys(db)
-            read_calls(db)
+        try:
+            with self._database.reading() as db:
+                keys = read_keys(db)
+                read_calls(db)
+                db.execute("SELECT name, data FROM document").fetchall()
+        except (Corrupt, ValueError, KeyError, TypeError) as error:
+            return {"records": str(error) or type(error).__name__}
         return damage_of_id(self._home_id(), keys)
 
     def receive(self, source: HomeRecords) -> None:
