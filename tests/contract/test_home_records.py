@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -21,6 +22,7 @@ from podium.errors import HomeError
 from tests.contract.home_records import HomeRecordsContract, keep
 from tests.contract.postgres_server import find_binaries, running_server
 from tests.unit.coordinator.models.recorded import record
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -44,6 +46,14 @@ def server() -> Iterator[str]:
     assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
     with running_server(binaries) as conninfo:
         yield conninfo
+
+
+def end_sessions(server: str) -> None:
+    """End all sessions of the server's clients, and wait until they have ended."""
+    of_others = "FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    with psycopg.connect(server, autocommit=True) as admin:
+        admin.execute(f"SELECT pg_terminate_backend(pid) {of_others}")
+        wait_until(lambda: admin.execute(f"SELECT count(*) {of_others}").fetchone() == (0,), "sessions are left")
 
 
 class TestPostgres(HomeRecordsContract):
@@ -76,8 +86,7 @@ class TestPostgres(HomeRecordsContract):
     def test_a_connection_that_the_server_ended_is_made_again(self, server: str, records: PostgresHomeRecords) -> None:
         keys = records.keys()
         _, text = keys.create("n", "acme", [Scope.READ], 1)
-        with psycopg.connect(server, autocommit=True) as other:
-            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        end_sessions(server)
         assert keys.find(text) is not None
 
     def test_a_newer_version_and_lost_tables_are_named(
@@ -112,11 +121,14 @@ class TestPostgres(HomeRecordsContract):
         claim.hold()
         with pytest.raises(HomeError, match=r"another service has this home, podium on .*:/home: end that one first"):
             others.hold()
-        with psycopg.connect(server, autocommit=True) as admin:
-            admin.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+        end_sessions(server)
         claim.hold()
         with pytest.raises(HomeError):
             others.hold()
+        with psycopg.connect(server, autocommit=True, application_name=f"podium on {gethostname()}:/home") as earlier:
+            claim.release()
+            earlier.execute("SELECT pg_advisory_lock(x'43484a4c'::int, hashtext(%s))", (f"{schema} service",))
+            claim.hold()  # in place of an earlier session of the same directory, which the server has still
         claim.release()
         others.hold()
         with pytest.raises(HomeError, match=":/other: end that one first"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any, Final
 
 import psycopg
@@ -20,8 +21,10 @@ _ALIVE: Final[dict[str, Any]] = {
     "tcp_user_timeout": 25_000,
 }
 """A connection to a machine that is gone is known to be broken after 25 s."""
+_TRIES, _PAUSE_S = 50, 0.1
+"""Tries to get the lock from an earlier session of the same holder, and the pause between them."""
 _HOLDER: Final = """
-SELECT application_name FROM pg_locks JOIN pg_stat_activity USING (pid)
+SELECT application_name, pid FROM pg_locks JOIN pg_stat_activity USING (pid)
 WHERE locktype = 'advisory' AND classid = %s AND objid = hashtext(%s)::bigint & 4294967295 AND granted
 """
 
@@ -33,12 +36,13 @@ class SessionLock:
         conninfo: how to connect to the database.
         name: the name.
         holder: who takes it, for others; shown by the server as the name of an application, at most 63 bytes of it.
+            There is one of that name at a time: an earlier session that the server still has is ended.
     """
 
     def __init__(self, conninfo: str, name: str, holder: str) -> None:
         self._conninfo = conninfo
         self._name = name
-        self._holder = holder
+        self._holder = holder.encode()[:63].decode(errors="ignore")
         self._session: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def hold(self) -> str | None:
@@ -56,7 +60,7 @@ class SessionLock:
                     self._conninfo,
                     autocommit=True,
                     connect_timeout=_CONNECT_S,
-                    application_name=self._holder.encode()[:63].decode(errors="ignore"),
+                    application_name=self._holder,
                     **_ALIVE,
                 )
                 return self._take(self._session)
@@ -70,12 +74,20 @@ class SessionLock:
             self._session.close()
 
     def _take(self, session: psycopg.Connection[tuple[Any, ...]]) -> str | None:
-        row = session.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_CLASS, self._name)).fetchone()
-        if row == (True,):
-            return None
-        row = session.execute(_HOLDER, (_CLASS, self._name)).fetchone()
+        found = "another process"
+        for _ in range(_TRIES):
+            row = session.execute("SELECT pg_try_advisory_lock(%s, hashtext(%s))", (_CLASS, self._name)).fetchone()
+            if row == (True,):
+                return None
+            holder = session.execute(_HOLDER, (_CLASS, self._name)).fetchone()
+            if holder is not None:
+                found, pid = holder
+                if found != self._holder:
+                    break
+                session.execute("SELECT pg_terminate_backend(%s)", (pid,))
+            time.sleep(_PAUSE_S)
         session.close()
-        return str(row[0]) if row is not None else "another process"
+        return found
 
     @staticmethod
     def _is_alive(session: psycopg.Connection[tuple[Any, ...]]) -> bool:
