@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from hashlib import sha256
 from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING
@@ -119,13 +120,15 @@ class TestPostgres(HomeRecordsContract):
         claim, others = records.service_claim(), other.service_claim()
         claim.hold()
         claim.hold()
-        with pytest.raises(HomeError, match=r"another service has this home, podium on .*:/home: end that one first"):
+        with pytest.raises(HomeError, match=r"has this home, podium \w{8} on .*:/home: end that one first"):
             others.hold()
         end_sessions(server)
         claim.hold()
         with pytest.raises(HomeError):
             others.hold()
-        with psycopg.connect(server, autocommit=True, application_name=f"podium on {gethostname()}:/home") as earlier:
+        place = f"{gethostname()}:/home"
+        name = f"podium {sha256(place.encode()).hexdigest()[:8]} on {place}"
+        with psycopg.connect(server, autocommit=True, application_name=name) as earlier:
             claim.release()
             earlier.execute("SELECT pg_advisory_lock(x'43484a4c'::int, hashtext(%s))", (f"{schema} service",))
             claim.hold()  # in place of an earlier session of the same directory, which the server has still
@@ -134,6 +137,17 @@ class TestPostgres(HomeRecordsContract):
         with pytest.raises(HomeError, match=":/other: end that one first"):
             records.service_claim().hold()
         others.release()
+
+    def test_directories_with_long_names_are_told_apart(self, server: str, schema: str) -> None:
+        one, other = (
+            PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/d" * 40, name)).service_claim()
+            for name in ("one", "other")
+        )
+        one.hold()
+        with pytest.raises(HomeError, match="another service has this home"):
+            other.hold()
+        one.hold()
+        one.release()
 
     def test_they_move_to_a_server_and_back(self, tmp_path: Path, records: PostgresHomeRecords) -> None:
         one = SqliteHomeRecords(Home(tmp_path / "one").create())

@@ -36,13 +36,13 @@ class SessionLock:
         conninfo: how to connect to the database.
         name: the name.
         holder: who takes it, for others; shown by the server as the name of an application, at most 63 bytes of it.
-            There is one of that name at a time: an earlier session that the server still has is ended.
+            There is one of these 63 bytes at a time: an earlier session that the server still has is ended.
     """
 
     def __init__(self, conninfo: str, name: str, holder: str) -> None:
         self._conninfo = conninfo
         self._name = name
-        self._holder = holder.encode()[:63].decode(errors="ignore")
+        self._holder = holder.encode(errors="replace")[:63].decode(errors="ignore")
         self._session: psycopg.Connection[tuple[Any, ...]] | None = None
 
     def hold(self) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -82,7 +83,9 @@ class PostgresHomeRecords:
 
     def service_claim(self) -> PostgresServiceClaim:
         """See `HomeRecords`."""
-        holder = f"podium on {socket.gethostname()}:{self._directory}"
+        place = f"{socket.gethostname()}:{self._directory}"
+        digest = hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:8]  # the server shortens names
+        holder = f"podium {digest} on {place}"
         return PostgresServiceClaim(SessionLock(self._conninfo, f"{self._schema_name} service", holder))
 
     def damage(self) -> dict[str, str]:
