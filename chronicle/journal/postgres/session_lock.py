@@ -14,13 +14,13 @@ __all__ = ["SessionLock"]
 _CLASS: Final = 0x4348_4A4C
 """The first key of these advisory locks; the second one is the hash of the name."""
 _CONNECT_S: Final = 10
-_ALIVE: Final[dict[str, Any]] = {
-    "keepalives_idle": 10,
-    "keepalives_interval": 5,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 25_000,
-}
-"""A connection to a machine that is gone is known to be broken after 25 s."""
+_ALIVE: Final[dict[str, Any]] = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
+"""A server that is gone is known to be so after 25 s; over TCP only, as what follows."""
+_ALIVE_THERE: Final = """
+SET tcp_keepalives_idle TO 10; SET tcp_keepalives_interval TO 5; SET tcp_keepalives_count TO 3;
+SET tcp_user_timeout TO 25000
+"""
+"""The same for the server, which has the session of a machine that is gone for two hours otherwise."""
 _TRIES, _PAUSE_S = 50, 0.1
 """Tries to get the lock from an earlier session of the same holder, and the pause between them."""
 _HOLDER: Final = """
@@ -63,6 +63,7 @@ class SessionLock:
                     application_name=self._holder,
                     **_ALIVE,
                 )
+                self._session.execute(_ALIVE_THERE)
                 return self._take(self._session)
         except psycopg.Error as error:
             raise Unavailable(f"the lock {self._name}: {str(error).strip().partition(chr(10))[0]}") from error
