@@ -10,9 +10,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
+from chronicle.control.messages import Ended
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, MountInUse, MountUnreachable, NotFound, Unavailable
 from chronicle.fuse import available
-from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import availability, mountinfo, mounts, users
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.client import attach_fuse_workspace, list_mounts, open_fuse_workspace, unmount_workspace

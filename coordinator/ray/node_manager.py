@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import ray
 import structlog
 
+from chronicle.control.messages import Ended
 from chronicle.errors import ChronicleError, NotFound
-from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher

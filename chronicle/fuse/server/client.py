@@ -16,10 +16,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
+from chronicle.control.connections import ControlClient
+from chronicle.control.messages import Ended
 from chronicle.errors import ChronicleError, NotFound, Unavailable
-from chronicle.fuse.control import messages
-from chronicle.fuse.control.connections import ControlClient
-from chronicle.fuse.control.messages import Ended
+from chronicle.fuse import wire
 from chronicle.system.raw_file import RawFile
 from chronicle.workspace.port import Opened
 
@@ -68,17 +68,17 @@ def open_fuse_workspace(
         ChronicleError: the layer could not be opened.
     """
     request = {
-        "spec": messages.spec_to_wire(spec),
+        "spec": wire.spec_to_wire(spec),
         "blobs_url": blobs_url,
         "mountpoint": os.fspath(mountpoint.absolute()),
         "with_caller": with_caller,
         "source": source,
     }
     answer = _ask_zygote(zygote_socket, "mount", _MOUNT_DEADLINE_S, **request)
-    base = messages.ref_from_wire(answer["base"])
+    base = wire.ref_from_wire(answer["base"])
     if base is None:
         raise Unavailable("the mount server named no base")
-    recovered = messages.ref_from_wire(answer["recovered"])
+    recovered = wire.ref_from_wire(answer["recovered"])
     workspace = FuseWorkspace(zygote_socket, Path(answer["control"]), mountpoint.absolute(), base, recovered)
     return Opened(workspace, recovered)
 
@@ -104,10 +104,10 @@ def attach_fuse_workspace(zygote_socket: Path, workspace_id: str) -> FuseWorkspa
                 raise Unavailable(f"the mount at {mount['mountpoint']} does not answer") from error
             finally:
                 caller.close()
-            base = messages.ref_from_wire(state["base"])
+            base = wire.ref_from_wire(state["base"])
             if base is not None:
                 root = Path(str(mount["mountpoint"]))
-                recovered = messages.ref_from_wire(state["recovered"])
+                recovered = wire.ref_from_wire(state["recovered"])
                 return FuseWorkspace(zygote_socket, control_socket, root, base, recovered)
     return None
 
@@ -179,19 +179,19 @@ class FuseWorkspace:
 
     def seal(self) -> TreeRef:
         """Make a tree of the layer's content, durable in the blob store when this returns."""
-        ref = messages.ref_from_wire(self._call("seal", _SEAL_DEADLINE_S))
+        ref = wire.ref_from_wire(self._call("seal", _SEAL_DEADLINE_S))
         if ref is None:
             raise Unavailable("the mount server did not name the tree it sealed")
         return ref
 
     def adopt(self, ref: TreeRef) -> None:
         """Make a sealed tree the base."""
-        self._call("adopt", ref=messages.ref_to_wire(ref))
+        self._call("adopt", ref=wire.ref_to_wire(ref))
         self._base = ref
 
     def move_to(self, ref: TreeRef) -> None:
         """Make the content that of a tree which was sealed on top of the base, below all who use the mount."""
-        self._ask_for_sizes(self._call("move_to", _SEAL_DEADLINE_S, ref=messages.ref_to_wire(ref)))
+        self._ask_for_sizes(self._call("move_to", _SEAL_DEADLINE_S, ref=wire.ref_to_wire(ref)))
 
     def rollback(self) -> None:
         """Discard everything since the base. `root` is another mount when this returns; handles of the old one fail."""
@@ -207,7 +207,7 @@ class FuseWorkspace:
         Raises:
             NotFound: the path never existed.
         """
-        return [messages.iteration_from_wire(item) for item in self._call("history", path=path)]
+        return [wire.iteration_from_wire(item) for item in self._call("history", path=path)]
 
     def at(self, path: str, iteration: int) -> BinaryIO:
         """Open a path's content at an iteration; it is fetched as it is read.
@@ -228,7 +228,7 @@ class FuseWorkspace:
 
         Open files show the restored content.
         """
-        arguments = {"then": messages.ref_to_wire(then), "path": os.fsdecode(path)}
+        arguments = {"then": wire.ref_to_wire(then), "path": os.fsdecode(path)}
         self._ask_for_sizes(self._call("restore", _SEAL_DEADLINE_S, **arguments))
 
     def _ask_for_sizes(self, paths: Sequence[bytes]) -> None:

@@ -8,7 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chronicle.fuse.control import messages
+from chronicle.fuse import wire
 
 if TYPE_CHECKING:
     from chronicle.workspace.port import LayerSpec
@@ -44,7 +44,7 @@ class MountRequest:
 def request_to_wire(request: MountRequest) -> dict[str, Any]:
     """Return a request as a map."""
     return {
-        "spec": messages.spec_to_wire(request.spec),
+        "spec": wire.spec_to_wire(request.spec),
         "blobs_url": request.blobs_url,
         "mountpoint": os.fspath(request.mountpoint),
         "source": request.source,
@@ -54,7 +54,7 @@ def request_to_wire(request: MountRequest) -> dict[str, Any]:
 def request_from_wire(value: dict[str, Any]) -> MountRequest:
     """Return the request of a map; other keys in it are ignored."""
     return MountRequest(
-        spec=messages.spec_from_wire(value["spec"]),
+        spec=wire.spec_from_wire(value["spec"]),
         blobs_url=value["blobs_url"],
         mountpoint=Path(value["mountpoint"]),
         source=value["source"],

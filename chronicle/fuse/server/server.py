@@ -30,10 +30,10 @@ from pathlib import Path
 from socket import MSG_DONTWAIT, MSG_PEEK
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from chronicle.control.connections import Acceptor, Connection
+from chronicle.control.messages import answer_error, answer_ok
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, StorageRefused
-from chronicle.fuse.control import messages
-from chronicle.fuse.control.connections import Acceptor, Connection
-from chronicle.fuse.control.messages import answer_error, answer_ok
+from chronicle.fuse import wire
 from chronicle.fuse.mountpoints import guard, stray_files
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.mountpoints.mounts import detach, unmount
@@ -152,11 +152,11 @@ class _Server:
         self._commands: dict[str, Callable[[dict[str, Any]], object]] = {
             "ping": lambda _: self._state(),
             "begin_turn": self._begin_turn,
-            "seal": lambda _: messages.ref_to_wire(self._engine.seal(self._session.interleave())),
+            "seal": lambda _: wire.ref_to_wire(self._engine.seal(self._session.interleave())),
             "adopt": self._adopt,
             "rollback": self._roll_back,
             "history": lambda arguments: [
-                messages.iteration_to_wire(item) for item in self._engine.history(arguments["path"])
+                wire.iteration_to_wire(item) for item in self._engine.history(arguments["path"])
             ],
             "size": lambda arguments: self._version(arguments).seek(0, io.SEEK_END),
             "read": self._read,
@@ -187,7 +187,7 @@ class _Server:
     def _state(self) -> dict[str, object]:
         """Return the base, and the recovered tree until the host is known to have it."""
         refs = {"base": self._engine.base, "recovered": self._engine.unreported}
-        return {name: messages.ref_to_wire(ref) for name, ref in refs.items()}
+        return {name: wire.ref_to_wire(ref) for name, ref in refs.items()}
 
     def _accept(self) -> None:
         peer = self._acceptor.accept()
@@ -237,7 +237,7 @@ class _Server:
         self._report_state(self._engine.base)
 
     def _adopt(self, arguments: dict[str, Any]) -> None:
-        ref = messages.ref_from_wire(arguments["ref"])
+        ref = wire.ref_from_wire(arguments["ref"])
         if ref is None:
             raise InvalidInput("only a tree can be adopted")
         if ref == self._engine.sealed:
@@ -253,7 +253,7 @@ class _Server:
 
     def _report_state(self, base: TreeRef | None) -> None:
         """Report to the zygote the base and turn for a restart after this process dies."""
-        self._zygote.send({"state": {"base": messages.ref_to_wire(base), "turn": self._turn}})
+        self._zygote.send({"state": {"base": wire.ref_to_wire(base), "turn": self._turn}})
 
     def _roll_back(self, _: dict[str, Any]) -> None:
         # No request is served from here on: nothing can be written until the end of the mount.
@@ -276,10 +276,10 @@ class _Server:
 
     def _restore(self, arguments: dict[str, Any]) -> Touched:
         self._engine.seal(self._session.interleave())  # the first part of a restore, and nearly all of its time
-        return self._engine.restore(messages.ref_from_wire(arguments["then"]), os.fsencode(arguments["path"]))
+        return self._engine.restore(wire.ref_from_wire(arguments["then"]), os.fsencode(arguments["path"]))
 
     def _move(self, arguments: dict[str, Any]) -> Touched:
-        ref = messages.ref_from_wire(arguments["ref"])
+        ref = wire.ref_from_wire(arguments["ref"])
         if ref is None:
             raise InvalidInput("the content can be made that of a tree only")
         return self._engine.move_to(ref)

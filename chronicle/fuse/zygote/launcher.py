@@ -16,8 +16,8 @@ import time
 from pathlib import Path
 from typing import Final
 
+from chronicle.control.connections import ControlClient
 from chronicle.errors import ChronicleError, Unavailable
-from chronicle.fuse.control.connections import ControlClient
 from chronicle.fuse.mountpoints.availability import DEFAULT_TRANSPORT, Transport
 from chronicle.system.locks import is_locked
 

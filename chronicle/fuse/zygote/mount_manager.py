@@ -22,9 +22,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from chronicle.control import connections
+from chronicle.control.messages import Ended, answer_error, answer_ok
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, NotFound, StaleEpoch, Unavailable
-from chronicle.fuse.control import connections, messages
-from chronicle.fuse.control.messages import Ended, answer_error, answer_ok
+from chronicle.fuse import wire
 from chronicle.fuse.mountpoints import guard, mountinfo, mounts
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.server.request import Exit
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from chronicle.fuse.control.connections import Connection
-    from chronicle.fuse.control.messages import Message
+    from chronicle.control.connections import Connection
+    from chronicle.control.messages import Message
     from chronicle.fuse.poll_loop import PollLoop
     from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.zygote.processes import ServerProcesses
@@ -223,7 +224,7 @@ class MountManager:
                 client.send(answer_ok(mount.opened()))
             mount.awaiting_up = []
         elif "state" in message:
-            base, turn = messages.ref_from_wire(message["state"]["base"]), message["state"]["turn"]
+            base, turn = wire.ref_from_wire(message["state"]["base"]), message["state"]["turn"]
             spec = mount.request.spec
             mount.request = replace(
                 mount.request, spec=replace(spec, base=base, turn=spec.turn if turn is None else turn)

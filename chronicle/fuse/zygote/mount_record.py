@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from chronicle.fuse.control.connections import Connection
-    from chronicle.fuse.control.messages import Message
+    from chronicle.control.connections import Connection
+    from chronicle.control.messages import Message
     from chronicle.fuse.server.request import MountRequest
     from chronicle.fuse.zygote.processes import ServerProcess
 

@@ -15,10 +15,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from chronicle.control import messages
+from chronicle.control.connections import Connection
+from chronicle.control.messages import answer_error
 from chronicle.errors import Unavailable
-from chronicle.fuse.control import messages
-from chronicle.fuse.control.connections import Connection
-from chronicle.fuse.control.messages import answer_error
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.request import Exit, request_from_wire, request_to_wire
 from chronicle.fuse.server.server import serve
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import socket
     from collections.abc import Callable
 
-    from chronicle.fuse.control.messages import Message
+    from chronicle.control.messages import Message
     from chronicle.fuse.mountpoints.availability import Transport
     from chronicle.fuse.poll_loop import PollLoop
     from chronicle.fuse.server.engine import Served

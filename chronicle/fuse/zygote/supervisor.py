@@ -20,10 +20,10 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.control import connections
+from chronicle.control.connections import Acceptor, Connection
+from chronicle.control.messages import answer_error, answer_ok
 from chronicle.errors import ChronicleError, Conflict, InvalidInput
-from chronicle.fuse.control import connections
-from chronicle.fuse.control.connections import Acceptor, Connection
-from chronicle.fuse.control.messages import answer_error, answer_ok
 from chronicle.fuse.mountpoints import availability, mounts
 from chronicle.fuse.poll_loop import PollLoop
 from chronicle.fuse.server.request import MountRequest, request_from_wire

@@ -21,8 +21,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Final
 
+from chronicle.control import connections
 from chronicle.errors import ChronicleError
-from chronicle.fuse.control import connections
 from chronicle.fuse.server.request import MountRequest
 from chronicle.fuse.server.server import serve
 from chronicle.fuse.watchdog import unwatched_heartbeat

@@ -145,7 +145,7 @@ def test_who_cannot_be_let_in_waits_and_the_mounts_go_on(machine: Path, workspac
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from chronicle.fuse.control.connections import ControlClient\n"
+        "from chronicle.control.connections import ControlClient\n"
         "callers = [ControlClient(Path(sys.argv[1]), 60) for _ in range(40)]\n"
         "print('connected', flush=True)\n"
         "for caller in callers: caller.call('ping', 60)\n"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import pytest
 
+from chronicle.control.messages import Ended
 from chronicle.errors import ChronicleError, Conflict, InvalidInput, MountInUse, NotFound, Unavailable
-from chronicle.fuse.control.messages import Ended
 from chronicle.fuse.mountpoints import mountinfo, mounts
 from chronicle.fuse.server import client
 from chronicle.fuse.server.client import list_mounts, open_fuse_workspace, unmount_workspace

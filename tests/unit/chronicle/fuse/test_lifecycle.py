@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from chronicle.control.connections import Connection
 from chronicle.errors import Unavailable
-from chronicle.fuse.control.connections import Connection
 from chronicle.fuse.mountpoints import guard, mounts
 from chronicle.fuse.mountpoints.claim import claim_mountpoint
 from chronicle.fuse.poll_loop import PollLoop

@@ -1,7 +1,7 @@
 """Control sockets: framed messages over Unix sockets, between hosts, the zygote and the mount servers.
 
 A frame is four bytes of length, big-endian, and that many bytes of a message
-(`chronicle.fuse.control.messages`). Answers come in the order of the requests. The sockets are in a directory that only
+(`chronicle.control.messages`). Answers come in the order of the requests. The sockets are in a directory that only
 one user may enter.
 
 Clients block with a deadline. Servers never block on a connection: received bytes are collected until a frame is
@@ -18,8 +18,8 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.control.messages import Ended, Message, pack, raise_error, unpack
 from chronicle.errors import Unavailable
-from chronicle.fuse.control.messages import Ended, Message, pack, raise_error, unpack
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,75 +1,25 @@
-"""The messages of the control protocol: answers and errors, and the values in them, as MessagePack.
-
-A request is a map with ``op`` and the operation's arguments; its answer is ``{"ok": value}`` or
-``{"error"}`` as `chronicle.error_wire` has it. Both ends are of one installation and one user, so the protocol has no
-version of its own.
-"""
+"""What hosts, the zygote and mount servers tell each other of workspaces, as values of `chronicle.control.messages`."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
-import msgpack
-
-from chronicle.error_wire import error_from_wire, error_to_wire
-from chronicle.errors import Unavailable
 from chronicle.ids import BlobId
 from chronicle.workspace.port import Iteration, LayerSpec, Quota, TreeRef
 
+if TYPE_CHECKING:
+    from chronicle.control.messages import Message
+
 __all__ = [
-    "Ended",
-    "Message",
-    "answer_error",
-    "answer_ok",
     "iteration_from_wire",
     "iteration_to_wire",
-    "pack",
-    "raise_error",
     "ref_from_wire",
     "ref_to_wire",
     "spec_from_wire",
     "spec_to_wire",
-    "unpack",
 ]
-
-Message = dict[str, Any]
-"""A frame's content."""
-
-
-class Ended(Unavailable):
-    """No process serves a socket: it has ended, or is ending and accepts no requests. Its mounts end with it.
-
-    Not raised for a process that exists and does not answer: that may have been stopped.
-    """
-
-
-def pack(message: Message) -> bytes:
-    """Return a message as MessagePack. Paths are ``str``, with surrogate escapes where their bytes are not UTF-8."""
-    body: bytes = msgpack.packb(message, unicode_errors="surrogateescape")
-    return body
-
-
-def unpack(body: bytes) -> Message:
-    """Return the message in MessagePack bytes."""
-    message: Message = msgpack.unpackb(body, unicode_errors="surrogateescape")
-    return message
-
-
-def answer_ok(value: object = None) -> Message:
-    """Return the answer to an operation that succeeded."""
-    return {"ok": value}
-
-
-def answer_error(error: Exception) -> Message:
-    """Return the answer to an operation that failed. Errors that are no `ChronicleError` become `Unavailable`."""
-    return {"error": error_to_wire(error, Unavailable)}
-
-
-def raise_error(error: Message) -> NoReturn:
-    """Raise the error of an answer."""
-    raise error_from_wire(error, Unavailable)
 
 
 def ref_to_wire(ref: TreeRef | None) -> list[str] | None:
