@@ -13,11 +13,12 @@ Clients and the command line's options import this module, so its imports are li
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
 
 __all__ = [
     "DEFAULT_HOME",
@@ -31,6 +32,7 @@ __all__ = [
     "set_host_variable",
     "traces_to",
     "variables",
+    "withheld",
     "withhold",
 ]
 
@@ -93,6 +95,17 @@ def withhold(names: Collection[str]) -> None:
     """Remove variables from this process, for its future children."""
     for name in names:
         os.environ.pop(name, None)
+
+
+@contextmanager
+def withheld(wanted: Callable[[str], bool]) -> Iterator[None]:
+    """Have this process without the variables whose names are wanted while the context lasts, for its children."""
+    held = {name: value for name, value in os.environ.items() if wanted(name)}
+    withhold(held)
+    try:
+        yield
+    finally:
+        os.environ.update(held)
 
 
 def variables() -> dict[str, str]:

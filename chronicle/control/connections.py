@@ -1,8 +1,8 @@
-"""Control sockets: framed messages over Unix sockets, between hosts, the zygote and the mount servers.
+"""Control sockets: framed messages over Unix sockets, between processes of a node.
 
-A frame is four bytes of length, big-endian, and that many bytes of a message
-(`chronicle.control.messages`). Answers come in the order of the requests. The sockets are in a directory that only
-one user may enter.
+Hosts, the zygote, mount servers and the store process speak so. A frame is four bytes of length, big-endian, and that
+many bytes of a message (`chronicle.control.messages`). Answers come in the order of the requests. The sockets are in a
+directory that only one user may enter.
 
 Clients block with a deadline. Servers never block on a connection: received bytes are collected until a frame is
 complete, and a peer that does not take its answer is dropped.
@@ -18,7 +18,7 @@ import time
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.control.messages import Ended, Message, pack, raise_error, unpack
+from chronicle.control.messages import LENGTH, MAX_FRAME, Ended, Message, framed, raise_error, unpack
 from chronicle.errors import Unavailable
 
 if TYPE_CHECKING:
@@ -29,9 +29,6 @@ __all__ = ["Acceptor", "Connection", "ControlClient", "listen"]
 
 log = logging.getLogger(__name__)
 
-_LENGTH: Final = struct.Struct(">I")
-_FRAME_LIMIT: Final = 256 * 1024 * 1024
-"""Bytes. Only a damaged stream has longer frames: the longest are histories, about 100 bytes an iteration."""
 _RECEIVE: Final = 256 * 1024
 _PEER_DEADLINE_S: Final = 5.0
 """A peer that waits for an answer takes it at once, unless it was stopped: then it loses its connection."""
@@ -73,12 +70,16 @@ class ControlClient:
         """
         until = time.monotonic() + deadline_s
         self._socket.settimeout(deadline_s)
-        self._socket.sendall(_frame({"op": op, **arguments}))
-        (length,) = _LENGTH.unpack(self._receive(_LENGTH.size, until))
+        self._socket.sendall(framed({"op": op, **arguments}))
+        (length,) = LENGTH.unpack(self._receive(LENGTH.size, until))
         answer: Message = unpack(self._receive(length, until))
         if "error" in answer:
             raise_error(answer["error"])
         return answer["ok"]
+
+    def fileno(self) -> int:
+        """Return the descriptor; it is readable while no call runs only if the other end has hung up."""
+        return self._socket.fileno()
 
     def close(self) -> None:
         """Close the connection."""
@@ -132,20 +133,20 @@ class Connection:
         except OSError:
             is_open = False
         messages: list[Message] = []
-        while len(self._buffer) >= _LENGTH.size:
-            (length,) = _LENGTH.unpack_from(self._buffer)
-            if length > _FRAME_LIMIT:
+        while len(self._buffer) >= LENGTH.size:
+            (length,) = LENGTH.unpack_from(self._buffer)
+            if length > MAX_FRAME:
                 return messages, False
-            end = _LENGTH.size + length
+            end = LENGTH.size + length
             if len(self._buffer) < end:
                 break
-            messages.append(unpack(bytes(self._buffer[_LENGTH.size : end])))
+            messages.append(unpack(bytes(self._buffer[LENGTH.size : end])))
             del self._buffer[:end]
         return messages, is_open
 
     def send(self, message: Message) -> bool:
         """Send a frame; return False if the peer is gone or does not take it within five seconds."""
-        frame = _frame(message)
+        frame = framed(message)
         try:
             sent = self._socket.send(frame)
         except BlockingIOError:
@@ -232,8 +233,3 @@ def _short_name(path: Path) -> Iterator[str]:
         yield f"/proc/self/fd/{directory}/{path.name}"
     finally:
         os.close(directory)
-
-
-def _frame(message: Message) -> bytes:
-    body = pack(message)
-    return _LENGTH.pack(len(body)) + body

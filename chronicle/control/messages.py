@@ -7,25 +7,37 @@ version of its own.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+import struct
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgpack
 
 from chronicle.error_wire import error_from_wire, error_to_wire
-from chronicle.errors import Unavailable
+from chronicle.errors import InvalidInput, Unavailable
+
+if TYPE_CHECKING:
+    import asyncio
 
 __all__ = [
+    "LENGTH",
+    "MAX_FRAME",
     "Ended",
     "Message",
     "answer_error",
     "answer_ok",
+    "framed",
     "pack",
     "raise_error",
+    "read_message",
     "unpack",
 ]
 
 Message = dict[str, Any]
 """A frame's content."""
+LENGTH: Final = struct.Struct(">I")
+"""The length before the bytes of a message."""
+MAX_FRAME: Final = 256 * 1024 * 1024
+"""Bytes. Only a damaged stream has longer frames: the longest are histories, about 100 bytes an iteration."""
 
 
 class Ended(Unavailable):
@@ -60,3 +72,22 @@ def answer_error(error: Exception) -> Message:
 def raise_error(error: Message) -> NoReturn:
     """Raise the error of an answer."""
     raise error_from_wire(error, Unavailable)
+
+
+def framed(message: Message) -> bytes:
+    """Return a message as a frame."""
+    body = pack(message)
+    return LENGTH.pack(len(body)) + body
+
+
+async def read_message(reader: asyncio.StreamReader) -> Message:
+    """Return the next message of a stream.
+
+    Raises:
+        IncompleteReadError: the stream has ended.
+        InvalidInput: the frame is too long.
+    """
+    (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
+    if length > MAX_FRAME:
+        raise InvalidInput(f"a frame has {length} bytes, and at most {MAX_FRAME}")
+    return unpack(await reader.readexactly(length))

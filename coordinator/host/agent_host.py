@@ -13,28 +13,21 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, cast
 
 import structlog
 
-from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import decode
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
-from chronicle.journal.opening import open_journal
-from coordinator.access.quotas import Quotas
-from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.fleet.code_stamp import CodeStamps, imported_sources
 from coordinator.fleet.liveness import TASKS_CANCELLED
 from coordinator.fleet.model import Ended, Loaded, ProjectView
 from coordinator.fleet.nodes import needs_of
-from coordinator.home import Home
-from coordinator.homes.opening import open_records
 from coordinator.host.delivery import DeliveryServer, Notice
 from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry
@@ -45,13 +38,12 @@ from coordinator.host.loop_watch import RUNNING_AGENT, LoopWatch
 from coordinator.host.memory_watch import MemoryWatch
 from coordinator.host.node.process_exit import own_bytes
 from coordinator.host.node.process_marks import ProcessMark
+from coordinator.host.stores import open_stores
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.host.warmup import warm_up
 from coordinator.logs import log_to
 from podium.agent.loader import load_agent_class
-from podium.blocking import in_threads
 from podium.errors import AgentAsleep, HostDied
-from podium.messages.asking import StoreAsker
 from podium.settings import set_workspace_variable
 from podium.tasks import BackgroundTasks
 from podium.turn.activation import Activation
@@ -74,10 +66,6 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
 
 __all__ = ["AgentHost"]
-
-_ASKING_THREADS: Final = 4
-"""Threads that send the questions of all agents, and look for the answers: each call takes some microseconds to
-milliseconds. Agents may block those of ``asyncio.to_thread``."""
 
 _log = structlog.stdlib.get_logger("coordinator.host")
 
@@ -109,14 +97,8 @@ class AgentHost:
         self._telemetry = HostTelemetry(config, report)
         self._clock = SystemClock()
         self._ids = IdSource()
-        self._store = open_journal(config.journal, watched=True)
-        self._blobs = PackBlobStore(config.blobs_url)
-        asking = in_threads(ThreadPoolExecutor(_ASKING_THREADS, "asking"))
-        limits = StoredQuotas(open_records(Home(Path(config.home))).quotas)
-        quotas = Quotas(limits, self._store, self._blobs, self._clock)
-        self._asker = StoreAsker(
-            self._store, self._blobs, self._ids, asking, wake, config.inbox_limit, quotas.check_ask
-        )
+        self._stores = open_stores(config, self._clock, self._ids, wake)
+        self._store = self._stores.journal
         self._models = HostModels(Path(config.models), self._ids, self._clock)
         self._watch = HostWatch(config, self._store, self._clock, full)
         self._releases = LeaseReleases(self._store)
@@ -165,12 +147,12 @@ class AgentHost:
         parts = HostParts(
             self._config,
             self._store,
-            self._blobs,
+            self._stores.blobs,
             self._clock,
             self._ids,
             self._on_sent,
             lambda: self.types_to_tell,
-            self._asker,
+            self._stores.asker,
             self._models,
             self._telemetry,
         )

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from coordinator.store.links import StoreLink
 
 __all__ = ["HostConfig"]
 
@@ -16,8 +19,9 @@ class HostConfig:
     home: str
     """The directory of the home."""
     journal: str
-    """Path of the journal's database."""
+    """Path of the journal's database; empty with ``store``."""
     blobs_url: str
+    """As of `chronicle.blobs.opening.open_blobs`."""
     layers: str
     """The node's directory of workspace layers."""
     home_id: str
@@ -48,3 +52,5 @@ class HostConfig:
     """The shortest time between two reports of measurements; 0: nothing is measured."""
     models: str = ""
     """Path of the model gateway's socket; empty: none."""
+    store: StoreLink | None = None
+    """The store process of the node, if the host is to open no journal itself."""

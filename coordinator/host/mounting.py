@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from chronicle.blobs.packs.pack_store import PackBlobStore
+from chronicle.blobs.opening import open_blobs
 from chronicle.fuse.server.client import open_fuse_workspace
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
@@ -76,7 +76,7 @@ class Mounting:
         if config.presentation == "fuse":
             return open_fuse_workspace(Path(config.zygote_socket), spec, config.blobs_url, path)
         root = spec.layers / spec.workspace_id / "files"
-        opened = open_dir_workspace(spec, PackBlobStore(config.blobs_url), root, self._clock, shown_at=path)
+        opened = open_dir_workspace(spec, open_blobs(config.blobs_url), root, self._clock, shown_at=path)
         path.symlink_to(root, target_is_directory=True)
         return opened
 

@@ -7,6 +7,7 @@ finds both (`Reconciler.recover`). Once the caller has the route, the coordinato
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import ray
@@ -15,6 +16,7 @@ import structlog
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from chronicle.journal.opening import open_journal
+from chronicle.journal.remote import remote_journal
 from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.deaths import Deaths
@@ -30,13 +32,17 @@ from coordinator.logs import log_to
 from coordinator.ray.host_pool import HostPool
 from coordinator.ray.reconciler import TICK_S, Reconciler
 from coordinator.registry.known_agents import kept_known_agents
+from coordinator.store.client import RemoteDocuments, remote_quotas
 from coordinator.telemetry.tracing import Tracing
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from chronicle.ids import MessageId
+    from chronicle.journal.port import JournalStore
+    from coordinator.access.quotas import Quota
+    from coordinator.documents import Documents
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.fleet.model import Route
     from coordinator.ray.coordinator_config import CoordinatorConfig
@@ -63,13 +69,13 @@ class CoordinatorActor:
         self._config = config
         log_to(config.logs / "coordinator.log")
         self._tasks = BackgroundTasks()
-        records = open_records(Home(config.home))
+        journal, documents, quotas = _stores(config)
         self._state = FleetState(
-            open_journal(config.journal, watched=True),
+            journal,
             SystemClock(),
             IdSource(),
-            Quarantine(records.documents()),
-            LatestQuotas(StoredQuotas(records.quotas)),
+            Quarantine(documents),
+            LatestQuotas(quotas),
             Needs(((CPU, config.host_cpus),)),
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
@@ -355,3 +361,12 @@ class CoordinatorActor:
                 for agent_type in self._state.known.types:
                     await self._state.register(Code.of(self._state.known.get(agent_type)))
                 self._state.host_died.set()  # perhaps before this coordinator was started
+
+
+def _stores(config: CoordinatorConfig) -> tuple[JournalStore, Documents, Callable[[], Mapping[str, Quota]]]:
+    """Return the journal of the home, its documents, and its quotas by tenant as they are now."""
+    if config.store is None:
+        records = open_records(Home(config.home))
+        return open_journal(config.journal, watched=True), records.documents(), StoredQuotas(records.quotas)
+    calls = config.store.calls()
+    return remote_journal(calls), RemoteDocuments(calls), partial(remote_quotas, calls)

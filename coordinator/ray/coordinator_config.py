@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coordinator.fleet.nodes import NodeId
+    from coordinator.store.links import StoreLink
 
 __all__ = ["CoordinatorConfig"]
 
@@ -21,7 +22,9 @@ class CoordinatorConfig:
     """The directory of the home."""
     home_id: str
     journal: str
-    """The URL of the journal."""
+    """The URL of the journal; empty with ``store``."""
+    store: StoreLink | None
+    """The store process of its node, if the coordinator is to open no store itself."""
     logs: Path
     nodes: tuple[NodeId, ...]
     """Those with a node manager."""

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.facts import NodeState
     from coordinator.fleet.model import Code, Loaded
     from coordinator.fleet.nodes import Needs
+    from coordinator.store.links import StoreAccess
     from podium.agent.base import Isolation
 
 __all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
@@ -78,7 +79,11 @@ class NodeConfig:
     home: str
     """The directory of the home."""
     journal: str
+    """As of `coordinator.host.host_config.HostConfig`."""
     blobs_url: str
+    """Empty with ``store``."""
+    store: StoreAccess | None
+    """The store process of this node, if hosts are to open no store themselves."""
     directory: str
     """The node's part of the home: layers, hosts' links, path locks."""
     home_id: str
@@ -204,6 +209,7 @@ class NodeManagerActor:
         with contextlib.suppress(FileExistsError):
             link.symlink_to(_NO_PLACE)
         resources = dict(needs.resources)
+        store = self._config.store.link(host_id) if self._config.store is not None else None
         host: Any = HostActor.options(  # type: ignore[attr-defined]
             name=host_id,
             namespace=NAMESPACE,
@@ -221,7 +227,8 @@ class NodeManagerActor:
                 host_id=host_id,
                 home=self._config.home,
                 journal=self._config.journal,
-                blobs_url=self._config.blobs_url,
+                blobs_url=store.blobs_url if store is not None else self._config.blobs_url,
+                store=store,
                 layers=str(self._layers),
                 home_id=self._config.home_id,
                 home_identity=self._config.home_identity,

@@ -34,6 +34,7 @@ from coordinator.ray.node_manager import DELIVERIES, NodeConfig, NodeManagerActo
 from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
 from coordinator.registry.registry import source_of
+from coordinator.store.links import COORDINATOR
 from podium.errors import AgentAsleep, HostDied
 from podium.tasks import BackgroundTasks
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from coordinator.home import Home
     from coordinator.registry.known_agents import KnownAgents
     from coordinator.settings import Settings
+    from coordinator.store.links import StoreAccess
     from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
@@ -67,10 +69,12 @@ class Router:
     Args:
         home: the home.
         settings: the settings of this process.
+        store: the store process, if no actor is to open the home's stores itself.
     """
 
-    def __init__(self, home: Home, settings: Settings) -> None:
+    def __init__(self, home: Home, settings: Settings, store: StoreAccess | None = None) -> None:
         self._home = home
+        self._store = store
         self._settings = settings
         self._coordinator: Any = None
         self._agents_ended = False
@@ -101,13 +105,15 @@ class Router:
         await asyncio.to_thread(connect, self._home.run_dir, self._home.logs / "hosts.log")
         on_stage("starting the coordinator")
         settings, home = self._settings, self._home
+        journal = home.journal_url if self._store is None else ""
         self._node = NodeManagerActor.options(  # type: ignore[attr-defined]
             name=node_manager_name(LOCAL_NODE), namespace=NAMESPACE, lifetime="detached", num_cpus=0
         ).remote(
             NodeConfig(
                 home=str(home.path),
-                journal=home.journal_url,
-                blobs_url=home.blobs_url,
+                journal=journal,
+                blobs_url=home.blobs_url if self._store is None else "",
+                store=self._store,
                 directory=str(home.node(LOCAL_NODE)),
                 home_id=home.id,
                 home_identity=home.identity,
@@ -132,7 +138,8 @@ class Router:
             CoordinatorConfig(
                 home=home.path,
                 home_id=home.id,
-                journal=home.journal_url,
+                journal=journal,
+                store=self._store.link(COORDINATOR) if self._store is not None else None,
                 logs=home.logs,
                 nodes=(LOCAL_NODE,),
                 known_agents=self._known_path,

@@ -14,7 +14,7 @@ import faulthandler
 import gc
 import signal
 import sys
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import AsyncExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -101,12 +101,14 @@ def _claimed(home: Home) -> Iterator[ServiceClaim]:
 
 async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_registration: bool) -> int:
     """Serve until the end; return the exit code."""
-    from coordinator.environment import withhold  # noqa: PLC0415
+    from coordinator.environment import withheld, withhold  # noqa: PLC0415
     from coordinator.homes.opening import open_records  # noqa: PLC0415
     from coordinator.host.node.process_marks import environment_without_mark  # noqa: PLC0415
     from coordinator.models.config_file import read_config  # noqa: PLC0415
     from coordinator.models.supervisor import ModelProcess  # noqa: PLC0415
     from coordinator.process_environment import ProcessEnvironment  # noqa: PLC0415
+    from coordinator.store.credentials import credentials_of  # noqa: PLC0415
+    from coordinator.store.supervisor import StoreProcess  # noqa: PLC0415
 
     gc.disable()  # a sixth of the imports is collections that find nothing
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
@@ -119,13 +121,18 @@ async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_
     surroundings = ProcessEnvironment.of_this_process()  # before Ray adds its own variables
     documents = open_records(home).documents()
     models = ModelProcess(home, documents, environment_without_mark())
+    store = StoreProcess(home, environment_without_mark(), settings.inbox_limit) if home.is_shared else None
     withhold(read_config(documents).key_variables)  # from Ray, and so from all processes of agents
     stopping = asyncio.Event()
     _on_signals(stopping.set)
-    router = Router(home, settings)
+    router = Router(home, settings, store.access if store is not None else None)
+    stack = AsyncExitStack()
     try:
         _start_watchdog(settings.start_timeout_s + _WATCHDOG_MARGIN_S)
-        await router.start(on_stage=lambda text: _publish_stage(home, text))
+        if store is not None:
+            await stack.enter_async_context(store)
+        with withheld(credentials_of(home)):
+            await router.start(on_stage=lambda text: _publish_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
         deliver = MessageDelivery(router, settings.silence_s).deliver
         server = ServiceServer(
@@ -145,6 +152,7 @@ async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_
     finally:
         _start_watchdog(settings.stop_timeout_s + _WATCHDOG_MARGIN_S)
         await router.stop()
+        await stack.aclose()
     return code
 
 

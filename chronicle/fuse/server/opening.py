@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.blobs.packs.pack_store import PackBlobStore
+from chronicle.blobs.opening import open_blobs
 from chronicle.clock import SystemClock
 from chronicle.errors import StorageRefused
 from chronicle.fuse.deadlines import ParkingPolicy, TimedBlobStore
@@ -39,7 +39,7 @@ def open_served(
         StorageRefused: the operating system refused to open it.
         ChronicleError: it could not be opened, or the blob store is unreachable.
     """
-    blobs: BlobStore = PackBlobStore(request.blobs_url)
+    blobs: BlobStore = open_blobs(request.blobs_url)
     far = None
     if blobs.is_far:
         blobs = far = TimedBlobStore(blobs, deadline_s, heartbeat.beat)

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.ids import IdSource
+from coordinator import socket_process
 from coordinator.channel import read_packet
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
 from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog
-from coordinator.models import supervisor
 from coordinator.models.calls import CallRecord, ModelRequest
 from coordinator.models.client import ModelClient
 from coordinator.models.config_file import store_config
@@ -193,7 +193,7 @@ async def test_the_end_of_the_service_ends_running_calls_and_the_process(home: H
 async def test_calls_do_not_wait_for_a_process_that_cannot_start(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervisor, "_BACK_OFF_S", tuple(pause_s / 20 for pause_s in supervisor._BACK_OFF_S))
+    monkeypatch.setattr(socket_process, "_BACK_OFF_S", tuple(pause_s / 20 for pause_s in socket_process._BACK_OFF_S))
     served.profiles(Profile("echo", "scripted"))
     damaged = served.home.path / CALLS.name
     damaged.write_bytes(b"no database of calls" * 100)

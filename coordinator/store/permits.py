@@ -1,0 +1,207 @@
+"""What a host may do in the journal: read and write the sessions whose leases it has, under their epochs.
+
+A lease names its holder, and an epoch has one holder for ever. So what was read of a lease once stays true, and the
+store itself fences writes under an epoch that is over. What the host says of itself is not asked.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.errors import InvalidInput, NotFound, StaleEpoch
+from chronicle.journal.records import Commit, MessageStatus
+from chronicle.journal.remote import MAX_EVENTS
+from podium.address import Address
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from chronicle.ids import BranchId, EventId, MessageId, SessionId
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Event, InboxMessage, Session, StepWrite, StoredStep
+
+__all__ = ["HostPermits"]
+
+
+class HostPermits:
+    """The permits of one host. Its methods block, and may be called from any thread.
+
+    Args:
+        store: the journal.
+        host_id: the name of the host, as leases have it.
+    """
+
+    def __init__(self, store: JournalStore, host_id: str) -> None:
+        self._store = store
+        self._host_id = host_id
+        self._epochs: dict[SessionId, int] = {}
+        """The newest epoch of each session of which it is known that the host has it."""
+        self._branches: dict[BranchId, SessionId] = {}
+        """Sessions of branches that were read."""
+        self._sessions: dict[SessionId, Session] = {}
+        """Sessions that send messages."""
+        self._reads: Final[dict[str, Callable[..., object]]] = {
+            "branch": self._branch,
+            "events": self._events,
+            "find_event": self._find_event,
+            "head": self._head,
+            "lease": self._of_session(store.lease),
+            "message": self._message,
+            "messages": self._messages,
+            "pending": self._of_session(store.pending),
+            "reminders": self._of_session(store.reminders),
+            "release_leases": self._release_leases,
+            "renew_leases": self._renew_leases,
+            "session": self._session,
+            "snapshot": self._snapshot,
+            "steps": self._steps,
+            "steps_of_session": self._of_session(store.steps_of_session),
+        }
+
+    def call(self, method: str, arguments: Sequence[Any], named: dict[str, Any]) -> object:
+        """Call a method of the journal, other than those that commit.
+
+        Raises:
+            InvalidInput: no host may call it.
+            NotFound: it is about a session of which the host has no lease.
+            ChronicleError: as the method.
+        """
+        try:
+            allowed = self._reads[method]
+        except KeyError:
+            raise InvalidInput(f"a host may not call {method} of the journal") from None
+        return allowed(*arguments, **named)
+
+    def knows(self, write: Commit | StepWrite) -> bool:
+        """Whether `check_write` answers at once: the host is known to have the epoch."""
+        return self._epochs.get(write.session_id) == write.epoch
+
+    def check_write(self, write: Commit | StepWrite) -> None:
+        """Let the host make a commit, or store a step.
+
+        Raises:
+            StaleEpoch: it does not have that epoch of the session's lease.
+            InvalidInput: it sends a message in another's name, or to another tenant.
+        """
+        if not self.knows(write):
+            self._check_epoch(write.session_id, write.epoch)
+        if isinstance(write, Commit) and write.outbox:
+            agent = Address.of(self._session_of(write.session_id))
+            for sent in write.outbox:
+                if sent.namespace != agent.tenant or sent.sender != str(agent):
+                    raise InvalidInput(f"{agent} may not send {sent.message_id} as {sent.sender} to {sent.namespace}")
+
+    def check_agent(self, agent: Address) -> None:
+        """Let the host act for an agent.
+
+        Raises:
+            NotFound: it does not have the agent's lease.
+        """
+        self._session(agent.name, agent.tenant)
+
+    # -- what it knows --------------------------------------------------------------------------------------------
+
+    def _check_epoch(self, session_id: SessionId, epoch: int | None) -> None:
+        lease = self._store.lease(session_id)
+        if lease is None or lease.holder != self._host_id or lease.epoch != epoch:
+            raise StaleEpoch(epoch or 0, lease.epoch if lease is not None else 0)
+        self._epochs[session_id] = lease.epoch
+
+    def _check_session(self, session_id: SessionId) -> None:
+        if session_id in self._epochs:
+            return
+        lease = self._store.lease(session_id)
+        if lease is None or lease.holder != self._host_id:
+            raise NotFound(f"no session {session_id} whose lease {self._host_id} has")
+        self._epochs[session_id] = lease.epoch
+
+    def _check_branch(self, branch_id: BranchId) -> None:
+        if branch_id not in self._branches:
+            self._branches[branch_id] = self._store.branch(branch_id).session_id
+        self._check_session(self._branches[branch_id])
+
+    def _session_of(self, session_id: SessionId) -> Session:
+        if session_id not in self._sessions:
+            self._sessions[session_id] = self._store.session_of_id(session_id)
+        return self._sessions[session_id]
+
+    def _forget(self, session_id: SessionId) -> None:
+        self._epochs.pop(session_id, None)
+        self._sessions.pop(session_id, None)
+        for branch_id in [each for each, session in self._branches.items() if session == session_id]:
+            del self._branches[branch_id]
+
+    # -- methods --------------------------------------------------------------------------------------------------
+
+    def _of_session(self, method: Callable[..., object]) -> Callable[..., object]:
+        def call(session_id: SessionId, *arguments: Any, **named: Any) -> object:
+            self._check_session(session_id)
+            return method(session_id, *arguments, **named)
+
+        return call
+
+    def _branch(self, branch_id: BranchId) -> object:
+        self._check_branch(branch_id)
+        return self._store.branch(branch_id)
+
+    def _head(self, branch_id: BranchId) -> object:
+        self._check_branch(branch_id)
+        return self._store.head(branch_id)
+
+    def _snapshot(self, branch_id: BranchId, at_seq: int | None = None) -> object:
+        self._check_branch(branch_id)
+        return self._store.snapshot(branch_id, at_seq)
+
+    def _events(
+        self, branch_id: BranchId, after_seq: int = 0, to_seq: int | None = None, types: Sequence[str] | None = None
+    ) -> list[Event]:
+        self._check_branch(branch_id)
+        return list(islice(self._store.events(branch_id, after_seq, to_seq, types), MAX_EVENTS))
+
+    def _find_event(self, event_id: EventId) -> Event | None:
+        event = self._store.find_event(event_id)
+        if event is not None:
+            self._check_branch(event.branch_id)
+        return event
+
+    def _session(self, name: str, namespace: str) -> Session:
+        session = self._store.session(name, namespace)
+        self._check_session(session.session_id)
+        return session
+
+    def _message(self, message_id: MessageId) -> InboxMessage:
+        message = self._store.message(message_id)
+        self._check_session(message.session_id)
+        return message
+
+    def _messages(self, session_id: SessionId, status: str) -> object:
+        self._check_session(session_id)
+        return self._store.messages(session_id, MessageStatus(status))
+
+    def _steps(self, message_id: MessageId) -> Sequence[StoredStep]:
+        self._message(message_id)
+        return self._store.steps(message_id)
+
+    def _renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> list[SessionId]:
+        ours = self._ours(leases)
+        lost = [session_id for session_id, epoch in leases if (session_id, epoch) not in ours]
+        return [*lost, *self._store.renew_leases(ours, now_ms, ttl_ms)]
+
+    def _release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
+        ours = self._ours(leases)
+        self._store.release_leases(ours)
+        for session_id, _ in ours:
+            self._forget(session_id)
+
+    def _ours(self, leases: Sequence[tuple[SessionId, int]]) -> list[tuple[SessionId, int]]:
+        """Return those of some leases that the host has, or had, under these epochs."""
+        ours = []
+        for session_id, epoch in leases:
+            try:
+                if self._epochs.get(session_id) != epoch:
+                    self._check_epoch(session_id, epoch)
+            except StaleEpoch:
+                continue
+            ours.append((session_id, epoch))
+        return ours

@@ -1,0 +1,92 @@
+"""The store process: ``python -m coordinator.store.process --home DIR --inbox-limit N --listener FD``.
+
+The service starts it (`coordinator.store.supervisor`), with the credentials in its environment, and the secret by
+which callers prove their names as the first line of its standard input; it ends when that does. No other process of
+its user can read its memory or its environment.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import socket
+import sys
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from chronicle.clock import SystemClock
+from chronicle.ids import IdSource
+from chronicle.system.secrets_held import keep_secrets
+from coordinator.access.quotas import Quotas
+from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
+from coordinator.home import Home
+from coordinator.homes.opening import open_records
+from coordinator.logs import log_to
+from coordinator.store.server import StoreServer
+from podium.tasks import beside
+
+__all__ = ["main"]
+
+
+def main() -> int:
+    """Serve until the standard input ends, or a signal; return 0."""
+    keep_secrets()
+    parser = argparse.ArgumentParser(prog="python -m coordinator.store.process", description=__doc__)
+    parser.add_argument("--home", type=Path, required=True, help="the home directory")
+    parser.add_argument("--inbox-limit", type=int, required=True, help="messages that may be pending for one agent")
+    parser.add_argument("--listener", type=int, required=True, help="file descriptor of the listening socket")
+    arguments = parser.parse_args()
+    home = Home(arguments.home)
+    log_to(home.logs / "store.log")
+    secret = _first_line(sys.stdin.fileno())
+    clock = SystemClock()
+    with ExitStack() as stack:
+        records = open_records(home)
+        journal = stack.enter_context(closing(home.journal(create=False)))
+        blobs = stack.enter_context(closing(home.blobs()))
+        limits = LatestQuotas(stack.enter_context(closing(StoredQuotas(records.quotas))))
+        server = StoreServer(
+            journal,
+            blobs,
+            records.documents(),
+            limits,
+            Quotas(limits, journal, blobs, clock),
+            IdSource(),
+            secret,
+            arguments.inbox_limit,
+        )
+        asyncio.run(_serve(server, socket.socket(fileno=arguments.listener)))
+    return 0
+
+
+def _first_line(descriptor: int) -> str:
+    """Return the first line of a pipe, of which nothing else is read: its end is awaited by the event loop."""
+    line = bytearray()
+    while (byte := os.read(descriptor, 1)) not in {b"", b"\n"}:
+        line += byte
+    return line.decode()
+
+
+async def _serve(server: StoreServer, listener: socket.socket) -> None:
+    loop = asyncio.get_running_loop()
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ending.set)
+    owner = asyncio.StreamReader()
+    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(owner), sys.stdin)
+    with beside(_until_end(owner, ending), "watch-owner"):
+        async with server.listening(listener):
+            await ending.wait()
+
+
+async def _until_end(owner: asyncio.StreamReader, ending: asyncio.Event) -> None:
+    """Set the event when the owner has closed the pipe."""
+    while await owner.read(1024):
+        pass
+    ending.set()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,289 @@
+"""The store process's socket: the journal and the blobs of a home, for the processes of this node that open neither.
+
+Frames are those of `chronicle.control`; a connection has one request at a time. Each begins with ``hello {"caller",
+"token"}``, answered by ``{"is_far"}``: the caller is a host or the coordinator (`coordinator.store.links`). Then:
+
+``journal {"method", "arguments"}``
+    calls a method of the journal's port; arguments and answer are those of `chronicle.journal.record_wire`. A host has
+    the methods that `coordinator.store.permits` lets it have, and its commits and steps share transactions with those
+    of all hosts of the node; the coordinator has all methods.
+``get {"ids"}``, ``put {"blobs"}``, ``missing {"ids"}``, ``sizes {"ids"}``
+    of the blob store. `get` may answer with a part, at least one blob.
+``ask {"asker", "receiver", "question"}``
+    asks an agent for one of the host's agents, answered by ``{"wake"}`` whenever the receiver is to be woken,
+    ``{"circle"}`` for a circle of agents that wait for each other, and at last ``{"answer"}``. Closing the connection
+    ends the wait.
+``quotas {}``, ``document {"name"}``, ``put_document {"name", "data"}``
+    of the records of the home, for the coordinator.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from chronicle.control.messages import answer_error, answer_ok, framed, read_message
+from chronicle.errors import ChronicleError, InvalidInput, Unavailable
+from chronicle.journal import record_wire
+from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.records import Commit, StepWrite
+from coordinator.store.links import COORDINATOR, token_of
+from coordinator.store.permits import HostPermits
+from podium.address import Address
+from podium.blocking import in_threads
+from podium.errors import PodiumError
+from podium.messages.asking import StoreAsker
+from podium.tasks import joined_beside
+
+if TYPE_CHECKING:
+    import socket
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+
+    from chronicle.blobs.port import BlobStore
+    from chronicle.control.messages import Message
+    from chronicle.ids import BlobId, IdSource
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Head, NewMessage
+    from coordinator.access.quotas import Quota, Quotas
+    from coordinator.documents import Documents
+
+__all__ = ["StoreServer"]
+
+_MAX_ANSWER: Final = 32 * 1024 * 1024
+"""Bytes of blobs in one answer, if there are several."""
+_THREADS: Final = 16
+"""Calls of the database and the bucket at once, beside the commits; as many as connections to the database."""
+
+_log = structlog.stdlib.get_logger("coordinator.store")
+
+
+class StoreServer:
+    """Serves the stores of a home.
+
+    Args:
+        journal: the journal.
+        blobs: the blob store, with this node's cache.
+        documents: of the records of the home.
+        limits: returns the quotas of tenants as they are now.
+        quotas: check by them what agents ask.
+        ids: makes the ids of agents that are asked first.
+        secret: callers prove their names with it.
+        inbox_limit: messages that may be pending for one agent.
+    """
+
+    def __init__(
+        self,
+        journal: JournalStore,
+        blobs: BlobStore,
+        documents: Documents,
+        limits: Callable[[], Mapping[str, Quota]],
+        quotas: Quotas,
+        ids: IdSource,
+        secret: str,
+        inbox_limit: int,
+    ) -> None:
+        self._journal = journal
+        self._blobs = blobs
+        self._documents = documents
+        self._limits = limits
+        self._quotas = quotas
+        self._ids = ids
+        self._secret = secret
+        self._inbox_limit = inbox_limit
+        self._threads = ThreadPoolExecutor(_THREADS, "store")
+        self._run = in_threads(self._threads)
+        self._committer = GroupCommitter(journal)
+        self._permits: dict[str, tuple[HostPermits, int]] = {}
+        """Of the hosts that are connected, each with the number of its connections."""
+        self._connections: set[asyncio.Task[None]] = set()
+
+    @asynccontextmanager
+    async def listening(self, listener: socket.socket) -> AsyncIterator[None]:
+        """Serve while the context lasts; at its end connections are closed, and what is queued is committed.
+
+        Args:
+            listener: a listening socket, which is closed at the end.
+        """
+        server = await asyncio.start_unix_server(self._serve, sock=listener)
+        try:
+            yield
+        finally:
+            server.close()
+            for connection in list(self._connections):
+                connection.cancel()
+            await asyncio.gather(*self._connections, return_exceptions=True)
+            await asyncio.to_thread(self._committer.close)
+            self._threads.shutdown()
+
+    # -- connections ----------------------------------------------------------------------------------------------
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        connection = asyncio.current_task()
+        assert connection is not None
+        self._connections.add(connection)
+        try:
+            await self._greet(reader, writer)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass  # the client left
+        except Exception:  # noqa: BLE001  a damaged frame, or a bug, ends one connection
+            _log.exception("connection_failed")
+        finally:
+            self._connections.discard(connection)
+            writer.close()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        hello = await read_message(reader)
+        caller, token = str(hello.get("caller")), str(hello.get("token"))
+        if not hmac.compare_digest(token, token_of(self._secret, caller)):
+            await _say(writer, answer_error(InvalidInput("the store process does not know this caller")))
+            return
+        await _say(writer, answer_ok({"is_far": self._blobs.is_far}))
+        if caller == COORDINATOR:
+            await _answer_all(reader, writer, self._of_coordinator)
+            return
+        permits, connections = self._permits.get(caller) or (HostPermits(self._journal, caller), 0)
+        self._permits[caller] = (permits, connections + 1)
+        try:
+            await _answer_all(reader, writer, partial(self._of_host, permits, reader, writer))
+        finally:
+            permits, connections = self._permits.pop(caller)
+            if connections > 1:
+                self._permits[caller] = (permits, connections - 1)
+
+    # -- requests -------------------------------------------------------------------------------------------------
+
+    async def _of_coordinator(self, request: Message) -> object:
+        match request:
+            case {"op": "journal", "method": str(method), "arguments": bytes(data)}:
+                arguments, named = record_wire.loads(data)
+                return record_wire.dumps(await self._run(self._any_call, method, arguments, named))
+            case {"op": "quotas"}:
+                return {tenant: asdict(quota) for tenant, quota in (await self._run(self._limits)).items()}
+            case {"op": "document", "name": str(name)}:
+                return await self._run(self._documents.read, name)
+            case {"op": "put_document", "name": str(name), "data": bytes(data)}:
+                return await self._run(self._documents.write, name, data)
+            case _:
+                return await self._of_blobs(request)
+
+    def _any_call(self, method: str, arguments: Sequence[Any], named: dict[str, Any]) -> object:
+        found = getattr(self._journal, method)(*arguments, **named)
+        return list(found) if method == "events" else found
+
+    async def _of_host(
+        self, permits: HostPermits, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Message
+    ) -> object:
+        match request:
+            case {"op": "journal", "method": str(method), "arguments": bytes(data)}:
+                arguments, named = record_wire.loads(data)
+                return record_wire.dumps(await self._call(permits, method, arguments, named))
+            case {"op": "ask", "asker": str(asker), "receiver": str(receiver), "question": bytes(data)}:
+                question = record_wire.loads(data)
+                asking = self._ask(permits, Address.parse(asker), Address.parse(receiver), question, writer)
+                async with joined_beside(reader.read(1), "watch-asker") as leaving, joined_beside(asking) as answer:
+                    await asyncio.wait((leaving, answer), return_when=asyncio.FIRST_COMPLETED)
+                    if not answer.done():
+                        raise ConnectionResetError("the asker left")
+                    return answer.result()
+            case _:
+                return await self._of_blobs(request)
+
+    async def _call(
+        self, permits: HostPermits, method: str, arguments: tuple[Any, ...], named: dict[str, Any]
+    ) -> object:
+        match method, arguments:
+            case "commit", (Commit() as commit,):
+                return await self._written(permits, commit)
+            case "put_step", (session_id, step, epoch):
+                return await self._written(permits, StepWrite(session_id, step, epoch))
+            case "commit_many", (writes,):
+                return await asyncio.gather(*(self._written(permits, each) for each in writes), return_exceptions=True)
+            case _:
+                return await self._run(permits.call, method, arguments, named)
+
+    async def _written(self, permits: HostPermits, write: Commit | StepWrite) -> Head | None:
+        if not permits.knows(write) or (isinstance(write, Commit) and write.outbox):
+            await self._run(permits.check_write, write)
+        if isinstance(write, Commit):
+            return await self._committer.commit(write)
+        await self._committer.put_step(write.session_id, write.step, write.epoch)
+        return None
+
+    async def _of_blobs(self, request: Message) -> object:
+        match request:
+            case {"op": "get", "ids": [*ids]}:
+                return await self._run(self._get, ids)
+            case {"op": "put", "blobs": dict(blobs)}:
+                return await self._run(self._blobs.put, blobs)
+            case {"op": "missing", "ids": [*ids]}:
+                return list(await self._run(self._blobs.missing, ids))
+            case {"op": "sizes", "ids": [*ids]}:
+                return await self._run(self._blobs.sizes, ids)
+            case _:
+                raise InvalidInput(f"the store process has no {request.get('op')!r}, or not for this caller")
+
+    def _get(self, ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        sizes = self._blobs.sizes(ids) if len(ids) > 1 else {}
+        part: list[BlobId] = []
+        size = 0
+        for blob_id in ids:
+            size += sizes.get(blob_id, 0)
+            if part and size > _MAX_ANSWER:
+                break
+            part.append(blob_id)
+        return dict(self._blobs.get_many(part))
+
+    # -- asking ---------------------------------------------------------------------------------------------------
+
+    async def _ask(
+        self,
+        permits: HostPermits,
+        asker: Address,
+        receiver: Address,
+        question: NewMessage,
+        writer: asyncio.StreamWriter,
+    ) -> object:
+        await self._run(permits.check_agent, asker)
+        if receiver.tenant != asker.tenant or question.sender != str(asker):
+            raise InvalidInput(f"{asker} may not ask {receiver} as {question.sender}")
+
+        async def wake(address: Address) -> None:
+            await _say(writer, answer_ok({"wake": str(address)}))
+
+        def noticed(circle: Sequence[str]) -> None:
+            writer.write(framed(answer_ok({"circle": list(circle)})))
+
+        store_asker = StoreAsker(
+            self._journal, self._blobs, self._ids, self._run, wake, self._inbox_limit, self._quotas.check_ask
+        )
+        return {"answer": await store_asker.ask(asker, receiver, question, noticed)}
+
+
+async def _answer_all(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, answer: Callable[[Message], Awaitable[object]]
+) -> None:
+    """Answer the requests of a connection, one after the other, until it ends."""
+    while True:
+        request = await read_message(reader)
+        try:
+            said = answer_ok(await answer(request))
+        except (ChronicleError, PodiumError) as error:
+            said = answer_error(error)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            raise
+        except Exception as error:  # noqa: BLE001  a request that cannot be read, or a bug
+            _log.exception("request_failed", op=request.get("op"))
+            said = answer_error(Unavailable(f"{type(error).__name__}: {error}"))
+        await _say(writer, said)
+
+
+async def _say(writer: asyncio.StreamWriter, message: Message) -> None:
+    writer.write(framed(message))
+    await writer.drain()

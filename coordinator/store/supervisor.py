@@ -1,0 +1,46 @@
+"""`StoreProcess`: the service's side of the store process."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING
+
+from chronicle.control.messages import answer_error, framed
+from chronicle.errors import Unavailable
+from coordinator.socket_process import SocketProcess
+from coordinator.store.links import StoreAccess
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from coordinator.home import Home
+
+__all__ = ["StoreProcess"]
+
+
+class StoreProcess(SocketProcess):
+    """The store process of a home on this node, which runs while its context lasts.
+
+    Args:
+        home: the home; its run directory exists.
+        variables: the environment of the process; it has the credentials.
+        inbox_limit: messages that may be pending for one agent.
+
+    Attributes:
+        access: to the process, for its node's actors.
+    """
+
+    def __init__(self, home: Home, variables: Mapping[str, str], inbox_limit: int) -> None:
+        path = home.run_dir / "store.sock"
+        self.access = StoreAccess(str(path), secrets.token_hex(32))
+        super().__init__(
+            "store process",
+            path,
+            "coordinator.store.process",
+            ("--home", str(home.path), "--inbox-limit", str(inbox_limit)),
+            home.logs / "store.log",
+            variables,
+            lambda why: framed(answer_error(Unavailable(why))),
+            first=f"{self.access.secret}\n".encode(),
+            at_once=True,
+        )
