@@ -42,6 +42,7 @@ from chronicle.journal.places import without_password
 from chronicle.system.atomic_files import create_once, is_partial, replacing, sync_directory, sync_file
 from chronicle.system.locks import is_locked, try_lock, unlock
 from chronicle.system.permissions import make_private
+from chronicle.system.secrets_held import keep_secrets
 from coordinator.environment import variables
 from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 
@@ -346,6 +347,8 @@ class Home:
         """
         from chronicle.journal.opening import open_journal  # noqa: PLC0415  not every command opens it
 
+        if self.is_shared:
+            keep_secrets()
         try:
             return open_journal(
                 self.journal_url,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import InvalidInput
 from chronicle.journal.places import NO_PSYCOPG, is_server, postgres_place, without_password
+from chronicle.system.secrets_held import keep_secrets
 from coordinator.home import Identity
 from podium.errors import HomeError, HomeTooNew
 
@@ -85,5 +86,6 @@ def records_at(journal_url: str, home_id: Callable[[], str], directory: Path) ->
         from coordinator.homes.postgres.records import PostgresHomeRecords  # noqa: PLC0415  psycopg is optional
     except ImportError as error:
         raise InvalidInput(NO_PSYCOPG) from error
+    keep_secrets()
     conninfo, schema = postgres_place(journal_url)
     return PostgresHomeRecords(conninfo, f"{schema}_home", home_id, directory)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from chronicle.errors import Corrupt
+from chronicle.system.secrets_held import keep_secrets
 from coordinator.environment import variables
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
@@ -39,6 +40,7 @@ __all__ = ["main"]
 
 def main() -> int:
     """Serve until the standard input ends, or a signal; return 0."""
+    keep_secrets()
     parser = argparse.ArgumentParser(prog="python -m coordinator.models.process", description=__doc__)
     parser.add_argument("--home", type=Path, required=True, help="the home directory")
     parser.add_argument("--listener", type=int, required=True, help="file descriptor of the listening socket")

@@ -75,7 +75,7 @@ class HostPermits:
 
     def knows(self, write: Commit | StepWrite) -> bool:
         """Whether `check_write` answers at once: the host is known to have the epoch."""
-        return self._epochs.get(write.session_id) == write.epoch
+        return write.epoch is not None and self._epochs.get(write.session_id) == write.epoch
 
     def check_write(self, write: Commit | StepWrite) -> None:
         """Let the host make a commit, or store a step.
