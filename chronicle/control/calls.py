@@ -53,7 +53,7 @@ class Calls:
         """Send a request and return the value of its answer.
 
         Raises:
-            Unavailable: there is no answer; whether the request was executed is not known.
+            Unavailable: there is no answer, and whether the request was executed is not known; or `close` was called.
             ChronicleError: the error in the answer.
         """
         connection = self._connection()
@@ -77,6 +77,8 @@ class Calls:
             connection.close()
 
     def _connection(self) -> ControlClient:
+        if self._closed:
+            raise Unavailable(f"the connection to {self._path.name} was closed")
         while self._free:
             try:
                 connection = self._free.pop()

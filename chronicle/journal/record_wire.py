@@ -7,6 +7,7 @@ records and errors of `chronicle.error_wire` and nothing else, whatever it says.
 from __future__ import annotations
 
 from dataclasses import fields
+from enum import StrEnum
 from operator import attrgetter
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ __all__ = ["dumps", "loads"]
 _RECORDS: Final[tuple[type, ...]] = (
     records.Backlog,
     records.Branch,
+    records.CatalogueEntry,
     records.Commit,
     records.DropReminder,
     records.Event,
@@ -32,6 +34,7 @@ _RECORDS: Final[tuple[type, ...]] = (
     records.OutboxEnvelope,
     records.OutboxMessage,
     records.Receipt,
+    records.RecordUsage,
     records.Reminder,
     records.Session,
     records.SessionFilter,
@@ -41,49 +44,52 @@ _RECORDS: Final[tuple[type, ...]] = (
     records.Snapshot,
     records.StepWrite,
     records.StoredStep,
+    records.Tombstone,
     objects.Repetition,
     objects.StoredObject,
 )
-_ENUMS: Final = {"MessageStatus": records.MessageStatus, "Outcome": records.Outcome}
-_ERROR: Final = 100
-"""The number of errors, which lists of outcomes hold."""
-_NAMES: Final = {cls: tuple(field.name for field in fields(cls)) for cls in _RECORDS}
-_VALUES: Final = {cls: attrgetter(*names) for cls, names in _NAMES.items()}
+_ENUMS: Final = (records.BranchChange, records.MessageStatus, records.Outcome)
+_TUPLE, _SET, _ERROR, _FIRST_ENUM = 100, 101, 102, 110
+"""Numbers of what is no record: exact types arrive, as callers compare lists, and use tuples as keys."""
+_VALUES: Final = {cls: attrgetter(*(field.name for field in fields(cls))) for cls in _RECORDS}
 _NUMBERS: Final = {cls: number for number, cls in enumerate(_RECORDS)}
-_OF_ENUMS: Final = {
-    cls: [(place, _ENUMS[str(field.type)]) for place, field in enumerate(fields(cls)) if str(field.type) in _ENUMS]
-    for cls in _RECORDS
-}
 
 
 def dumps(value: object) -> bytes:
     """Return a record, or sequences and maps of records and plain values, as bytes."""
-    data: bytes = msgpack.packb(value, default=_encode, unicode_errors="surrogateescape")
+    data: bytes = msgpack.packb(value, default=_encode, unicode_errors="surrogateescape", strict_types=True)
     return data
 
 
 def loads(data: bytes) -> Any:
-    """Return the value of `dumps`; its sequences are tuples."""
-    return msgpack.unpackb(data, ext_hook=_decode, use_list=False, unicode_errors="surrogateescape")
+    """Return the value of `dumps`."""
+    return msgpack.unpackb(data, ext_hook=_decode, unicode_errors="surrogateescape", strict_map_key=False)
 
 
 def _encode(value: object) -> object:
     number = _NUMBERS.get(type(value))
     if number is not None:
         found = _VALUES[type(value)](value)
-        return msgpack.ExtType(number, dumps(found if len(_NAMES[type(value)]) > 1 else (found,)))
-    if isinstance(value, Exception):
-        return msgpack.ExtType(_ERROR, dumps(error_to_wire(value, Unavailable)))
-    if isinstance(value, frozenset | set):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} is no record")
+        return msgpack.ExtType(number, dumps(list(found) if type(found) is tuple else [found]))
+    match value:
+        case tuple():
+            return msgpack.ExtType(_TUPLE, dumps(list(value)))
+        case frozenset() | set():
+            return msgpack.ExtType(_SET, dumps(list(value)))
+        case Exception():
+            return msgpack.ExtType(_ERROR, dumps(error_to_wire(value, Unavailable)))
+        case StrEnum():
+            return msgpack.ExtType(_FIRST_ENUM + _ENUMS.index(type(value)), str(value).encode())
+        case _:
+            raise TypeError(f"{type(value).__name__} is no record")
 
 
 def _decode(number: int, data: bytes) -> object:
+    if number < len(_RECORDS):
+        return _RECORDS[number](*loads(data))
+    if number >= _FIRST_ENUM:
+        return _ENUMS[number - _FIRST_ENUM](data.decode())
+    value = loads(data)
     if number == _ERROR:
-        return error_from_wire(loads(data), Unavailable)
-    cls = _RECORDS[number]
-    values = loads(data)
-    for place, enum in _OF_ENUMS[cls]:
-        values = (*values[:place], enum(values[place]), *values[place + 1 :])
-    return cls(*values)
+        return error_from_wire(value, Unavailable)
+    return frozenset(value) if number == _SET else tuple(value)

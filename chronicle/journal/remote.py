@@ -30,7 +30,7 @@ _METHODS: Final = frozenset(name for name in dir(JournalStore) if not name.start
 
 
 def remote_journal(calls: Calls) -> JournalStore:
-    """Return the journal of a server; `close` does not close the calls."""
+    """Return the journal of a server; it has no `audit` and no `all_objects`. `close` closes the calls."""
     return cast("JournalStore", _RemoteJournal(calls))
 
 
@@ -52,12 +52,13 @@ class _RemoteJournal:
         to_seq: int | None = None,
         types: Sequence[str] | None = None,
     ) -> Iterator[Event]:
-        """See the port: events come in pages."""
+        """See the port: events come in pages, up to what is the head now."""
+        to_seq = self._call("head", branch_id).seq if to_seq is None else to_seq
         page = self._call("events", branch_id, after_seq, to_seq, types)
         return self._pages(page, branch_id, to_seq, types)
 
     def _pages(
-        self, page: tuple[Event, ...], branch_id: BranchId, to_seq: int | None, types: Sequence[str] | None
+        self, page: tuple[Event, ...], branch_id: BranchId, to_seq: int, types: Sequence[str] | None
     ) -> Iterator[Event]:
         yield from page
         while page and len(page) == MAX_EVENTS:
@@ -70,7 +71,8 @@ class _RemoteJournal:
         return NO_RESERVE
 
     def close(self) -> None:
-        """Do nothing: the calls are their owner's."""
+        """Close the connections."""
+        self._calls.close()
 
     def _call(self, method: str, *arguments: object, **named: object) -> Any:
         answer = self._calls.call("journal", method=method, arguments=record_wire.dumps((arguments, named)))

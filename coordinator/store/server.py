@@ -25,6 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import asdict
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -34,6 +35,7 @@ from chronicle.errors import ChronicleError, InvalidInput, Unavailable
 from chronicle.journal import record_wire
 from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.records import Commit, StepWrite
+from chronicle.journal.remote import MAX_EVENTS
 from coordinator.store.links import COORDINATOR, token_of
 from coordinator.store.permits import HostPermits
 from podium.address import Address
@@ -175,7 +177,7 @@ class StoreServer:
 
     def _any_call(self, method: str, arguments: Sequence[Any], named: dict[str, Any]) -> object:
         found = getattr(self._journal, method)(*arguments, **named)
-        return list(found) if method == "events" else found
+        return list(islice(found, MAX_EVENTS)) if method == "events" else found
 
     async def _of_host(
         self, permits: HostPermits, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Message
