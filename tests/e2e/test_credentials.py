@@ -14,10 +14,8 @@ import pytest
 from psycopg.conninfo import conninfo_to_dict
 
 from coordinator.home import Home
-from tests.contract.postgres_server import find_binaries, running_server
-from tests.contract.test_home_in_postgres import url_of
 from tests.e2e.conftest import AGENTS, HELLO, TIMEOUT_S, Podium, command, fresh_home
-from tests.s3_server import BUCKET, running_s3
+from tests.e2e.servers import servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,10 +27,7 @@ PASSWORD, KEY = f"p{uuid4().hex}", f"k{uuid4().hex}"
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The settings of a home in a database that wants a password, with the credentials."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    place = tmp_path_factory.mktemp("servers")
-    with running_server(binaries) as conninfo, running_s3(place) as s3:
+    with servers(tmp_path_factory.mktemp("servers")) as (conninfo, settings):
         with psycopg.connect(conninfo, autocommit=True) as database:
             database.execute(f"CREATE ROLE locked LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
             directory = Path(str(conninfo_to_dict(conninfo)["host"]))
@@ -41,16 +36,11 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, 
             hba.write_text(f"local all locked scram-sha-256\n{hba.read_text()}")
             database.execute("SELECT pg_reload_conf()")
         yield {
-            "PODIUM_JOURNAL_URL": url_of(conninfo.replace("user=journal", "user=locked"), f"home_{uuid4().hex}"),
+            **settings,
+            "PODIUM_JOURNAL_URL": settings["PODIUM_JOURNAL_URL"].replace("journal@", "locked@"),
             "PGPASSWORD": PASSWORD,
-            "PODIUM_BLOBS_URL": f"s3://{BUCKET}/{uuid4().hex}",
-            "AWS_ENDPOINT_URL_S3": s3.endpoint,
-            "AWS_ACCESS_KEY_ID": "testing",
             "AWS_SECRET_ACCESS_KEY": KEY,
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
             "PODIUM_PRESENTATION": "dir",  # a mount needs a program with more rights
-            "CHRONICLE_CACHE_DIR": str(place / "cache"),
         }
 
 

@@ -6,16 +6,13 @@ import json
 import re
 from socket import gethostname
 from typing import TYPE_CHECKING
-from uuid import uuid4
 
 import httpx
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from tests.contract.postgres_server import find_binaries, running_server
-from tests.contract.test_home_in_postgres import url_of
 from tests.e2e.conftest import HELLO, Podium, fresh_home, kill_everything, text_of
-from tests.s3_server import BUCKET, running_s3
+from tests.e2e.servers import servers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,20 +22,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The settings of a home in servers of this module's own."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    directory = tmp_path_factory.mktemp("servers")
-    with running_server(binaries) as conninfo, running_s3(directory) as s3:
-        yield {
-            "PODIUM_JOURNAL_URL": url_of(conninfo, f"home_{uuid4().hex}"),
-            "PODIUM_BLOBS_URL": f"s3://{BUCKET}/{uuid4().hex}",
-            "AWS_ENDPOINT_URL_S3": s3.endpoint,
-            "AWS_ACCESS_KEY_ID": "testing",
-            "AWS_SECRET_ACCESS_KEY": "testing",
-            "AWS_DEFAULT_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-            "CHRONICLE_CACHE_DIR": str(directory / "cache"),
-        }
+    with servers(tmp_path_factory.mktemp("servers")) as (_, settings):
+        yield settings
 
 
 @pytest.fixture

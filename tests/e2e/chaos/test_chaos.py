@@ -31,6 +31,7 @@ from coordinator.home import Home
 from podium.address import Address
 from podium.agent_record import read_agent
 from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, fresh_home, processes_of, runs
+from tests.e2e.servers import servers
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -45,9 +46,11 @@ KINDS = {
     "mount server": "chronicle.fuse.zygote.main",
     "raylet": "/raylet/raylet",
     "service": "coordinator.service.daemon",
+    "store process": "coordinator.store.process",
 }
 """What is killed, by a part of its command line; besides the gateway, the clients, and all at once."""
 SHORT = ("host", "coordinator", "gateway", "node manager", "client", "mount server", "service", "raylet", "host")
+ON_SERVERS = ("store process", "host", "store process", "coordinator", "store process", "service", "gateway")
 RECOVERY_S = 180.0
 """For a new service on a busy machine; what happens within it is checked at the end."""
 
@@ -205,6 +208,14 @@ def test_kills_under_load_lose_and_repeat_nothing(tmp_path: Path) -> None:
     with chaos(tmp_path, clients=2, keys=3, seed=1) as going:
         play(going, list(SHORT), 12)
         assert len(going.told("acknowledged")) > 12 * len(SHORT)
+
+
+def test_kills_lose_and_repeat_nothing_of_a_home_on_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with servers(tmp_path) as (_, settings):
+        for name, value in settings.items():
+            monkeypatch.setenv(name, value)  # of the checks
+        with chaos(tmp_path, clients=2, keys=2, seed=1, **settings) as going:
+            play(going, list(ON_SERVERS), 12)
 
 
 @pytest.mark.slow
