@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from podium.turn.journal.ledger import Committer
 
-__all__ = ["TEXT", "Awake", "Rememberer", "Talker", "awake", "floor", "harness", "inserts_s", "turns_s"]
+__all__ = ["HOLDER", "TEXT", "Awake", "Rememberer", "Talker", "awake", "floor", "harness", "inserts_s", "turns_s"]
 
 TEXT = "x" * 600
 LEASE_MS = 3_600_000
@@ -101,11 +101,22 @@ async def turns_s(agent: AgentHarness, count: int) -> float:
     return time.perf_counter() - began_s
 
 
-class Awake:
-    """Agents of one process, each awake, on one journal."""
+HOLDER = "host_bench"
+"""Of the leases."""
 
-    def __init__(self, store: JournalStore, committer: Committer, directory: Path) -> None:
-        self._store = store
+
+class Awake:
+    """Agents of one process, each awake, on one journal.
+
+    Args:
+        store: the journal as the agents' process has it.
+        service: as the process has it that makes agents and admits messages; by default the same.
+    """
+
+    def __init__(
+        self, store: JournalStore, committer: Committer, directory: Path, service: JournalStore | None = None
+    ) -> None:
+        self._store = service or store
         self._directory = directory
         self._blobs = PackBlobStore(f"file://{directory / 'blobs'}")
         self._clock = SystemClock()
@@ -122,7 +133,7 @@ class Awake:
             now_ms = self._clock.now_ms()
             ids = self._ids
             session = self._store.ensure_session(str(address), ids.session(now_ms), ids.branch(now_ms), now_ms)
-            lease = self._store.acquire_lease(session.session_id, "benchmark", now_ms, LEASE_MS)
+            lease = self._store.acquire_lease(session.session_id, HOLDER, now_ms, LEASE_MS)
             activation = Activation(Talker, address, lease, self._environment)
             await activation.start(unclean=False)
             self._agents.append(activation)
@@ -167,9 +178,11 @@ class Awake:
 
 
 @asynccontextmanager
-async def awake(store: JournalStore, committer: Committer, directory: Path, count: int) -> AsyncIterator[Awake]:
-    """Have agents awake."""
-    agents = Awake(store, committer, directory)
+async def awake(
+    store: JournalStore, committer: Committer, directory: Path, count: int, service: JournalStore | None = None
+) -> AsyncIterator[Awake]:
+    """Have agents awake; see `Awake`."""
+    agents = Awake(store, committer, directory, service)
     await agents.wake(count)
     yield agents
     await agents.sleep()

@@ -1,0 +1,121 @@
+"""A home on servers: durable turns through the store process, against plain INSERTs on the same PostgreSQL.
+
+A turn makes 1.2 KB new (`tests.benchmarks.podium.turn_load`). The agents' process has no connection to the database:
+its commits go through a real store process. Admission is not timed. The floor are plain committed INSERTs of the same
+bytes, from 8 connections at once or from one; each side in turn, medians of the runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from chronicle.journal.committer import DirectCommitter, GroupCommitter
+from chronicle.journal.opening import open_journal
+from chronicle.journal.remote import remote_journal
+from coordinator.home import Home
+from coordinator.homes.opening import create_home
+from coordinator.store.supervisor import StoreProcess
+from tests.benchmarks.podium.turn_load import HOLDER, TEXT, awake
+from tests.e2e.servers import servers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.benchmarks.__main__ import Row
+
+RUNS = 5
+AGENTS, TURNS = 100, 10
+ALONE = 200
+CONNECTIONS, INSERTS = 8, 250
+
+
+@contextmanager
+def _tables(conninfo: str) -> Iterator[list[psycopg.Connection[tuple[object, ...]]]]:
+    """Connections to a database with a table to insert into."""
+    connections = [psycopg.connect(conninfo, autocommit=True) for _ in range(CONNECTIONS)]
+    connections[0].execute("CREATE TABLE floor (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bytes BYTEA)")
+    for connection in connections:
+        connection.execute("SET synchronous_commit TO on")
+    yield connections
+    for connection in connections:
+        connection.close()
+
+
+def _inserts(connection: psycopg.Connection[tuple[object, ...]]) -> None:
+    body = b"x" * (2 * len(TEXT))
+    for _ in range(INSERTS):
+        connection.execute("INSERT INTO floor (bytes) VALUES (%s)", (body,))
+
+
+def _insert_rate(connections: list[psycopg.Connection[tuple[object, ...]]]) -> float:
+    """Return plain committed INSERTs a second, from all connections at once."""
+    with ThreadPoolExecutor(len(connections)) as threads:
+        began_s = time.perf_counter()
+        list(threads.map(_inserts, connections))
+        return INSERTS * len(connections) / (time.perf_counter() - began_s)
+
+
+async def _measure(directory: Path, conninfo: str, settings: dict[str, str]) -> list[Row]:
+    home = create_home(Home(directory / "home"), settings["PODIUM_BLOBS_URL"], settings["PODIUM_JOURNAL_URL"])
+    home.make_run_dir()
+    home.logs.mkdir(exist_ok=True)
+    many: list[tuple[float, float]] = []
+    one: list[tuple[float, float]] = []
+    try:
+        with closing(open_journal(home.journal_url)) as service, _tables(conninfo) as connections:
+            async with StoreProcess(home, os.environ, 1000) as process:
+                with closing(process.access.link(HOLDER).calls()) as calls:
+                    await asyncio.to_thread(lambda: calls.greeting)  # this loop starts the process, and then blocks
+                    store = remote_journal(calls)
+                    committer = GroupCommitter(store)
+                    async with awake(store, committer, directory, AGENTS, service) as agents:
+                        for _ in range(RUNS):
+                            agents.admit(TURNS)
+                            rate = AGENTS * TURNS / await agents.handle_s()
+                            many.append((rate, await asyncio.to_thread(_insert_rate, connections)))
+                    committer.close()
+                    async with awake(store, DirectCommitter(store), directory, 1, service) as agents:
+                        for _ in range(RUNS):
+                            agents.admit(ALONE)
+                            rate = ALONE / await agents.handle_s()
+                            one.append((rate, await asyncio.to_thread(_insert_rate, connections[:1])))
+    finally:
+        home.remove_run_dir()
+    return [
+        _row(
+            f"{AGENTS} shared agents at once, durable turns", many, f"INSERTs from {CONNECTIONS} connections", ">= 0.4"
+        ),
+        _row("one agent, durable turns", one, "INSERTs from one connection", ""),
+    ]
+
+
+def _row(name: str, rates: list[tuple[float, float]], floor: str, target: str) -> Row:
+    value = median(ours / theirs for ours, theirs in rates)
+    ours, theirs = (median(side) for side in zip(*rates, strict=True))
+    against = f"{floor}, {theirs:.0f}/s; turns {ours:.0f}/s"
+    return {
+        "name": f"home on servers: {name}",
+        "value": round(value, 3),
+        "unit": "x",
+        "target": target,
+        "floor": against,
+    }
+
+
+def run() -> list[Row]:
+    """Measure and return the rows."""
+    with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as name:
+        directory = Path(name)
+        with servers(directory) as (conninfo, settings):
+            os.environ.update(settings)
+            return asyncio.run(_measure(directory, conninfo, settings))
