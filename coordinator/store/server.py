@@ -132,8 +132,8 @@ class StoreServer:
         self._connections.add(connection)
         try:
             await self._greet(reader, writer)
-        except (ConnectionError, asyncio.IncompleteReadError):
-            pass  # the client left
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass  # the client left, or the server ends
         except Exception:  # noqa: BLE001  a damaged frame, or a bug, ends one connection
             _log.exception("connection_failed")
         finally:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Corrupt
+from chronicle.errors import Corrupt, InvalidInput
 from chronicle.journal.postgres.database import PostgresDatabase
 from chronicle.journal.postgres.schema import ASSIGNED, JOURNAL
+from chronicle.journal.postgres.together import apply_together, may_be_together
 from chronicle.journal.sql.moving import columns_of, copy_rows
 from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sql.store import SqlJournalStore
 from chronicle.journal.sql.tables import TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from chronicle.journal.sql.port import Connection
+    from chronicle.journal.sql.writes import ReadyWrite
 
 __all__ = ["PostgresJournalStore"]
 
@@ -25,6 +27,10 @@ SELECT coalesce(sum(pg_relation_size(pg_class.oid)), 0)::BIGINT FROM pg_class
 JOIN pg_namespace ON relnamespace = pg_namespace.oid WHERE nspname = current_schema()
 """
 _SMALL_BYTES: Final = 10 * 2**20
+
+
+class _OneByOne(Exception):
+    """Some of the writes are to be refused."""
 
 
 class PostgresJournalStore(SqlJournalStore):
@@ -65,6 +71,17 @@ class PostgresJournalStore(SqlJournalStore):
         )
         super().__init__(self._server)
 
+    def _write_each(self, ready: Sequence[ReadyWrite]) -> Sequence[Exception | None]:
+        if may_be_together(ready):
+            try:
+                with self._server.writing() as db:
+                    if not apply_together(db, ready):
+                        raise _OneByOne
+                return [None] * len(ready)
+            except (_OneByOne, InvalidInput):  # the latter: an id was used before
+                pass
+        return super()._write_each(ready)
+
     def damage(self) -> str | None:
         """Return damage that the chains do not cover: checksum failures that the server counted, and orphaned rows."""
         with self._server.reading_one_moment() as db:
@@ -94,6 +111,6 @@ class PostgresJournalStore(SqlJournalStore):
         copy_rows(rows, db, TABLES, on_rows, " OVERRIDING SYSTEM VALUE")
         for table in ASSIGNED:
             key = columns_of(TABLES)[table][1][0]
-            last = db.execute(f"SELECT max({key}) FROM {table}").fetchone()[0]  # noqa: S608  names of the code
+            last = db.execute(f"SELECT max({key}) FROM {table}").fetchone()[0]
             if last is not None:
                 db.execute("SELECT setval(pg_get_serial_sequence(?, ?), ?)", (table, key, last))

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Commit, Head, Snapshot
     from chronicle.journal.sql.port import Connection
 
-__all__ = ["Ready", "apply", "check_snapshot", "is_there", "prepare"]
+__all__ = ["ENDED", "SETTLE", "Ready", "apply", "check_snapshot", "is_there", "prepare"]
 
 _PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
 _CONSUMED: Final = STATUS_CODES[MessageStatus.CONSUMED]
@@ -30,7 +30,7 @@ _CANCELLED: Final = STATUS_CODES[MessageStatus.CANCELLED]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
 
 _OF: Final = "WHERE message_id = ? AND session = ? AND status"
-_SETTLE: Final[dict[Outcome, str]] = {
+SETTLE: Final[dict[Outcome, str]] = {
     outcome: f"UPDATE inbox SET {change}"
     for outcome, change in {
         Outcome.CONSUMED: f"status = {_CONSUMED}, body = NULL {_OF} = {_PENDING}",
@@ -39,7 +39,9 @@ _SETTLE: Final[dict[Outcome, str]] = {
         Outcome.PARKED: f"status = {_PARKED}, attempts = attempts + 1 {_OF} = {_PENDING}",
     }.items()
 }
-_ENDED: Final = frozenset({Outcome.CONSUMED, Outcome.CANCELLED})
+"""By outcome: what it changes in the inbox."""
+ENDED: Final = frozenset({Outcome.CONSUMED, Outcome.CANCELLED})
+"""Outcomes after which a message has no steps."""
 _IN_FORCE: Final = "SELECT 1 FROM session WHERE key = ? AND epoch = ? AND (holder IS NOT NULL OR epoch = 0)"
 _ADVANCE: Final = (
     "UPDATE branch SET seq = ?, turn = ?, event_id = ?, hash = ? WHERE key = ? AND seq = ? AND hash = ? "
@@ -137,9 +139,9 @@ def apply(db: Connection, ready: Ready) -> None:
         raise _refusal(db, ready)
     db.insert(_INSERT_EVENT, ready.events)
     for outcome, message_id in ready.settled:
-        if not db.changed(_SETTLE[outcome], (message_id, ready.session_key)):
+        if not db.changed(SETTLE[outcome], (message_id, ready.session_key)):
             raise NotFound(f"message {message_id} does not wait in the inbox of session {ready.session_id}")
-        if outcome in _ENDED:
+        if outcome in ENDED:
             steps.drop(db, message_id)
     if ready.outbox:
         db.insert(_INSERT_OUTBOX, ready.outbox)

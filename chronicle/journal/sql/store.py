@@ -143,11 +143,15 @@ class SqlJournalStore(SqlSessions):
             else:
                 prepared[index] = ready
                 outcomes.append(ready.head if isinstance(ready, commits.Ready) else None)
-        refused = self._each([partial(writes.apply, ready=ready) for ready in prepared.values()])
+        refused = self._write_each(list(prepared.values()))
         for index, refusal in zip(prepared, refused, strict=True):
             if refusal is not None:
                 outcomes[index] = refusal
         return outcomes
+
+    def _write_each(self, ready: Sequence[writes.ReadyWrite]) -> Sequence[Exception | None]:
+        """Apply writes in one transaction, each of which is done or refused by itself; see `_each`."""
+        return self._each([partial(writes.apply, ready=each) for each in ready])
 
     def _each(self, parts: Sequence[Callable[[Connection], object]]) -> list[Exception | None]:
         """Run parts of one transaction, each of which is done or refused by itself.

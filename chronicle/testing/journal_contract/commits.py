@@ -9,7 +9,17 @@ import pytest
 
 from chronicle.errors import BranchVersionConflict, InvalidInput, NotFound, StaleEpoch
 from chronicle.ids import MessageId
-from chronicle.journal.records import Head, MessageStatus, OutboxEnvelope, OutboxMessage, Outcome, Settlement, Snapshot
+from chronicle.journal.records import (
+    Head,
+    MessageStatus,
+    OutboxEnvelope,
+    OutboxMessage,
+    Outcome,
+    Settlement,
+    Snapshot,
+    StepWrite,
+    StoredStep,
+)
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
 
@@ -82,6 +92,32 @@ class CommitContract(Contract):
         for writer in writers:
             assert verify_session(store, writer.session).ok
         assert store.commit_many([]) == []
+
+    def test_many_commits_do_what_each_would_do_alone(self, store: JournalStore) -> None:
+        writers = [Writer.on(store, f"agent/{number}") for number in range(5)]
+        messages = [writer.admit(b"x") for writer in writers]
+        steps = [StoredStep(message, 1, "step", b"{}") for message in messages]
+        sent = [OutboxMessage(IDS.message(NOW_MS), "to/someone", b"\xff", NOW_MS, headers={"a": 1}) for _ in writers]
+        for writer, step in zip(writers[:4], steps, strict=False):
+            store.put_step(writer.session.session_id, step, None)
+        outcomes = store.commit_many(
+            [
+                StepWrite(writers[4].session.session_id, steps[4], None),
+                *(
+                    writer.commit_of(settled=(Settlement(message, outcome),), outbox=(out,))
+                    for writer, message, outcome, out in zip(writers, messages, Outcome, sent, strict=False)
+                ),
+            ]
+        )
+        assert [type(outcome) for outcome in outcomes] == [type(None), Head, Head, Head, Head]
+        seen = self.other_handle(store)
+        found = [seen.message(message) for message in messages]
+        assert [message.status for message in found] == ["consumed", "cancelled", "pending", "parked", "pending"]
+        assert [message.attempts for message in found] == [0, 0, 1, 1, 0]
+        assert [len(seen.steps(message)) for message in messages] == [0, 0, 1, 1, 1]
+        assert list(seen.outbox()) == sent[:4]
+        for writer in writers:
+            assert verify_session(seen, writer.session).ok
 
     def test_many_commits_to_one_branch_in_order(self, store: JournalStore) -> None:
         writer = Writer.on(store)
