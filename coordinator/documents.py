@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from chronicle.errors import StorageRefused
 from chronicle.system.atomic_files import replacing, sync_directory, sync_file
@@ -11,7 +11,12 @@ from chronicle.system.atomic_files import replacing, sync_directory, sync_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Documents", "FileDocuments"]
+__all__ = ["MODELS", "QUARANTINE", "Documents", "FileDocuments"]
+
+MODELS: Final = "models.json"
+"""The document of the profiles of models (`coordinator.models.config_file`)."""
+QUARANTINE: Final = "quarantine.json"
+"""The document of the agents that get processes of their own (`coordinator.fleet.quarantine`)."""
 
 
 class Documents(Protocol):

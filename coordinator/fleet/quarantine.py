@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from chronicle.errors import ChronicleError
+from coordinator.documents import QUARANTINE
 from coordinator.fleet.model import Code, Loaded
 from podium.address import Address
 from podium.errors import InvalidAddress
@@ -21,9 +22,8 @@ if TYPE_CHECKING:
     from coordinator.documents import Documents
     from coordinator.fleet.code_stamp import CodeStamps
 
-__all__ = ["DOCUMENT", "Quarantine"]
+__all__ = ["Quarantine"]
 
-DOCUMENT: Final = "quarantine.json"
 _FORMAT: Final = 1
 
 _log = structlog.stdlib.get_logger("coordinator.fleet.quarantine")
@@ -86,14 +86,14 @@ class Quarantine:
             for address, entry in self._entries.items()
         }
         try:
-            self._documents.write(DOCUMENT, json.dumps({"format": _FORMAT, "agents": agents}).encode())
+            self._documents.write(QUARANTINE, json.dumps({"format": _FORMAT, "agents": agents}).encode())
         except ChronicleError as error:  # such as a full disk: it holds until this coordinator ends
             _log.warning("quarantine_not_written", error=str(error))
 
 
 def _read(documents: Documents) -> dict[Address, _Entry]:
     try:
-        data = documents.read(DOCUMENT)
+        data = documents.read(QUARANTINE)
         if data is None:
             return {}
         kept = json.loads(data)
@@ -101,7 +101,7 @@ def _read(documents: Documents) -> dict[Address, _Entry]:
             raise ValueError(f"format {kept['format']}")
         return dict(_entry(text, fields) for text, fields in kept["agents"].items())
     except (ChronicleError, ValueError, KeyError, TypeError, InvalidAddress) as error:
-        _log.warning("quarantine_not_read", path=documents.place(DOCUMENT), error=str(error))
+        _log.warning("quarantine_not_read", path=documents.place(QUARANTINE), error=str(error))
         return {}
 
 

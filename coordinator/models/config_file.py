@@ -9,14 +9,14 @@ import json
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, StorageRefused
+from coordinator.documents import MODELS
 from coordinator.models.profiles import ModelsConfig
 
 if TYPE_CHECKING:
     from coordinator.documents import Documents
 
-__all__ = ["DOCUMENT", "ConfigFile", "read_config", "store_config"]
+__all__ = ["ConfigFile", "read_config", "store_config"]
 
-DOCUMENT: Final = "models.json"
 _FORMAT: Final = 1
 
 
@@ -26,8 +26,8 @@ def store_config(documents: Documents, config: ModelsConfig) -> None:
     Raises:
         StorageRefused: the document cannot be written.
     """
-    if config.profiles or config.budgets or documents.stamp(DOCUMENT) is not None:
-        documents.write(DOCUMENT, json.dumps({"format": _FORMAT, **config.to_json()}).encode())
+    if config.profiles or config.budgets or documents.stamp(MODELS) is not None:
+        documents.write(MODELS, json.dumps({"format": _FORMAT, **config.to_json()}).encode())
 
 
 def read_config(documents: Documents) -> ModelsConfig:
@@ -36,9 +36,9 @@ def read_config(documents: Documents) -> ModelsConfig:
     Raises:
         Corrupt: the document is damaged, or a newer version wrote it.
     """
-    place = documents.place(DOCUMENT)
+    place = documents.place(MODELS)
     try:
-        data = documents.read(DOCUMENT)
+        data = documents.read(MODELS)
         if data is None:
             return ModelsConfig()
         kept = json.loads(data)
@@ -67,7 +67,7 @@ class ConfigFile:
         Raises:
             Corrupt: as `read_config`.
         """
-        stamp = self._documents.stamp(DOCUMENT)
+        stamp = self._documents.stamp(MODELS)
         if stamp != self._stamp:
             self._config, self._stamp = read_config(self._documents), stamp
         return self._config

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from chronicle.errors import Corrupt, InvalidInput
-from coordinator.documents import FileDocuments
-from coordinator.models.config_file import DOCUMENT, ConfigFile, read_config, store_config
+from coordinator.documents import MODELS, FileDocuments
+from coordinator.models.config_file import ConfigFile, read_config, store_config
 from coordinator.models.profiles import Limits, ModelsConfig, Price, Profile
 from coordinator.models.providers import key_of
 from coordinator.registry.project import load_project
@@ -241,12 +241,12 @@ def test_a_home_keeps_the_profiles_and_no_key(tmp_path: Path) -> None:
     assert read_config(FileDocuments(tmp_path)) == ModelsConfig()
     store_config(FileDocuments(tmp_path), config)
     assert read_config(FileDocuments(tmp_path)) == config
-    assert stat.S_IMODE((tmp_path / DOCUMENT).stat().st_mode) == 0o600
+    assert stat.S_IMODE((tmp_path / MODELS).stat().st_mode) == 0o600
 
 
 def test_nothing_is_written_for_a_project_without_models(tmp_path: Path) -> None:
     store_config(FileDocuments(tmp_path), ModelsConfig())
-    assert not (tmp_path / DOCUMENT).exists()
+    assert not (tmp_path / MODELS).exists()
 
 
 def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
@@ -262,6 +262,6 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ["", "[]", '{"format": 2}', '{"format": 1, "profiles": {"a": {}}}'])
 def test_a_damaged_file_is_told(tmp_path: Path, content: str) -> None:
-    (tmp_path / DOCUMENT).write_text(content)
+    (tmp_path / MODELS).write_text(content)
     with pytest.raises(Corrupt, match=r"models\.json"):
         read_config(FileDocuments(tmp_path))
