@@ -67,6 +67,8 @@ _ID_LENGTH: Final = 12
 _ID: Final = re.compile(f"[{_ID_LETTERS}]{{{_ID_LENGTH}}}")
 _NAMES_BEFORE_FORMAT: Final = frozenset({"blobs", "nodes", "logs", "id"})
 """What may exist before the format file: during creation, or after a crash in it."""
+_MOVED: Final = ("journal.db*", "access.db*", "models.db*", "models.json", "quarantine.json", "blobs")
+"""What a home has elsewhere after it was moved."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,8 @@ class Identity:
     home_id: str
     blobs: str
     """URL of its blobs."""
+    is_moving: bool = False
+    """Whether it is being moved to the database: no other directory may be of it yet."""
 
 
 class Home:
@@ -198,8 +202,6 @@ class Home:
     def move_to(self, blobs_url: str, journal_url: str) -> None:
         """Have the journal and the blobs elsewhere from now on; durable on return.
 
-        What the home kept of them in its directory is set aside, in ``moved/``.
-
         Args:
             blobs_url: where the blobs are.
             journal_url: where the journal is.
@@ -207,20 +209,30 @@ class Home:
         Raises:
             HomeNotWritable: the directory cannot be written.
         """
-        aside = self.path / "moved"
         with self._writing():
-            make_private(aside)
             with replacing(self._format_path) as new:
                 new.write_text(_Urls(blobs_url, without_password(journal_url)).described, encoding="utf-8")
                 sync_file(new)
             sync_directory(self.path)
-            for pattern in ("journal.db*", "access.db*", "models.db*", "blobs"):
-                for found in self.path.glob(pattern):
-                    found.rename(aside / found.name)
-            make_private(self.path / "blobs")
-            sync_directory(self.path)
         self._urls = None
         self.open()
+
+    def set_moved_aside(self) -> None:
+        """Set aside what a home that was moved had in its directory, in ``moved/``; durable on return, and idempotent.
+
+        Raises:
+            HomeNotWritable: the directory cannot be written.
+        """
+        aside = self.path / "moved"
+        with self._writing():
+            make_private(aside)
+            for pattern in _MOVED:
+                for found in self.path.glob(pattern):
+                    if not (aside / found.name).exists():  # else it is the empty directory that has taken its place
+                        found.rename(aside / found.name)
+            make_private(self.path / "blobs")
+            sync_directory(aside)
+            sync_directory(self.path)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

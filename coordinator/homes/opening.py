@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput
 from chronicle.journal.places import NO_PSYCOPG, is_server, postgres_place, without_password
 from chronicle.system.secrets_held import keep_secrets
-from coordinator.home import Identity
-from podium.errors import HomeError, HomeTooNew
+from coordinator.homes.identity import create_identity, read_identity
+from podium.errors import HomeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from coordinator.home import Home
+    from coordinator.home import Home, Identity
     from coordinator.homes.postgres.records import PostgresHomeRecords
     from coordinator.homes.records import HomeRecords
 
 __all__ = ["create_home", "identify", "open_records", "records_at"]
-
-_IDENTITY: Final = "home"
-"""The document of a database that says which home it has."""
-_FORMAT: Final = 1
 
 
 def create_home(home: Home, blobs_url: str = "", journal_url: str = "") -> Home:
@@ -35,26 +30,26 @@ def identify(journal_url: str, new: Identity, directory: Path) -> Identity:
     """Give a database a home unless it has one; return which it has.
 
     Raises:
-        HomeError: a new home would have no object store, without which other machines do not reach its blobs.
+        HomeError: a new home would have no object store, without which other machines do not reach its blobs; or a home
+            is being moved to the database.
         HomeTooNew: a newer version made the home.
     """
     documents = records_at(journal_url, lambda: new.home_id, directory).documents()
-    known = documents.read(_IDENTITY)
-    if known is None:
+    place = without_password(journal_url)
+    found = read_identity(documents, place)
+    if found is None:
         if not new.blobs:
             raise HomeError(
                 "a home with its journal in a database keeps its blobs in an object store, so that other machines "
                 "reach them: name one with PODIUM_BLOBS_URL, such as s3://bucket/prefix"
             )
-        described = {"format": _FORMAT, "id": new.home_id, "blobs": new.blobs}
-        known = documents.create(_IDENTITY, f"{json.dumps(described)}\n".encode())
-    found = json.loads(known)
-    if found["format"] > _FORMAT:
-        raise HomeTooNew(
-            f"the home at {without_password(journal_url)} has format {found['format']}, this podium reads up to "
-            f"{_FORMAT}: upgrade podium"
+        found = create_identity(documents, new, place)
+    if found.is_moving:
+        raise HomeError(
+            f"the home {found.home_id} is being moved to {place}: call podium migrate again where that was begun, or "
+            "name another schema (?schema=NAME)"
         )
-    return Identity(found["id"], found["blobs"])
+    return found
 
 
 def open_records(home: Home) -> HomeRecords:

@@ -19,7 +19,8 @@ from chronicle.testing.journal_contract import Writer
 from coordinator import migration
 from coordinator.access.caller import Scope
 from coordinator.cli.exits import ExitCode
-from coordinator.home import Home
+from coordinator.home import Home, Identity
+from coordinator.homes.identity import write_identity
 from coordinator.homes.opening import create_home, open_records, records_at
 from coordinator.homes.postgres.records import PostgresHomeRecords
 from podium.errors import HomeError, HomeTooNew
@@ -206,15 +207,17 @@ def test_a_home_moves_and_goes_on_and_a_backup_is_the_way_back(
 
 
 def test_a_move_that_was_broken_off_is_begun_again(
-    made: HomeMaker, podium: Podium, journal_url: str, blobs_url: str, monkeypatch: pytest.MonkeyPatch
+    made: HomeMaker, podium: Podium, journal_url: str, blobs_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for broken in ("receive", "read_back", "identify"):
+    for broken in ("receive", "read_back", "release_leases"):
         with monkeypatch.context() as patch:
             owner = PostgresHomeRecords if broken == "receive" else migration
             patch.setattr(owner, broken, Mock(side_effect=Unavailable("the cable was pulled")))
             podium("migrate", "--to", journal_url, "--blobs-url", blobs_url, code=ExitCode.UNAVAILABLE)
         assert not Home(made.path).open().is_shared
         assert podium("cat", "counter/a", "out.txt") == "counter/a 2"
+        with pytest.raises(HomeError, match="is being moved to .*: call podium migrate again where that was begun"):
+            create_home(Home(tmp_path / "other"), blobs_url, journal_url)
     made.agent("counter/late").turn("late", {"out.txt": b"late"})
     made.close()
     moved = podium.json("migrate", "--to", journal_url, "--blobs-url", blobs_url)
@@ -230,15 +233,19 @@ def test_what_is_there_is_not_replaced(
         assert not Home(made.path).open().is_shared
         return podium.err
 
-    assert "has a home already" in refused(_with_a_home(journal_url, f"{blobs_url}-other", tmp_path))
+    other = Home(tmp_path / "other")
+    assert f"is at {journal_url} already" in refused(_with_a_home(journal_url, f"{blobs_url}-other", tmp_path))
+    documents = open_records(other.open()).documents()
+    write_identity(documents, Identity(Home(made.path).id, f"{blobs_url}-other"))
+    assert "and this directory has a copy of it: give a new directory" in refused(journal_url)
     used = url_of(server, f"home_{uuid4().hex}")
     with closing(open_journal(used)) as store:
         Writer.on(store)
     assert "has a journal already, which is not of this home" in refused(used)
     moving = url_of(server, f"home_{uuid4().hex}")
     documents = records_at(moving, lambda: "", tmp_path).documents()
-    documents.write("moving", b"abcdefgh2345")
-    assert "the home abcdefgh2345 is being moved to" in refused(moving)
+    write_identity(documents, Identity("abcdefgh2345", blobs_url, is_moving=True))
+    assert f"the home abcdefgh2345 is being moved to {moving} already" in refused(moving)
     new = url_of(server, f"home_{uuid4().hex}")
     assert "is not the URL of an object store" in refused(new, "")
     assert "keeps the blobs of another home" in refused(new, f"{blobs_url}-other")
@@ -247,3 +254,19 @@ def test_what_is_there_is_not_replaced(
     made.close()
     podium("migrate", "--to", new, "--blobs-url", blobs_url)
     podium("migrate", "--to", new, code=ExitCode.HOME_ERROR)
+
+
+def test_blobs_that_are_in_an_object_store_stay_there(
+    made: HomeMaker, podium: Podium, journal_url: str, blobs_url: str, tmp_path: Path
+) -> None:
+    at_url = HomeMaker(Home(tmp_path / "at-url").create(blobs_url).path)
+    at_url.agent("counter/a").turn("one", {"out.txt": b"one"})
+    at_url.close()
+    podium("migrate", "--to", journal_url, "--blobs-url", blobs_url, code=ExitCode.HOME_ERROR)
+    assert "keeps the blobs of another home" in podium.err
+    podium.home = at_url.path
+    moved = podium.json("migrate", "--to", f"{journal_url}_2")
+    assert (moved["blobs_url"], moved["agents"]) == (blobs_url, 1)
+    assert podium("cat", "counter/a", "out.txt") == "one"
+    two = create_home(Home(tmp_path / "two"), journal_url=f"{journal_url}_2")
+    assert podium("cat", "counter/a", "out.txt", home=two.path) == "one"

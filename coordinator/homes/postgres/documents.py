@@ -11,7 +11,7 @@ __all__ = ["PostgresDocuments"]
 
 
 class PostgresDocuments:
-    """`coordinator.documents.Documents` in a schema.
+    """`coordinator.homes.identity.SharedDocuments` in a schema.
 
     Args:
         schema: the schema.
@@ -36,7 +36,7 @@ class PostgresDocuments:
             )
 
     def create(self, name: str, data: bytes) -> bytes:
-        """Create a document unless it exists; return what it is then."""
+        """See `SharedDocuments`."""
         with self._schema.writing() as db:
             db.execute("INSERT INTO document VALUES (?, ?, 1) ON CONFLICT (name) DO NOTHING", (name, data))
         found = self.read(name)
