@@ -24,6 +24,7 @@
     │   └── StoreDamaged            a store misses a blob that a commit needs, or cannot read a commit
     ├── UnsupportedFormat           written by a newer version; upgrade the code
     │   └── UnusableFormat          no upgrade of the code reads it
+    │       └── OlderFormat         an upgrade of what is stored makes it readable
     └── Unavailable                 the store or mount could not be reached; the outcome may be unknown
         ├── MountUnreachable        the process that serves a mount does not answer
         ├── OlderVersionRuns        a process of an older version uses what this one has to migrate first
@@ -60,6 +61,7 @@ __all__ = [
     "NoCommit",
     "NotFound",
     "NotMounted",
+    "OlderFormat",
     "OlderVersionRuns",
     "OverQuota",
     "StaleEpoch",
@@ -263,6 +265,23 @@ class UnsupportedFormat(ChronicleError):
 
 class UnusableFormat(UnsupportedFormat):
     """A format that an upgrade of the code does not help with: an older one, or a file system's."""
+
+
+class OlderFormat(UnusableFormat):
+    """An older format, which this code migrates when what is stored is opened to write.
+
+    Args:
+        message: which.
+        found: the format.
+        newer: the format that it is migrated to.
+        is_additive: whether code of the older format works with the newer one.
+    """
+
+    def __init__(self, message: str, found: int, newer: int, *, is_additive: bool = False) -> None:
+        super().__init__(message)
+        self.found = found
+        self.newer = newer
+        self.is_additive = is_additive
 
 
 class Unavailable(ChronicleError):

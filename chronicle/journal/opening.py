@@ -44,13 +44,15 @@ def open_journal(
         create: create a journal that does not exist.
         read_only: write nothing; the journal must exist. Write methods raise `InvalidInput`.
         watched: detect changes and a loss between two uses, and reserve space for a full disk. A server does both.
-        may_migrate: whether a journal of an older format may be migrated now; called for such a journal only.
+        may_migrate: whether a journal of an older format may be migrated now; called for such a journal only, and in a
+            server only if the code of the older format would not work with it any more.
 
     Raises:
         InvalidInput: the URL has an unknown scheme, or nothing there can hold a journal.
         NotFound: there is no journal, and none is to be created.
         Corrupt: the journal is damaged, or was watched and is missing.
         UnsupportedFormat: it has a newer format.
+        OlderFormat: it has an older one, and nothing is to be written.
         OlderVersionRuns: it has an older format, and must not be migrated now.
         StorageRefused: its file cannot be used, or the disk is full.
         Unavailable: it cannot be reached.

@@ -95,7 +95,7 @@ class TestPostgres(HomeRecordsContract):
     ) -> None:
         records.documents().write("a", b"1")
         with psycopg.connect(server, autocommit=True) as other:
-            other.execute(f"UPDATE {schema}.format SET version = 2")
+            other.execute(f"UPDATE {schema}.format SET (version, usable_from) = (2, 2)")
             with pytest.raises(UnsupportedFormat, match="the records of a home in schema .* has format 2"):
                 PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/home")).documents()
             other.execute(f"DROP TABLE {schema}.document")

@@ -19,6 +19,7 @@ from chronicle.errors import (
     Corrupt,
     InvalidInput,
     NotFound,
+    OlderFormat,
     OlderVersionRuns,
     Unavailable,
     UnsupportedFormat,
@@ -26,7 +27,7 @@ from chronicle.errors import (
 )
 from chronicle.journal.opening import copy_journal, open_journal
 from chronicle.journal.postgres import PostgresJournalStore
-from chronicle.journal.postgres.schema import JOURNAL
+from chronicle.journal.postgres.schema import JOURNAL, Migration
 from chronicle.journal.records import (
     Head,
     InboxWrite,
@@ -131,15 +132,16 @@ def test_tampering_is_found(
 def test_a_newer_format(store: PostgresJournalStore, server: str, schema: str) -> None:
     store.close()
     newer = JOURNAL.version + 1
-    tamper(server, schema, f"UPDATE format SET version = {newer}")
+    tamper(server, schema, f"UPDATE format SET (version, usable_from) = ({newer}, {newer})")
     with pytest.raises(UnsupportedFormat, match=f"format {newer}, and this code reads up to {JOURNAL.version}$"):
         PostgresJournalStore(server, schema=schema).close()
 
 
-def use_next_format(monkeypatch: pytest.MonkeyPatch, upgrade: str) -> None:
+def use_next_format(monkeypatch: pytest.MonkeyPatch, upgrade: str, *, is_additive: bool = False) -> None:
     """Have this process read and write a made-up next format, with one table more."""
     tables = f"{JOURNAL.tables}CREATE TABLE colour (name TEXT);"
-    following = replace(JOURNAL, version=JOURNAL.version + 1, tables=tables, migrations={JOURNAL.version: upgrade})
+    migrations = {JOURNAL.version: Migration(upgrade, is_additive=is_additive)}
+    following = replace(JOURNAL, version=JOURNAL.version + 1, tables=tables, migrations=migrations)
     monkeypatch.setattr("chronicle.journal.postgres.store.JOURNAL", following)
 
 
@@ -367,12 +369,36 @@ def test_reading_upgrades_nothing(
 ) -> None:
     store.close()
     use_next_format(monkeypatch, "CREATE TABLE colour (name TEXT)")
-    with pytest.raises(UnsupportedFormat, match="open it for writing, which upgrades it$"):
+    with pytest.raises(OlderFormat, match="open it for writing, which upgrades it$") as refused:
         open_journal(url_of(server, schema), read_only=True)
-    with pytest.raises(OlderVersionRuns, match="which an older version uses: end it first$"):
+    assert (refused.value.found, refused.value.newer, refused.value.is_additive) == (1, 2, False)
+    with pytest.raises(OlderVersionRuns, match="has to be upgraded to 2 while no older version uses it$"):
         open_journal(url_of(server, schema), may_migrate=lambda: False)
     open_journal(url_of(server, schema)).close()
     open_journal(url_of(server, schema), read_only=True).close()
+
+
+def test_an_older_version_goes_on_after_an_additive_migration(
+    store: PostgresJournalStore, server: str, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, writer = url_of(server, schema), Writer.on(store)
+    writer.turns(1)
+    with monkeypatch.context() as patched:
+        use_next_format(patched, "CREATE TABLE colour (name TEXT)", is_additive=True)
+        with closing(open_journal(url, may_migrate=lambda: False)) as newer:
+            assert newer.format == JOURNAL.version + 1
+        with closing(open_journal(url_of(server, f"{schema}_new"))) as new:
+            Writer.on(new).turns(1)
+    writer.turns(1)
+    for place in (url, url_of(server, f"{schema}_new")):
+        with closing(open_journal(place)) as older:
+            assert older.format == JOURNAL.version + 1
+            Writer.on(older, "hello/bob").turns(1)
+    with monkeypatch.context() as patched:
+        use_next_format(patched, "SELECT 1")
+        open_journal(url_of(server, f"{schema}_other")).close()
+    with pytest.raises(UnsupportedFormat, match="has format 2, and this code reads up to 1$"):
+        open_journal(url_of(server, f"{schema}_other"))
 
 
 def test_orphans_are_damage(store: PostgresJournalStore, server: str, schema: str) -> None:

@@ -27,6 +27,10 @@ class StoreUpkeep(Protocol):
         """
 
     @property
+    def format(self) -> int:
+        """The format that it has; a newer one than this code's if that works with it."""
+
+    @property
     def is_small(self) -> bool:
         """Whether a thorough check takes less than a second."""
 

@@ -147,8 +147,9 @@ class PostgresDatabase:
         self._conninfo = conninfo
         self._schema = schema
         self._read_only = read_only
-        place = f"{parts.get('host', 'local')}/{parts.get('dbname', '')} schema {schema}"  # without the password
-        self.name = f"{kind.content} in {place}"
+        self.place = f"{parts.get('host', 'local')}/{parts.get('dbname', '')} schema {schema}"
+        """Where it is, without the password."""
+        self.name = f"{kind.content} in {self.place}"
         self._pid = os.getpid()
         self._closed = False
         self._free = threading.BoundedSemaphore(connections)
@@ -156,7 +157,10 @@ class PostgresDatabase:
         try:
             with self._lent() as db:
                 self._check_server(db.raw)
-                prepare(db.raw, schema, kind, create=create, may_change=not read_only, may_migrate=may_migrate)
+                self.version = prepare(
+                    db.raw, schema, kind, create=create, may_change=not read_only, may_migrate=may_migrate
+                )
+                """The version of the schema when it was opened."""
         except BaseException:
             self.close()
             raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from psycopg import sql
 
-from chronicle.errors import NotFound, OlderVersionRuns, UnsupportedFormat, UnusableFormat
+from chronicle.errors import NotFound, OlderFormat, OlderVersionRuns, UnsupportedFormat, UnusableFormat
 from chronicle.journal.sql.tables import TABLES, VERSION
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import psycopg
 
-__all__ = ["ASSIGNED", "JOURNAL", "SchemaKind", "prepare", "translated"]
+__all__ = ["ASSIGNED", "JOURNAL", "Migration", "SchemaKind", "prepare", "translated"]
 
 _LOCK: Final = 0x4348_4A4C
 """The advisory lock of the process that creates the tables."""
@@ -49,6 +49,15 @@ def translated(tables: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class Migration:
+    """A change of a schema to the next version."""
+
+    statements: str
+    is_additive: bool = False
+    """Whether code of the older version works with the newer one: it adds what that code does not need to know."""
+
+
+@dataclass(frozen=True, slots=True)
 class SchemaKind:
     """A kind of schema."""
 
@@ -57,8 +66,18 @@ class SchemaKind:
     version: int
     tables: str
     """The statements that create its tables, but the one of the version."""
-    migrations: Mapping[int, str] = field(default_factory=dict)
-    """By older version: the statements that migrate to the next one. Version 1 is the first."""
+    migrations: Mapping[int, Migration] = field(default_factory=dict)
+    """By older version: the migration to the next one. Version 1 is the first."""
+
+    @property
+    def usable_from(self) -> int:
+        """The oldest version whose code works with this one."""
+        breaking = [step + 1 for step in range(1, self.version) if not self.is_additive(step)]
+        return breaking[-1] if breaking else 1
+
+    def is_additive(self, step: int) -> bool:
+        """Whether the migration from a version is additive; one that is not known counts as breaking."""
+        return step in self.migrations and self.migrations[step].is_additive
 
 
 JOURNAL: Final = SchemaKind(
@@ -78,7 +97,7 @@ def prepare(
     create: bool = True,
     may_change: bool = True,
     may_migrate: Callable[[], bool] = lambda: True,
-) -> None:
+) -> int:
     """Create the schema and its tables if they do not exist, or migrate older ones; one process at a time.
 
     Everything is in one transaction. A backup beforehand is the operator's task.
@@ -87,11 +106,16 @@ def prepare(
         kind: what the schema is to hold.
         create: false to refuse a database without these tables.
         may_change: false to check the version only.
-        may_migrate: called if they are older.
+        may_migrate: whether a migration may be made that code of the older version does not work with afterwards;
+            called for such a one only.
+
+    Returns:
+        the version of the tables: the kind's, or a newer one that its code works with.
 
     Raises:
         NotFound: there are no tables, and none are to be created.
-        UnsupportedFormat: they are newer than this code, or older and must not be changed.
+        UnsupportedFormat: they are newer than this code.
+        OlderFormat: they are older and must not be changed.
         UnusableFormat: no migration leads from its version.
         OlderVersionRuns: it is older, and must not be migrated now.
     """
@@ -103,39 +127,58 @@ def prepare(
         found = connection.execute("SELECT to_regclass(%s)", (f'"{schema}".format',)).fetchone()
         if found is not None and found[0] is not None:
             version = _readable_version(connection, schema, kind)
-            if version == kind.version:
-                return
-            if not may_change:
-                raise UnsupportedFormat(
-                    f"{kind.content} in schema {schema} has format {version}; open it for writing, which upgrades it"
-                )
-            if not may_migrate():
-                raise OlderVersionRuns(
-                    f"{kind.content} in schema {schema} has format {version}, which an older version uses: end it first"
-                )
-            for step in range(version, kind.version):
-                connection.execute(kind.migrations[step])
-            connection.execute("UPDATE format SET version = %s", (kind.version,))
-            return
+            if version < kind.version:
+                _migrate(connection, schema, kind, version, may_change=may_change, may_migrate=may_migrate)
+            return max(version, kind.version)
         if not (create and may_change):
             raise NotFound(f"schema {schema} does not hold {kind.content}")
         connection.execute(sql.SQL("CREATE SCHEMA IF NOT EXISTS {}").format(name))
-        connection.execute("CREATE TABLE format (version INTEGER NOT NULL)")
+        connection.execute("CREATE TABLE format (version INTEGER NOT NULL, usable_from INTEGER NOT NULL)")
         connection.execute(kind.tables)
-        connection.execute("INSERT INTO format VALUES (%s)", (kind.version,))
+        connection.execute("INSERT INTO format VALUES (%s, %s)", (kind.version, kind.usable_from))
+        return kind.version
 
 
-def _readable_version(connection: psycopg.Connection[tuple[Any, ...]], schema: str, kind: SchemaKind) -> int:
-    """Return the version of existing tables, from which migrations lead to this one."""
-    row = connection.execute("SELECT version FROM format").fetchone()
-    version: int = row[0] if row is not None else 0
-    if version > kind.version:
-        raise UnsupportedFormat(
-            f"{kind.content} in schema {schema} has format {version}, and this code reads up to {kind.version}"
-        )
+def _migrate(
+    connection: psycopg.Connection[tuple[Any, ...]],
+    schema: str,
+    kind: SchemaKind,
+    version: int,
+    *,
+    may_change: bool,
+    may_migrate: Callable[[], bool],
+) -> None:
+    """Migrate older tables, in the caller's transaction."""
     missing = [step for step in range(version, kind.version) if step not in kind.migrations]
     if missing:
         raise UnusableFormat(
             f"{kind.content} in schema {schema} has format {version}; no upgrade leads from {missing[0]}"
         )
-    return version
+    steps = range(version, kind.version)
+    is_additive = all(kind.is_additive(step) for step in steps)
+    if not may_change:
+        raise OlderFormat(
+            f"{kind.content} in schema {schema} has format {version}; open it for writing, which upgrades it",
+            version,
+            kind.version,
+            is_additive=is_additive,
+        )
+    if not is_additive and not may_migrate():
+        raise OlderVersionRuns(
+            f"{kind.content} in schema {schema} has format {version} and has to be upgraded to {kind.version} while no "
+            "older version uses it"
+        )
+    for step in steps:
+        connection.execute(kind.migrations[step].statements)
+    connection.execute("UPDATE format SET (version, usable_from) = (%s, %s)", (kind.version, kind.usable_from))
+
+
+def _readable_version(connection: psycopg.Connection[tuple[Any, ...]], schema: str, kind: SchemaKind) -> int:
+    """Return the version of existing tables, unless it is a newer one that this code does not work with."""
+    row = connection.execute("SELECT version, usable_from FROM format").fetchone()
+    version, usable_from = row if row is not None else (0, 0)
+    if usable_from > kind.version:
+        raise UnsupportedFormat(
+            f"{kind.content} in schema {schema} has format {version}, and this code reads up to {kind.version}"
+        )
+    return int(version)

@@ -46,13 +46,15 @@ class PostgresJournalStore(SqlJournalStore):
         connections: the limit of the pool; a thread waits if none is free.
         create: false to refuse a database without a journal.
         read_only: nothing is created or written. Write methods raise `InvalidInput`.
-        may_migrate: whether a journal of an older format may be migrated now; called for such a journal only.
+        may_migrate: whether a journal of an older format may be migrated now; called only for a migration after which
+            the code of the older format does not work.
 
     Raises:
         InvalidInput: the string cannot be read; or the server is too old, or reached through a pooler without sessions.
         NotFound: there is no journal, and none is to be created.
         Unavailable: the server cannot be reached, or refuses the connection.
-        UnsupportedFormat: the schema holds a journal of another format.
+        UnsupportedFormat: the schema holds a journal of a newer format.
+        OlderFormat: it is of an older one, and nothing is to be written.
         OlderVersionRuns: it is of an older one, and must not be migrated now.
     """
 
@@ -99,6 +101,11 @@ class PostgresJournalStore(SqlJournalStore):
         problem = self.damage() if thorough else None
         if problem is not None:
             raise Corrupt(f"{self._server.name} is damaged: {problem}")
+
+    @property
+    def format(self) -> int:
+        """The format that it has; a newer one than this code's if that works with it."""
+        return self._server.version
 
     @property
     def is_small(self) -> bool:

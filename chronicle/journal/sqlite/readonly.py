@@ -24,7 +24,7 @@ import urllib.parse
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from chronicle.errors import InvalidInput, NotFound, StorageRefused, Unavailable, UnsupportedFormat, UnusableFormat
+from chronicle.errors import InvalidInput, NotFound, OlderFormat, StorageRefused, Unavailable, UnsupportedFormat
 from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sqlite import checksums, health, raw_reads, schema
 from chronicle.journal.sqlite.database import LOG_INDEX_BYTES, SqliteConnection, in_read_transaction, translate
@@ -272,4 +272,8 @@ def _check_version(db: sqlite3.Connection, path: Path) -> None:
     if version > schema.VERSION:
         raise UnsupportedFormat(f"{path} is a journal of format {version}, and this code reads up to {schema.VERSION}")
     if version < schema.VERSION:
-        raise UnusableFormat(f"{path} is a journal of format {version}, which is upgraded when it is opened to write")
+        raise OlderFormat(
+            f"{path} is a journal of format {version}, which is upgraded when it is opened to write",
+            version,
+            schema.VERSION,
+        )

@@ -11,7 +11,7 @@ from chronicle.errors import ChronicleError, Corrupt, StorageRefused, Unavailabl
 from chronicle.journal.ports.reserve import NO_RESERVE
 from chronicle.journal.sql import writes
 from chronicle.journal.sql.store import SqlJournalStore
-from chronicle.journal.sqlite import checksums
+from chronicle.journal.sqlite import checksums, schema
 from chronicle.journal.sqlite.copying import copy_database
 from chronicle.journal.sqlite.database import SqliteDatabase
 from chronicle.journal.sqlite.group_commit import write_codec
@@ -156,6 +156,11 @@ class SqliteJournalStore(SqlJournalStore):
         """
         with self._file.reading_one_moment() as db:
             copy_database(db, target)
+
+    @property
+    def format(self) -> int:
+        """The format of this code: another one is not opened."""
+        return schema.VERSION
 
     @property
     def is_small(self) -> bool:
