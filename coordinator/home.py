@@ -37,7 +37,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
-from chronicle.errors import Conflict, Corrupt, NotFound
+from chronicle.errors import Conflict, Corrupt, NotFound, OlderFormat, OlderVersionRuns
 from chronicle.journal.places import without_password
 from chronicle.system.atomic_files import create_once, is_partial, replacing, sync_directory, sync_file
 from chronicle.system.locks import is_locked, try_lock, unlock
@@ -348,6 +348,8 @@ class Home:
     def journal(self, *, create: bool = True, read_only: bool = False) -> StoredJournal:
         """Open the journal. One of an older format is migrated, but not under a running service of an older version.
 
+        One in a server is migrated here only if older versions can go on using it.
+
         Args:
             create: create the journal if it does not exist.
             read_only: write and create nothing; the home need not be writable.
@@ -356,6 +358,7 @@ class Home:
             HomeError: it does not exist, and ``create`` is false.
             Corrupt: it is missing or damaged.
             OlderVersionRuns: it has an older format, and a service runs: one of this version migrates it at its start.
+            HomeError: it is in a server, and has an older format that has to be upgraded first.
         """
         from chronicle.journal.opening import open_journal  # noqa: PLC0415  not every command opens it
 
@@ -367,8 +370,15 @@ class Home:
                 create=create,
                 read_only=read_only,
                 watched=True,
-                may_migrate=lambda: self._is_service or not self.service_alive(),
+                may_migrate=lambda: not self.is_shared and (self._is_service or not self.service_alive()),
             )
+        except (OlderFormat, OlderVersionRuns) as error:
+            if not self.is_shared:
+                raise
+            raise HomeError(
+                f"the home at {without_password(self.journal_url)} has an older format: podium upgrade shows what it "
+                "would change there"
+            ) from error
         except NotFound:
             lost = "" if self.is_shared else "; if one has, its journal.db is missing: restore it"
             raise HomeError(f"no agent has run in the home {self.path} yet: podium run starts one{lost}") from None
@@ -378,6 +388,11 @@ class Home:
         if self._urls is None and self._format_path.exists():  # else it is being made
             self.open()
         return self._urls or _Urls()
+
+    @property
+    def format(self) -> int:
+        """The format of the directory."""
+        return self._urls_read.format
 
     @property
     def journal_url(self) -> str:
@@ -574,7 +589,12 @@ class _Urls:
     def described(self) -> str:
         """The content of the format file."""
         urls = {name: url for name, url in (("blobs", self.blobs), ("journal", self.journal)) if url}
-        return json.dumps({"format": _FORMAT_WITH_URL if urls else _FORMAT, **urls}) + "\n"
+        return json.dumps({"format": self.format, **urls}) + "\n"
+
+    @property
+    def format(self) -> int:
+        """The format of the home's directory."""
+        return _FORMAT_WITH_URL if self.blobs or self.journal else _FORMAT
 
 
 def _new_id() -> str:

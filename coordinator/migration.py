@@ -62,7 +62,7 @@ def move_home(home: Home, journal_url: str, blobs_url: str, on_progress: Callabl
     with home.service_lock() as held:
         if not held:
             raise HomeError(f"the service of the home {home.path} runs: end it first (podium down)")
-        records = records_at(journal_url, lambda: home.id, home.path)
+        records = records_at(journal_url, lambda: home.id, home.path, create=True)
         if home.is_shared:
             _check_is_unfinished(home, records.documents(), without_password(journal_url))
             moved = _read_back(home.journal_url, home.blobs_url, on_progress)

@@ -61,6 +61,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "erase": ("erase.erase", "Erase the content of messages, replies, results and artifacts permanently."),
     "delete": ("delete.delete", "Delete an agent permanently: its events, state, files and messages."),
     "migrate": ("migrate.migrate", "Move a home into PostgreSQL and an object store, and verify it there."),
+    "upgrade": ("upgrade.upgrade", "Show the formats of a home's parts, and upgrade those that are older."),
     "backup": ("backup.backup", "Copy a home as it is at one moment, while its agents go on, and verify the copy."),
     "gc": ("gc.gc", "Free blobs that nothing needs."),
     "verify": ("verify.verify", "Check all stored data against its hashes."),

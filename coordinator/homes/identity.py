@@ -7,9 +7,10 @@ from typing import Final, Protocol
 
 from coordinator.documents import Documents
 from coordinator.home import Identity
+from coordinator.homes.records import Part
 from podium.errors import HomeTooNew
 
-__all__ = ["SharedDocuments", "create_identity", "read_identity", "write_identity"]
+__all__ = ["SharedDocuments", "create_identity", "identity_part", "read_identity", "write_identity"]
 
 _DOCUMENT: Final = "home"
 _FORMAT: Final = 1
@@ -35,6 +36,16 @@ def read_identity(documents: Documents, place: str) -> Identity | None:
     """
     known = documents.read(_DOCUMENT)
     return _parsed(known, place) if known is not None else None
+
+
+def identity_part(documents: Documents) -> list[Part]:
+    """Return the identity as a part of the home; none if the database has no home.
+
+    Raises:
+        HomeTooNew: a newer version made the home.
+    """
+    place = documents.place(_DOCUMENT)
+    return [Part("identity", place, _FORMAT)] if read_identity(documents, place) is not None else []
 
 
 def create_identity(documents: SharedDocuments, new: Identity, place: str) -> Identity:

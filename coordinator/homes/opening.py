@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.errors import InvalidInput
+from chronicle.errors import InvalidInput, NotFound
 from chronicle.journal.places import NO_PSYCOPG, is_server, postgres_place, without_password
 from chronicle.system.secrets_held import keep_secrets
 from coordinator.homes.identity import create_identity, read_identity
@@ -34,15 +34,18 @@ def identify(journal_url: str, new: Identity, directory: Path) -> Identity:
             is being moved to the database.
         HomeTooNew: a newer version made the home.
     """
-    documents = records_at(journal_url, lambda: new.home_id, directory).documents()
     place = without_password(journal_url)
-    found = read_identity(documents, place)
+    try:
+        found = read_identity(records_at(journal_url, lambda: new.home_id, directory).documents(), place)
+    except NotFound:
+        found = None
     if found is None:
         if not new.blobs:
             raise HomeError(
                 "a home with its journal in a database keeps its blobs in an object store, so that other machines "
                 "reach them: name one with PODIUM_BLOBS_URL, such as s3://bucket/prefix"
             )
+        documents = records_at(journal_url, lambda: new.home_id, directory, create=True).documents()
         found = create_identity(documents, new, place)
     if found.is_moving:
         raise HomeError(
@@ -61,13 +64,16 @@ def open_records(home: Home) -> HomeRecords:
     return SqliteHomeRecords(home)
 
 
-def records_at(journal_url: str, home_id: Callable[[], str], directory: Path) -> PostgresHomeRecords:
+def records_at(
+    journal_url: str, home_id: Callable[[], str], directory: Path, *, create: bool = False
+) -> PostgresHomeRecords:
     """Return the records beside a journal in a database server, in a schema named as the journal's with ``_home``.
 
     Args:
         journal_url: URL of the journal.
         home_id: returns the id of the home.
         directory: the home's directory on this machine.
+        create: whether the schema is created when a part is opened.
 
     Raises:
         InvalidInput: it is not that of a database server that is known, or psycopg is missing.
@@ -83,4 +89,4 @@ def records_at(journal_url: str, home_id: Callable[[], str], directory: Path) ->
         raise InvalidInput(NO_PSYCOPG) from error
     keep_secrets()
     conninfo, schema = postgres_place(journal_url)
-    return PostgresHomeRecords(conninfo, f"{schema}_home", home_id, directory)
+    return PostgresHomeRecords(conninfo, f"{schema}_home", home_id, directory, create=create)

@@ -8,17 +8,32 @@ node's layers and caches.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from coordinator.access.quotas import Quota
     from coordinator.access.records import KeyRecords, QuotaRecords
     from coordinator.documents import Documents
     from coordinator.models.records import CallLog, CallRecords
 
-__all__ = ["HomeRecords", "ServiceClaim"]
+__all__ = ["HomeRecords", "Part", "ServiceClaim"]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A part of a home, and its format."""
+
+    name: str
+    place: str
+    """Where it is, without a password."""
+    format: int
+    newer: int | None = None
+    """The format that this version would migrate it to; ``None`` if it leaves it as it is."""
+    is_additive: bool = False
+    """Whether versions that know the older format only can use the newer one, too."""
 
 
 class ServiceClaim(Protocol):
@@ -80,6 +95,22 @@ class HomeRecords(Protocol):
         """Return the damage by the name of what is damaged; nothing is written.
 
         It is the id of the home that is damaged if none of its keys was made with it.
+        """
+        ...
+
+    def parts(self) -> list[Part]:
+        """Return the formats of what there is; nothing is written.
+
+        Raises:
+            UnsupportedFormat: a newer version wrote it.
+        """
+        ...
+
+    def upgrade(self, may_migrate: Callable[[], bool]) -> None:
+        """Migrate what has an older format.
+
+        Args:
+            may_migrate: called before a migration that older versions do not work with afterwards.
         """
         ...
 

@@ -138,6 +138,7 @@ def test_what_cannot_be_used_makes_no_home(server: str, journal_url: str, blobs_
     home = Home(tmp_path / "home")
     with pytest.raises(HomeError, match="keeps its blobs in an object store.*PODIUM_BLOBS_URL"):
         create_home(home, "", journal_url)
+    assert not _schemas(server, journal_url)
     with pytest.raises(InvalidInput, match="'/a/path' is not the URL of a database server"):
         create_home(home, blobs_url, "/a/path")
     with pytest.raises(Unavailable, match="the records of a home in /nowhere/db schema chronicle_home"):
@@ -150,6 +151,31 @@ def test_what_cannot_be_used_makes_no_home(server: str, journal_url: str, blobs_
         other.execute(f"UPDATE {schema}_home.document SET data = %s WHERE name = 'home'", (newer,))
     with pytest.raises(HomeTooNew, match="has format 2, this podium reads up to 1"):
         create_home(home, "", url_of(server, schema))
+
+
+def _schemas(server: str, journal_url: str) -> set[str]:
+    """Return the schemas that a home has in its database."""
+    schema = journal_url.partition("schema=")[2]
+    with psycopg.connect(server) as db:
+        return {
+            name for (name,) in db.execute("SELECT nspname FROM pg_namespace WHERE nspname LIKE %s", (f"{schema}%",))
+        }
+
+
+def test_a_schema_that_is_gone_is_not_made_again(
+    server: str, journal_url: str, blobs_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = create_home(Home(tmp_path / "home"), blobs_url, journal_url)
+    home.journal().close()
+    records = max(_schemas(server, journal_url))
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f"DROP SCHEMA {records} CASCADE")
+    podium = Podium(home.path, capsys)
+    for command in (["models"], ["models", "calls"], ["keys", "list"], ["keys", "create", "ci"], ["upgrade"]):
+        podium(*command, code=ExitCode.NOT_FOUND)
+        assert f"schema {records} does not hold the records of a home" in podium.err
+    assert f"schema {records} does not hold the records of a home" in podium("verify", code=ExitCode.DAMAGED)
+    assert _schemas(server, journal_url) == {records.removesuffix("_home")}
 
 
 # -- podium migrate ----------------------------------------------------------------------------------------------------
@@ -243,7 +269,7 @@ def test_what_is_there_is_not_replaced(
         Writer.on(store)
     assert "has a journal already, which is not of this home" in refused(used)
     moving = url_of(server, f"home_{uuid4().hex}")
-    documents = records_at(moving, lambda: "", tmp_path).documents()
+    documents = records_at(moving, lambda: "", tmp_path, create=True).documents()
     write_identity(documents, Identity("abcdefgh2345", blobs_url, is_moving=True))
     assert f"the home abcdefgh2345 is being moved to {moving} already" in refused(moving)
     new = url_of(server, f"home_{uuid4().hex}")

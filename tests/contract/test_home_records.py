@@ -68,10 +68,12 @@ class TestPostgres(HomeRecordsContract):
     @pytest.fixture
     def records(self, server: str, schema: str) -> HomeRecords:
         """Those of a new home."""
-        return PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/home"))
+        return PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/home"), create=True)
 
     def test_two_processes_open_a_new_schema_at_once(self, server: str, schema: str) -> None:
-        made = [PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/home")) for _ in range(4)]
+        made = [
+            PostgresHomeRecords(server, schema, lambda: "abcdefgh2345", Path("/home"), create=True) for _ in range(4)
+        ]
         with ThreadPoolExecutor(4) as pool:
             keys = list(pool.map(lambda records: records.keys().create("n", "acme", [Scope.READ], 1), made))
         assert len(made[0].keys().listed()) == len(keys) == 4

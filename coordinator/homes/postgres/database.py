@@ -11,7 +11,7 @@ from coordinator.homes.sql.calls import CALL_TABLES
 from coordinator.homes.sql.keys import KEY_TABLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from coordinator.homes.sql.port import Connection
 
@@ -29,15 +29,32 @@ _CONNECTIONS: Final = 4
 """Of one process: a request uses one for less than a millisecond."""
 
 
-def open_schema(conninfo: str, schema: str) -> PostgresDatabase:
-    """Open the schema of a home's records; it is created, with its tables, if it does not exist.
+def open_schema(
+    conninfo: str,
+    schema: str,
+    *,
+    create: bool = False,
+    read_only: bool = False,
+    may_migrate: Callable[[], bool] = lambda: False,
+) -> PostgresDatabase:
+    """Open the schema of a home's records.
+
+    Args:
+        create: create it, with its tables, if it does not exist.
+        read_only: write nothing.
+        may_migrate: called before a migration that older versions do not work with afterwards.
 
     Raises:
+        NotFound: it does not exist, and is not to be created.
+        OlderFormat: it is older, and nothing is to be written.
+        OlderVersionRuns: it is older, and must not be migrated now.
         InvalidInput: the server is too old, or reached through a pooler without sessions.
         Unavailable: the server cannot be reached, or refuses the connection.
         UnsupportedFormat: a newer version wrote the schema.
     """
-    return PostgresDatabase(conninfo, schema, _RECORDS, _CONNECTIONS)
+    return PostgresDatabase(
+        conninfo, schema, _RECORDS, _CONNECTIONS, create=create, read_only=read_only, may_migrate=may_migrate
+    )
 
 
 class PostgresRecordsDatabase:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from contextlib import closing
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from chronicle.errors import Corrupt
+from chronicle.errors import Corrupt, NotFound, OlderFormat, OlderVersionRuns
 from chronicle.journal.postgres.session_lock import SessionLock
 from coordinator.access.keys import damage_of_id
+from coordinator.homes.identity import identity_part
 from coordinator.homes.postgres.database import PostgresRecordsDatabase, open_schema
 from coordinator.homes.postgres.documents import PostgresDocuments
+from coordinator.homes.records import Part
 from coordinator.homes.sql.calls import SqlCallLog, SqlCallRecords, read_calls
 from coordinator.homes.sql.keys import SqlKeyRecords, read_keys
 from coordinator.homes.sql.receiving import receive_records
@@ -36,17 +39,27 @@ class PostgresHomeRecords:
         schema: the schema of the records.
         home_id: returns the id of the home.
         directory: the home's directory on this machine.
+        create: create the schema if it does not exist: the home is new there.
+
+    Opening a part also raises `NotFound` if the schema does not exist, and `HomeError` if it has an older format that
+    has to be upgraded first.
     """
 
-    def __init__(self, conninfo: str, schema: str, home_id: Callable[[], str], directory: Path) -> None:
+    def __init__(
+        self, conninfo: str, schema: str, home_id: Callable[[], str], directory: Path, *, create: bool = False
+    ) -> None:
         self._directory = directory
+        self._create = create
         self._conninfo = conninfo
         self._schema_name = schema
         self._home_id = home_id
 
     @cached_property
     def _schema(self) -> PostgresDatabase:
-        return open_schema(self._conninfo, self._schema_name)
+        try:
+            return open_schema(self._conninfo, self._schema_name, create=self._create)
+        except OlderVersionRuns as error:
+            raise HomeError(f"{error}: podium upgrade does that") from error
 
     @cached_property
     def _database(self) -> PostgresRecordsDatabase:
@@ -95,9 +108,23 @@ class PostgresHomeRecords:
                 keys = read_keys(db)
                 read_calls(db)
                 db.execute("SELECT name, data FROM document").fetchall()
-        except (Corrupt, ValueError, KeyError, TypeError) as error:
+        except (Corrupt, NotFound, ValueError, KeyError, TypeError) as error:
             return {"records": str(error) or type(error).__name__}
         return damage_of_id(self._home_id(), keys)
+
+    def parts(self) -> list[Part]:
+        """See `HomeRecords`."""
+        try:
+            schema = open_schema(self._conninfo, self._schema_name, read_only=True)
+        except OlderFormat as older:
+            place = f"schema {self._schema_name}"
+            return [Part("records", place, older.found, older.newer, is_additive=older.is_additive)]
+        with closing(schema):
+            return [Part("records", schema.place, schema.version), *identity_part(PostgresDocuments(schema))]
+
+    def upgrade(self, may_migrate: Callable[[], bool]) -> None:
+        """See `HomeRecords`."""
+        open_schema(self._conninfo, self._schema_name, may_migrate=may_migrate).close()
 
     def receive(self, source: HomeRecords) -> None:
         """See `HomeRecords`."""

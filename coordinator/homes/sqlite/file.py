@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["FileKind", "RecordsFile", "damage_of", "read_once", "translated"]
+__all__ = ["FileKind", "RecordsFile", "damage_of", "format_of", "read_once", "translated"]
 
 _READ_TIMEOUT_MS: Final = 100
 """In a write-ahead log a reader waits for its recovery only, after a process of the home was killed."""
@@ -163,6 +163,17 @@ def read_once(directory: Path, kind: FileKind) -> Iterator[sqlite3.Connection | 
         return
     with translated(path), closing(sqlite3.connect(path, _WRITE_TIMEOUT_MS / 1000, isolation_level=None)) as db:
         yield db if _has_tables(db, path, kind) else None
+
+
+def format_of(directory: Path, kind: FileKind) -> int | None:
+    """Return the format of a file; ``None`` if there is no file, or one without tables.
+
+    Raises:
+        StorageRefused, Corrupt: as `read_once`.
+        UnsupportedFormat: a newer version wrote it.
+    """
+    with read_once(directory, kind) as db:
+        return int(db.execute("PRAGMA user_version").fetchone()[0]) if db is not None else None
 
 
 def damage_of(directory: Path, kind: FileKind, read: Callable[[sqlite3.Connection], object]) -> str | None:

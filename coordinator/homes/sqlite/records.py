@@ -7,13 +7,15 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from coordinator.documents import FileDocuments
+from coordinator.homes.records import Part
 from coordinator.homes.sql.receiving import receive_records
 from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog, SqliteCallRecords, damage_of_calls
+from coordinator.homes.sqlite.file import format_of
 from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords, damage_of_keys
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from coordinator.access.quotas import Quota
     from coordinator.home import Home
@@ -75,6 +77,18 @@ class SqliteHomeRecords:
         if (calls := damage_of_calls(home.path)) is not None:
             found[CALLS.name] = calls
         return found
+
+    def parts(self) -> list[Part]:
+        """See `HomeRecords`."""
+        found = [(kind, format_of(self._home.path, kind)) for kind in (KEYS, CALLS)]
+        return [
+            Part(kind.content, str(self._home.path / kind.name), version)
+            for kind, version in found
+            if version is not None
+        ]
+
+    def upgrade(self, may_migrate: Callable[[], bool]) -> None:
+        """Do nothing: their format is the first one."""
 
     def receive(self, source: HomeRecords) -> None:
         """See `HomeRecords`."""
