@@ -158,7 +158,8 @@ class Home:
                 place = f"at {url}" if url else "in its own directory"
                 raise HomeError(
                     f"the home {self.path} keeps its {what} {place}, not at {shown_url(asked)}; give a new home with "
-                    f"--home, or unset PODIUM_{what.upper()}_URL"
+                    f"--home, move this one (podium migrate), or unset PODIUM_{what.upper()}_URL, or {what} in "
+                    "podium.toml"
                 )
 
     def _proposed(self, asked: _Urls) -> Identity:

@@ -12,7 +12,7 @@ import typer
 from chronicle.cli_kit.options import DebugOption
 from coordinator.cli.completion import agent_addresses
 from coordinator.cli.target import Target
-from coordinator.environment import DEFAULT_HOME
+from coordinator.environment import DEFAULT_HOME, variables
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,7 @@ __all__ = [
     "command",
     "home_of",
     "short_name",
+    "urls_of",
 ]
 
 
@@ -57,6 +58,24 @@ def home_of(context: typer.Context, home: Path, project: Project | None, project
     if project is None or project_file is None or _is_home_given(context):
         return home
     return project.home
+
+
+def urls_of(project_file: Path | None, blobs_url: str, journal_url: str) -> tuple[str, str]:
+    """Return where a new home keeps its blobs and its journal: as given, by variables, or as the project says.
+
+    Args:
+        project_file: the command's `ProjectOption`, if it has one; the variables of the project are set.
+        blobs_url: the command's `BlobsUrlOption`.
+        journal_url: the command's `JournalUrlOption`.
+    """
+    from coordinator.registry.project_file import url_of_project  # noqa: PLC0415  --help does not need it
+
+    given = {"blobs": blobs_url, "journal": journal_url}
+    blobs, journal = (
+        url or variables().get(f"PODIUM_{key.upper()}_URL") or url_of_project(key, project_file)
+        for key, url in given.items()
+    )
+    return blobs, journal
 
 
 def _is_home_given(context: typer.Context) -> bool:

@@ -4,6 +4,8 @@
 
     agents = ["pkg.mod:Class", "file.py:Class"]     # relative to the directory of the file
     env_file = ".env"                               # environment of the agents
+    journal = "postgresql://podium@db/podium"       # where a new home keeps its journal, and with it
+    blobs = "s3://bucket/prefix"                    # its blobs; without them, in its directory
 
     [config.hello]                                  # `AgentContext.config` of the agents of type hello
     model = "small"
@@ -32,7 +34,7 @@ from chronicle.errors import InvalidInput, NotFound
 from coordinator.environment import DEFAULT_HOME
 from coordinator.models.profiles import ModelsConfig, check_models
 from coordinator.registry.env_file import read_env_file
-from coordinator.registry.project_file import PROJECT_FILE, PYPROJECT, find_project, read_toml
+from coordinator.registry.project_file import PROJECT_FILE, PYPROJECT, URLS, check_url, find_project, read_toml
 from coordinator.registry.tenants import check_tenants
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Project", "load_project"]
 
-_KEYS: Final = ("agents", "config", "env_file", "models", "settings", "tenants")
+_KEYS: Final = ("agents", "blobs", "config", "env_file", "journal", "models", "settings", "tenants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,10 @@ class _Reader:
         for key in table:
             if key not in _KEYS:
                 raise self._error(key, f"there is no such key; the keys are {', '.join(_KEYS)}")
+        for key in URLS:
+            problem = check_url(key, table.get(key, ""))
+            if problem is not None:
+                raise self._error(key, problem)
         settings = self._settings(table)
         env_file = self._env_file(table)
         environment = read_env_file(env_file) if env_file is not None else {}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import get_args, get_origin
+from typing import Final, get_args, get_origin
 
 from pydantic import ValidationError
 
 from coordinator.settings import Settings
 
 __all__ = ["check_setting"]
+
+_KEYS: Final = {"blobs_url": "blobs", "journal_url": "journal"}
+"""The settings that are keys of the file."""
 
 
 def check_setting(name: str, value: object) -> str | None:
@@ -18,7 +21,9 @@ def check_setting(name: str, value: object) -> str | None:
         name: of `Settings`, without the prefix of its variable.
         value: as TOML gives it.
     """
-    fields = Settings.model_fields
+    if name in _KEYS:
+        return f'write {_KEYS[name]} = "URL" above all tables instead'
+    fields = {name: field for name, field in Settings.model_fields.items() if name not in _KEYS}
     if name not in fields:
         return f"there is no such setting; the settings are {', '.join(sorted(fields))}"
     annotation = fields[name].annotation

@@ -153,6 +153,42 @@ def test_what_cannot_be_used_makes_no_home(server: str, journal_url: str, blobs_
         create_home(home, "", url_of(server, schema))
 
 
+def test_the_project_names_both_and_a_variable_takes_precedence(
+    made: HomeMaker,
+    podium: Podium,
+    server: str,
+    journal_url: str,
+    blobs_url: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made.close()
+    podium("export", "counter/a", str(tmp_path / "a.podium"))
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "podium.toml").write_text(f'agents = ["a.py:A"]\njournal = "{journal_url}"\nblobs = "{blobs_url}"\n')
+    monkeypatch.chdir(project)
+    podium("import", str(tmp_path / "a.podium"), home=project / "home")
+    home = Home(project / "home").open()
+    assert (home.journal_url, home.blobs_url) == (journal_url, blobs_url)
+    assert podium("cat", "counter/a", "out.txt", home=home.path) == "counter/a 2"
+    other = url_of(server, f"home_{uuid4().hex}")
+    monkeypatch.setenv("PODIUM_JOURNAL_URL", other)
+    monkeypatch.setenv("PODIUM_BLOBS_URL", f"{blobs_url}-other")
+    podium("import", str(tmp_path / "a.podium"), home=project / "second")
+    second = Home(project / "second").open()
+    assert (second.journal_url, second.blobs_url) == (other, f"{blobs_url}-other")
+    monkeypatch.delenv("PODIUM_JOURNAL_URL")
+    monkeypatch.delenv("PODIUM_BLOBS_URL")
+    podium("import", str(tmp_path / "a.podium"), "--as", "counter/b", home=second.path, code=ExitCode.HOME_ERROR)
+    assert f"keeps its journal at {other}, not at postgresql://" in podium.err
+    (project / "podium.toml").write_text('journal = "postgresql://u:hidden@db/podium"\n')
+    podium("import", str(tmp_path / "a.podium"), home=project / "third", code=ExitCode.USAGE)
+    assert "journal: it has a password" in podium.err
+    assert "hidden" not in podium.err
+    assert not (project / "third").exists()
+
+
 def _schemas(server: str, journal_url: str) -> set[str]:
     """Return the schemas that a home has in its database."""
     schema = journal_url.partition("schema=")[2]

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from coordinator.cli.lookup import find_agent
-from coordinator.cli.options import AgentArgument, BlobsUrlOption, JournalUrlOption, command
+from coordinator.cli.options import AgentArgument, BlobsUrlOption, JournalUrlOption, command, urls_of
 from coordinator.cli.stores import opened_blobs, opened_journal, read_journal
 from coordinator.cli.target import Target
 from coordinator.cli.views.archives import show_export, show_import
@@ -117,7 +117,7 @@ def _imported(home: Path, urls: tuple[str, str], archive: Archive, address: Addr
     from coordinator.operations.archives import imported_object  # noqa: PLC0415
     from podium.history.archive_import import import_agent  # noqa: PLC0415
 
-    create_home(Home(home), *urls)
+    create_home(Home(home), *urls_of(None, *urls))
     with opened_journal(home) as store, opened_blobs(home) as blobs:
         done = import_agent(store, blobs, archive, address, IdSource(), SystemClock().now_ms())
     return imported_object(str(address), archive.manifest, done.head, done.blobs).as_json()

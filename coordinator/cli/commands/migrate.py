@@ -9,7 +9,7 @@ import typer
 
 from chronicle.cli_kit.progress import Progress
 from chronicle.cli_kit.terminal import say, write_json, write_line
-from coordinator.cli.options import DEFAULT_HOME, BlobsUrlOption, HomeOption, JsonOption, command
+from coordinator.cli.options import DEFAULT_HOME, BlobsUrlOption, HomeOption, JsonOption, command, urls_of
 
 __all__ = ["migrate"]
 
@@ -34,6 +34,7 @@ def migrate(
     from coordinator.migration import move_home  # noqa: PLC0415
 
     place, there = Home(home).open(), without_password(to)
+    blobs_url, _ = urls_of(None, blobs_url, to)
     with Progress(lines=False) as progress:
         moved = move_home(place, to, blobs_url, progress.show)
     if json:

@@ -16,6 +16,7 @@ from coordinator.cli.options import (
     ProjectOption,
     command,
     home_of,
+    urls_of,
 )
 from coordinator.cli.terminal import warn
 from podium.turn.busy import BusyPolicy
@@ -72,7 +73,7 @@ def run(
     place = Home(home_of(context, home, project, project_file))
     info = inspect_once(place, spec)
     address = Address(info.agent_type, key)
-    create_home(place, blobs_url, journal_url)
+    create_home(place, *urls_of(project_file, blobs_url, journal_url))
     if project is not None and project.models.profiles:
         from coordinator.homes.opening import open_records  # noqa: PLC0415  few projects have any
         from coordinator.models.config_file import store_config  # noqa: PLC0415

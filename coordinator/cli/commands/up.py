@@ -19,6 +19,7 @@ from coordinator.cli.options import (
     ProjectOption,
     command,
     home_of,
+    urls_of,
 )
 from coordinator.cli.terminal import warn
 
@@ -78,7 +79,7 @@ def up(
     loaded = load_project(project)
     place = Home(home_of(context, home, loaded, project))
     add_variables(loaded.variables)  # also for the service, which this process or its child starts
-    create_home(place, blobs_url, journal_url)
+    create_home(place, *urls_of(project, blobs_url, journal_url))
     reach = _Reach(
         host,
         port,

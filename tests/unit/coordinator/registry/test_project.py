@@ -8,7 +8,7 @@ import pytest
 
 from chronicle.errors import InvalidInput, NotFound
 from coordinator.registry.project import load_project
-from coordinator.registry.project_file import find_project
+from coordinator.registry.project_file import find_project, url_of_project
 
 AGENTS = 'agents = ["bot.py:Bot"]\n'
 
@@ -107,7 +107,7 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
         (AGENTS + "[agents.bot.config]\nmodel = 1", "the configuration of agents belongs into [config.TYPE]"),
         (
             AGENTS + "agent = 1",
-            "agent: there is no such key; the keys are agents, config, env_file, models, settings, tenants",
+            "no such key; the keys are agents, blobs, config, env_file, journal, models, settings, tenants",
         ),
         ("", "agents: it is missing; name the agent classes"),
         ("agents = []", "agents: it is empty; name at least one agent class"),
@@ -127,7 +127,7 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
         (AGENTS + "[tenants.acme.quota]\nagents = true", "tenants.acme.quota.agents: True is not a whole number"),
         (AGENTS + 'env_file = "gone"', "gone; create it, with lines NAME=value, or remove the key"),
         (AGENTS + "settings = []", "settings: it is a list; write a table: [settings]"),
-        (AGENTS + "[settings]\nwarm = 1", "settings.warm: there is no such setting; the settings are blobs_url"),
+        (AGENTS + "[settings]\nwarm = 1", "settings.warm: there is no such setting; the settings are block_limit_s"),
         (AGENTS + '[settings]\nwarm_hosts = "2"', "settings.warm_hosts: write a number, without quotes"),
         (AGENTS + "[settings]\nwarm_hosts = true", "settings.warm_hosts: write a number, without quotes"),
         (
@@ -137,6 +137,11 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
         (AGENTS + "[settings]\nwarm_hosts = -1", "settings.warm_hosts: -1 cannot be used: input should be greater"),
         (AGENTS + "[settings]\npresentation = 1", "settings.presentation: write one of 'auto', 'fuse', 'dir'"),
         (AGENTS + '[settings]\npresentation = "mount"', "settings.presentation: 'mount' cannot be used"),
+        (AGENTS + "journal = 1", "journal: write a URL, in quotes"),
+        (AGENTS + 'journal = "postgresql://u:hidden@db/podium"', "journal: it has a password, and this file is read"),
+        (AGENTS + 'journal = "postgresql://u@db/podium?password=hidden"', "URL with it in PODIUM_JOURNAL_URL, or"),
+        (AGENTS + 'blobs = "s3://key:hidden@bucket"', "blobs: it has a password, and this file is read"),
+        (AGENTS + '[settings]\njournal_url = "postgresql://db"', 'settings.journal_url: write journal = "URL" above'),
         (AGENTS + "[settings]\nhome = 1", "settings.home: write text, in quotes"),
         (AGENTS + '[settings]\nworkspaces = "here"', "settings.workspaces: 'here' cannot be used"),
     ],
@@ -147,6 +152,7 @@ def test_each_mistake_is_named_with_file_and_key(tmp_path: Path, text: str, prob
         load_project(file)
     assert str(file) in str(refused.value)
     assert problem in str(refused.value)
+    assert "hidden" not in str(refused.value)
 
 
 def test_keys_of_pyproject_are_named_with_their_table(tmp_path: Path) -> None:
@@ -175,6 +181,20 @@ def test_the_home_is_no_matter_of_the_environment_file(tmp_path: Path) -> None:
     written(tmp_path, "PODIUM_HOME=elsewhere", ".env")
     with pytest.raises(InvalidInput, match=r"sets PODIUM_HOME; write home = .DIR. into \[settings\]"):
         load_project(written(tmp_path, AGENTS + 'env_file = ".env"'))
+
+
+def test_where_a_new_home_keeps_its_journal_and_blobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert url_of_project("journal") == ""
+    file = written(tmp_path, AGENTS + 'journal = "postgresql://u@db/podium"')
+    assert load_project(file).variables == {}
+    assert (url_of_project("journal"), url_of_project("blobs")) == ("postgresql://u@db/podium", "")
+    other = written(tmp_path, '[tool.podium]\nblobs = "s3://bucket"', "other.toml").rename(tmp_path / "pyproject.toml")
+    assert url_of_project("blobs", other) == "s3://bucket"
+    file.write_text('journal = "postgresql://u:hidden@db/podium"')
+    with pytest.raises(InvalidInput, match=r"podium.toml: journal: it has a password") as refused:
+        url_of_project("journal", file)
+    assert "hidden" not in str(refused.value)
 
 
 def test_quotas_of_tenants(tmp_path: Path) -> None:
