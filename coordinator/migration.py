@@ -90,8 +90,9 @@ def _check_is_unfinished(home: Home, documents: SharedDocuments, place: str) -> 
 def _copy(
     home: Home, records: PostgresHomeRecords, journal_url: str, blobs_url: str, on_progress: Callable[[str], None]
 ) -> Backup:
+    documents = records.documents()  # before the journal is made: it may be refused
     with closing(open_journal(journal_url)) as store:
-        _begin(records.documents(), store, Identity(home.id, blobs_url, is_moving=True), without_password(journal_url))
+        _begin(documents, store, Identity(home.id, blobs_url, is_moving=True), without_password(journal_url))
         home.claim(blobs_url, home.id)
         with without_collections(home.blobs_url) as blobs:
             blobs.write_to(
@@ -100,7 +101,7 @@ def _copy(
             with closing(home.journal(create=False, read_only=True)) as source:
                 store.receive(source, lambda rows: on_progress(f"copying the journal: {rows} rows"))
             records.receive(open_records(home))
-            _copy_documents(open_records(home).documents(), records.documents())
+            _copy_documents(open_records(home).documents(), documents)
         release_leases(store)
     return _read_back(journal_url, blobs_url, on_progress)
 

@@ -214,6 +214,20 @@ def test_a_schema_that_is_gone_is_not_made_again(
     assert _schemas(server, journal_url) == {records.removesuffix("_home")}
 
 
+def test_a_name_of_a_schema_that_the_server_would_cut_is_refused(
+    server: str, blobs_url: str, made: HomeMaker, podium: Podium, tmp_path: Path
+) -> None:
+    longest, longer = f"home_{'l' * 53}", f"home_{'l' * 54}"
+    with pytest.raises(InvalidInput, match=rf"schema {longer}_home has 64 bytes, and the server keeps 63; .*schema="):
+        create_home(Home(tmp_path / "one"), blobs_url, url_of(server, longer))
+    made.close()
+    podium("migrate", "--to", url_of(server, longer), "--blobs-url", blobs_url, code=ExitCode.USAGE)
+    assert not _schemas(server, url_of(server, "home_lll"))
+    one = create_home(Home(tmp_path / "one"), blobs_url, url_of(server, longest))
+    one.journal().close()
+    assert _schemas(server, one.journal_url) == {longest, f"{longest}_home"}
+
+
 # -- podium migrate ----------------------------------------------------------------------------------------------------
 
 

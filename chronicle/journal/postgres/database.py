@@ -31,6 +31,8 @@ __all__ = ["PostgresConnection", "PostgresDatabase"]
 
 _WAIT_S: Final = 30.0
 """Timeout of the wait for a free connection, and of a connect."""
+_NAME_BYTES: Final = 63
+"""The server cuts longer names, and would take two schemas for one (``NAMEDATALEN``)."""
 _OLDEST_SERVER: Final = 14
 """The oldest major version that its makers still mend."""
 _open_databases: Final[weakref.WeakSet[PostgresDatabase]] = weakref.WeakSet()
@@ -144,6 +146,12 @@ class PostgresDatabase:
             parts = libpq.conninfo_to_dict(conninfo)
         except psycopg.Error as error:
             raise InvalidInput(f"not a PostgreSQL connection string: {error}") from error
+        size = len(schema.encode())
+        if size > _NAME_BYTES:
+            raise InvalidInput(
+                f"the name of schema {schema} has {size} bytes, and the server keeps {_NAME_BYTES}; give a shorter one "
+                "(?schema=NAME)"
+            )
         self._conninfo = conninfo
         self._schema = schema
         self._read_only = read_only
