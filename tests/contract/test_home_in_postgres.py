@@ -23,6 +23,7 @@ from coordinator.home import Home, Identity
 from coordinator.homes.identity import write_identity
 from coordinator.homes.opening import create_home, open_records, records_at
 from coordinator.homes.postgres.records import PostgresHomeRecords
+from coordinator.host.node.workspace_paths import WorkspacePaths
 from podium.errors import HomeError, HomeTooNew
 from tests.contract.home_records import keep
 from tests.contract.postgres_server import find_binaries, running_server
@@ -212,6 +213,18 @@ def test_a_schema_that_is_gone_is_not_made_again(
         assert f"schema {records} does not hold the records of a home" in podium.err
     assert f"schema {records} does not hold the records of a home" in podium("verify", code=ExitCode.DAMAGED)
     assert _schemas(server, journal_url) == {records.removesuffix("_home")}
+
+
+def test_two_directories_of_it_on_one_machine_are_told_apart(journal_url: str, blobs_url: str, tmp_path: Path) -> None:
+    one = create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    two = create_home(Home(tmp_path / "two"), journal_url=journal_url)
+    paths = WorkspacePaths(tmp_path, one.id)
+    says = rf"two and {one.path} are directories of one home.*\(--home {one.path}\).*\(podium down --home {one.path}\)$"
+    with paths.claimed(one.path):
+        paths.check(one.path)
+        with pytest.raises(HomeError, match=says):
+            paths.check(two.path)
+    paths.check(two.path)
 
 
 def test_a_name_of_a_schema_that_the_server_would_cut_is_refused(

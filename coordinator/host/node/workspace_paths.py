@@ -23,6 +23,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from chronicle.system.locks import is_locked, try_lock, unlock
+from coordinator.home import Home
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
@@ -142,6 +143,11 @@ class WorkspacePaths:
         with contextlib.suppress(OSError):
             if home.samefile(other):  # another path of the same home
                 return
+        if other != str(home) and Home(home).is_shared:
+            raise HomeError(
+                f"{home} and {other} are directories of one home, and the service of the latter runs on this machine: "
+                f"use that one (--home {other}), or end its service first (podium down --home {other})"
+            )
         if other != str(home):
             raise HomeError(
                 f"the homes {home} and {other} have the same id, because one is a copy of the other, and the service "
