@@ -13,9 +13,17 @@
 |---|---|
 | loaded, gets an agent | `coordinator.ray.reconciler`, which carries out the plan |
 | short of memory | the host itself |
-| retired | a message, for an agent whose code or configuration has changed |
+| retired | `HostPool.retire`: its agent's code or configuration has changed, and a message for it or a reload came |
 | process ended | the node manager, the watch of the host, or the call that activates an agent on it |
 | end | `HostPool.begin_end`, which alone leads to ENDING and out of the table |
+
+| who asks for the end | when |
+|---|---|
+| the plan (`EndHost`) | it has no agents, and is outdated, drained, more than the reserve, or in another one's way |
+| its start, the activation of its agent | it failed |
+| its watch | its agent has ended, or its process; `HostPool.process_ended` of a warm host that has no watch |
+| a message (`HostPool.wait_gone`) | the route was stale, and its agent does not end in order |
+| `HostPool.stop_all` | the service ends |
 
 A shared host stays WARM with agents on it. Only a WARM host gets agents. A host in ENDING is on its way out, whatever
 else is reported: its process may be alive, and nobody else may take its agents until it is gone.

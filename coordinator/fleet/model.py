@@ -22,12 +22,12 @@ __all__ = [
     "AgentsLost",
     "Assign",
     "Code",
+    "EndHost",
     "Ended",
     "Loaded",
     "Placement",
     "ProjectView",
     "Refuse",
-    "Retire",
     "Route",
     "StartHost",
 ]
@@ -170,8 +170,8 @@ class Assign:
 
 
 @dataclass(frozen=True, slots=True)
-class Retire:
-    """End a warm host that is outdated, because its code changed, or in excess of the reserve."""
+class EndHost:
+    """End a host without agents: its code has changed, it has drained, or others need its place more."""
 
     host_id: str
 
@@ -185,4 +185,4 @@ class Refuse:
     """What the nodes lack, as a sentence."""
 
 
-Action: TypeAlias = StartHost | Assign | Retire | Refuse
+Action: TypeAlias = StartHost | Assign | EndHost | Refuse

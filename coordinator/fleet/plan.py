@@ -2,9 +2,9 @@
 
 The rules, in order:
 
-1. A warm host whose code has changed on disk is retired, a shared one when it has no agents left: a wake after an edit
-   must run the edited code. (An assigned host is retired when a message arrives: `CoordinatorActor.prepare`.) A host
-   that drains is retired when it has no agents left, too.
+1. A warm host whose code has changed on disk is ended, a shared one when it has no agents left: a wake after an edit
+   must run the edited code. (An agent that has a host is retired when a message arrives: `CoordinatorActor.prepare`.)
+   A host that drains is ended when it has no agents left, too.
 2. Each wanted agent is assigned a host of its code, in the order of the requests: a warm host of its own, or a shared
    host that has room. A shared host activates only so many agents at a time, and the others wait for their turn.
    Agents that are suspected of having ended a shared host get hosts of their group, or processes of their own
@@ -16,10 +16,10 @@ The rules, in order:
 4. A host starts on a node that has the labels of its class, and its resources left: of these on the one with the
    fewest starts. If other hosts have what an agent's host needs, warm hosts without agents make room for it; if no
    node would have it even without them, the code is refused. What a class needs is known once a host has loaded it:
-   the host of an edited or unknown class starts anywhere, and is retired if the class needs something.
+   the host of an edited or unknown class starts anywhere, and is ended if the class needs something.
    Concurrent starts are limited: a start occupies a core for a second, so with many at once none would be ready for
    a long time.
-5. Warm hosts in excess of the reserve are retired. The reserve of all codes together is limited, too: those that were
+5. Warm hosts in excess of the reserve are ended. The reserve of all codes together is limited, too: those that were
    used last have it, and agents of the others wait for the start of a host. Each host takes memory and a share of the
    node's CPUs, so many registered classes would leave nothing for agents. A class that declares needs has no reserve.
 
@@ -34,7 +34,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coordinator.fleet.host import HostStatus
-from coordinator.fleet.model import Assign, Refuse, Retire, StartHost
+from coordinator.fleet.model import Assign, EndHost, Refuse, StartHost
 from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def plan(
         elif host.status is HostStatus.WARM and is_current:
             ready.setdefault(kind, []).append(_ready(host, kind[1], most_agents))
         elif host.status in {HostStatus.WARM, HostStatus.DRAINING} and not host.agents:
-            actions.append(Retire(host.host_id))
+            actions.append(EndHost(host.host_id))
 
     lacking: list[_Kind] = []
     agents_lacking: Counter[_Kind] = Counter()
@@ -147,7 +147,7 @@ def plan(
     spare = {kind: [each for each in hosts if not each.agents] for kind, hosts in ready.items()}
     if starts.without_room:
         in_the_way = (each for kind, hosts in spare.items() if kind not in agents_lacking for each in hosts)
-        actions.extend(Retire(each.host.host_id) for each in in_the_way)
+        actions.extend(EndHost(each.host.host_id) for each in in_the_way)
         return [*actions, *starts.actions]
 
     reserved: list[_Kind] = []
@@ -164,11 +164,11 @@ def plan(
                 left -= reserve
             unused = spare.get(kind, [])
             reserved.extend([kind] * (reserve - len(unused)))
-            actions.extend(Retire(each.host.host_id) for each in unused[: max(0, len(unused) - reserve)])
+            actions.extend(EndHost(each.host.host_id) for each in unused[: max(0, len(unused) - reserve)])
 
     for kind, unused in spare.items():
         if kind != _usual(fleet, kind[0]):
-            actions.extend(Retire(each.host.host_id) for each in unused)
+            actions.extend(EndHost(each.host.host_id) for each in unused)
     for kind in reserved:
         starts.start(kind)
     return [*actions, *starts.actions]

@@ -16,7 +16,7 @@ from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.access.outbox_quotas import check_of_receivers
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
-from coordinator.fleet.model import Assign, Placement, ProjectView, Refuse, Retire, Route, StartHost
+from coordinator.fleet.model import Assign, EndHost, Placement, ProjectView, Refuse, Route, StartHost
 from coordinator.fleet.plan import plan
 from coordinator.fleet.wakes.requests import QuietPeriod
 from coordinator.fleet.wakes.retries import may_pass
@@ -208,7 +208,7 @@ class Reconciler:
                 request = self._state.requests.begin(address)
                 self._state.codes.note_use(request.code)
                 self._tasks.spawn(self._wake(hosts[host_id], address, request), f"wake-{address}")
-            case Retire(host_id):
+            case EndHost(host_id):
                 _ = self._pool.begin_end(hosts[host_id])
             case Refuse(code, problem):
                 self._refuse(code, problem)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from coordinator.fleet.host import Host, HostStatus
-from coordinator.fleet.model import Assign, Code, Refuse, Retire, StartHost
+from coordinator.fleet.model import Assign, Code, EndHost, Refuse, StartHost
 from coordinator.fleet.nodes import CPU, LOCAL_NODE, Needs, Node, NodeId
 from coordinator.fleet.plan import Observed, plan
 from podium.address import Address
@@ -68,12 +68,12 @@ def test_first_come_first_served() -> None:
 
 def test_a_host_of_another_code_is_not_taken() -> None:
     observed = Observed((warm("h1", OTHER),), ((ALICE, HELLO),), {HELLO: "1", OTHER: "1"})
-    assert plan(observed, warm_reserve=0, most_starting=9) == [Retire("h1"), StartHost(HELLO, "1")]
+    assert plan(observed, warm_reserve=0, most_starting=9) == [EndHost("h1"), StartHost(HELLO, "1")]
 
 
 def test_a_warm_host_with_edited_code_is_retired_and_replaced() -> None:
     observed = Observed((warm("h1", stamp="0"),), ((ALICE, HELLO),), {HELLO: "1"})
-    assert plan(observed, warm_reserve=0, most_starting=9) == [Retire("h1"), StartHost(HELLO, "1")]
+    assert plan(observed, warm_reserve=0, most_starting=9) == [EndHost("h1"), StartHost(HELLO, "1")]
 
 
 def test_a_starting_host_with_edited_code_does_not_count() -> None:
@@ -83,8 +83,8 @@ def test_a_starting_host_with_edited_code_does_not_count() -> None:
 
 def test_too_many_warm_hosts_are_retired() -> None:
     assert plan(Observed((warm("h1"), warm("h2"), warm("h3")), (), {HELLO: "1"}), warm_reserve=1, most_starting=9) == [
-        Retire("h1"),
-        Retire("h2"),
+        EndHost("h1"),
+        EndHost("h2"),
     ]
 
 
@@ -113,7 +113,7 @@ def test_of_many_classes_those_used_last_have_warm_hosts() -> None:
 
     another = (CODES[19], *(code for code in latest if code != CODES[19]))
     actions = plan(replace(observed, hosts=there, latest=another), warm_reserve=1, most_starting=99, most_warm=6)
-    assert sorted(map(str, actions)) == sorted(map(str, [StartHost(CODES[19], "1"), Retire("type4")]))
+    assert sorted(map(str, actions)) == sorted(map(str, [StartHost(CODES[19], "1"), EndHost("type4")]))
     assert plan(observed, warm_reserve=1, most_starting=99, most_warm=0) == []
     two_each = plan(observed, warm_reserve=4, most_starting=99, most_warm=6)
     assert two_each == [StartHost(CODES[7], "1")] * 4 + [StartHost(CODES[3], "1")] * 2
@@ -173,7 +173,7 @@ def test_warm_hosts_without_agents_make_room_and_are_not_started_again() -> None
     idle = replace(warm("h1", OTHER), needs=(share := Needs(((CPU, 0.1),))))
     nodes = (Node(LOCAL_NODE, {CPU: 1}),)
     observed = Observed((idle,), ((ALICE, HELLO),), STAMPS, nodes=nodes, needs={HELLO: all_of_it, OTHER: share})
-    assert plan(observed, warm_reserve=1, most_starting=9) == [Retire("h1")]
+    assert plan(observed, warm_reserve=1, most_starting=9) == [EndHost("h1")]
     ending = replace(observed, hosts=(replace(idle, status=HostStatus.ENDING),))
     assert plan(ending, warm_reserve=1, most_starting=9) == []
     started = plan(replace(observed, hosts=()), warm_reserve=1, most_starting=9)
@@ -184,13 +184,13 @@ def test_a_class_with_needs_of_its_own_has_no_reserve() -> None:
     observed = Observed((), (), {HELLO: "1"}, needs={HELLO: GPU}, scarce=frozenset({HELLO}))
     assert plan(observed, warm_reserve=1, most_starting=9) == []
     there = replace(warm("h1"), needs=GPU)
-    assert plan(replace(observed, hosts=(there,)), warm_reserve=1, most_starting=9) == [Retire("h1")]
+    assert plan(replace(observed, hosts=(there,)), warm_reserve=1, most_starting=9) == [EndHost("h1")]
 
 
 def test_a_host_that_was_started_before_the_needs_of_its_class_were_known_is_retired() -> None:
     nodes = (Node(LOCAL_NODE, {CPU: 1, "GPU": 1.0}),)
     observed = Observed((warm("h1"),), ((ALICE, HELLO),), {HELLO: "1"}, nodes=nodes, needs={HELLO: GPU})
-    assert plan(observed, warm_reserve=None, most_starting=9) == [Retire("h1"), StartHost(HELLO, "1", needs=GPU)]
+    assert plan(observed, warm_reserve=None, most_starting=9) == [EndHost("h1"), StartHost(HELLO, "1", needs=GPU)]
 
 
 hosts = st.builds(
@@ -221,7 +221,7 @@ def test_carrying_the_plan_out_ends_in_peace(there: list[Host], wanted: list[Add
                     pool[host_id] = Host(host_id, HELLO, "1", HostStatus.ASSIGNED)
                     waiting.remove((address, HELLO))
                     served.append(address)
-                case Retire(host_id):
+                case EndHost(host_id):
                     assert pool.pop(host_id).status is HostStatus.WARM
         on_their_way = [host for host in pool.values() if host.status is HostStatus.STARTING]
         assert len(on_their_way) <= max(most, sum(host.status is HostStatus.STARTING for host in there))

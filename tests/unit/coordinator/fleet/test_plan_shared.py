@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from coordinator.fleet.host import Host, HostStatus
-from coordinator.fleet.model import Assign, Code, Placement, Retire, StartHost
+from coordinator.fleet.model import Assign, Code, EndHost, Placement, StartHost
 from coordinator.fleet.plan import MAX_ACTIVATING, Observed, plan
 from podium.address import Address
 
@@ -51,16 +51,16 @@ def test_one_host_with_room_is_the_reserve() -> None:
     assert plan(Observed((), (), STAMPS, SHARED), 3, 9, 10) == [StartHost(HELLO, "1")]
     assert plan(Observed((host("h1", 9),), (), STAMPS, SHARED), 3, 9, 10) == []
     assert plan(Observed((host("h1", 10),), (), STAMPS, SHARED), 1, 9, 10) == [StartHost(HELLO, "1")]
-    assert plan(Observed((host("h1"), host("h2")), (), STAMPS, SHARED), 1, 9, 10) == [Retire("h1")]
-    assert plan(Observed((host("h1"), host("h2", 1)), (), STAMPS, SHARED), 1, 9, 10) == [Retire("h1")]
-    assert plan(Observed((host("h1"),), (), STAMPS, SHARED), 0, 9, 10) == [Retire("h1")]
+    assert plan(Observed((host("h1"), host("h2")), (), STAMPS, SHARED), 1, 9, 10) == [EndHost("h1")]
+    assert plan(Observed((host("h1"), host("h2", 1)), (), STAMPS, SHARED), 1, 9, 10) == [EndHost("h1")]
+    assert plan(Observed((host("h1"),), (), STAMPS, SHARED), 0, 9, 10) == [EndHost("h1")]
 
 
 def test_a_host_with_edited_code_gets_no_agents_and_ends_with_its_last_one() -> None:
     wanted = agents(1)
     observed = Observed((host("h1", 3, stamp="0"), host("h2")), wanted, STAMPS, SHARED)
     assert plan(observed, 1, 9, 10) == [Assign("h2", wanted[0][0])]
-    assert plan(Observed((host("h1", stamp="0"), host("h2", 1)), (), STAMPS, SHARED), 1, 9, 10) == [Retire("h1")]
+    assert plan(Observed((host("h1", stamp="0"), host("h2", 1)), (), STAMPS, SHARED), 1, 9, 10) == [EndHost("h1")]
 
 
 def test_a_host_that_is_short_of_memory_gets_no_agents_and_ends_with_its_last_one() -> None:
@@ -68,7 +68,7 @@ def test_a_host_that_is_short_of_memory_gets_no_agents_and_ends_with_its_last_on
     draining.drain()
     empty.drain()
     assert plan(Observed((draining, empty), agents(1), STAMPS, SHARED), 0, 9, 10) == [
-        Retire("h2"),
+        EndHost("h2"),
         StartHost(HELLO, "1"),
     ]
 
@@ -81,7 +81,7 @@ def test_a_quarantined_agent_gets_a_process_of_its_own() -> None:
     own = Host("h2", HELLO, "1", HostStatus.WARM, isolation="process")
     observed = Observed((host("h1", 1), own), wanted, STAMPS, SHARED, alone=alone)
     assert plan(observed, 1, 9, 10) == [Assign("h2", wanted[0][0]), Assign("h1", wanted[1][0])]
-    assert plan(Observed((host("h1", 1), own), (), STAMPS, SHARED), 1, 9, 10) == [Retire("h2")]
+    assert plan(Observed((host("h1", 1), own), (), STAMPS, SHARED), 1, 9, 10) == [EndHost("h2")]
 
 
 def test_one_host_tells_whether_a_code_is_shared() -> None:
@@ -105,4 +105,4 @@ def test_suspects_get_hosts_of_their_groups_which_end_when_they_are_empty() -> N
     observed = replace(observed, hosts=(host("h1", 1), of_group, replace(starting("h3"), group=2)))
     assert plan(observed, 1, 9, 10) == [Assign("h2", wanted[0][0]), Assign("h2", wanted[1][0])]
     observed = replace(observed, hosts=(host("h1", 1), of_group), wanted=agents(1), groups={})
-    assert plan(observed, None, 9, 10) == [Assign("h1", wanted[0][0]), Retire("h2")]
+    assert plan(observed, None, 9, 10) == [Assign("h1", wanted[0][0]), EndHost("h2")]
