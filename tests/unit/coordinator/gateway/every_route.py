@@ -25,11 +25,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import httpx
+    from fastapi import FastAPI
 
     from podium.address import Address
     from tests.unit.coordinator.gateway.served_home import ServedHome
 
-__all__ = ["FOREIGN", "NOBODY", "OWN", "Route", "Tenants", "tenants_of_home", "things_of_a_session"]
+__all__ = [
+    "FOREIGN",
+    "NAMES",
+    "NOBODY",
+    "OWN",
+    "Route",
+    "Tenants",
+    "routes_of",
+    "tenants_of_home",
+    "things_of_a_session",
+]
 
 _UI: Final = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}
 _AG_UI: Final = {"id": "m1", "role": "user", "content": "x"}
@@ -107,6 +118,14 @@ class Route:
         return json.loads(text)
 
 
+def routes_of(app: FastAPI) -> Iterator[Route]:
+    document = app.openapi()
+    assert document["paths"], "the application has no routes"
+    for path, operations in document["paths"].items():
+        for method, operation in operations.items():
+            yield Route(operation["operationId"], method.upper(), path)
+
+
 @dataclass
 class Tenants:
     """A home in which the tenant ``default`` has an agent ``notes/alice``, and ``acme`` has ``notes/own``."""
@@ -117,11 +136,7 @@ class Tenants:
     """Of the things of ``notes/alice``: a message, an artifact, a path, a key, a reminder; and of a session."""
 
     def routes(self) -> Iterator[Route]:
-        document = self.home.app.openapi()
-        assert document["paths"], "the application has no routes"
-        for path, operations in document["paths"].items():
-            for method, operation in operations.items():
-                yield Route(operation["operationId"], method.upper(), path)
+        return routes_of(self.home.app)
 
     def headers(self, tenant: str, scope: Scope = Scope.ADMIN, agent: Address | None = None) -> dict[str, str]:
         """Make a key, for one agent or for all; return the headers that send it."""

@@ -19,6 +19,7 @@ from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.models.errors import ModelError
+from tests.unit.coordinator.gateway.every_route import NAMES, routes_of, things_of_a_session
 from tests.unit.coordinator.gateway.served_home import served_home
 from tests.unit.coordinator.models.recorded import keep, record
 from tests.waiting import until
@@ -157,11 +158,16 @@ async def told_of_models(home: ServedHome, key: dict[str, str]) -> dict[str, str
     return found
 
 
-async def test_what_models_say_is_for_operators(home: ServedHome, keys: SqliteKeyRecords) -> None:
+def a_call_of_a_model_that_failed(home: ServedHome) -> None:
+    """Record one, and have further ones fail."""
     home.models.answer = lambda _: [ModelError(f"no connection to {SECRET}", "unavailable")]
     failed = Attempt("openai", "m", 10, None, 30, f"unavailable: no connection to {SECRET}", "code.fast")
     error: Any = {"kind": "unavailable", "message": f"no connection to {SECRET}"}
     keep(home.agents.stores.home.path, record("call_1", status="failed", error=error, attempts=(failed,)))
+
+
+async def test_what_models_say_is_for_operators(home: ServedHome, keys: SqliteKeyRecords) -> None:
+    a_call_of_a_model_that_failed(home)
     seen = await told_of_models(home, with_key(keys, Scope.WRITE))
     for place, text in seen.items():
         assert SECRET not in text, place
@@ -171,6 +177,35 @@ async def test_what_models_say_is_for_operators(home: ServedHome, keys: SqliteKe
     everything = await told_of_models(home, with_key(keys, Scope.ADMIN))
     assert [place for place, text in everything.items() if SECRET not in text] == ["unknown"]
     assert "code.fast" in everything["unknown"]
+
+
+HAVE_TEXTS = {
+    *("explain_agent", "get_message", "list_events", "list_inbox", "list_model_calls"),
+    *("get_agent_chat", "get_chat", "get_response"),
+}
+"""The routes that read something with the text of an error, for callers who may get it."""
+
+
+async def test_no_reading_route_of_the_document_tells_the_text_of_an_error(
+    home: ServedHome, keys: SqliteKeyRecords
+) -> None:
+    admin = with_key(keys, Scope.ADMIN)
+    await told(home, admin)
+    parked, *_ = (await home.http.get(f"{AGENT}/inbox", headers=admin)).json()["items"]
+    ids = {**NAMES, **await things_of_a_session(home, keys, "default"), "message_id": parked["message_id"]}
+    a_call_of_a_model_that_failed(home)
+    asked = {"model": "code.fast", "input": "hi", "session_id": ids["session_id"], "branch_id": ids["branch_id"]}
+    body = {**asked, "head_event_id": ids["event_id"]}
+    failed = (await home.http.post("/v2/responses", json=body, headers=admin)).json()
+    ids["response_id"] = failed["error"]["response_id"]
+    routes = [route for route in routes_of(home.app) if route.method == "GET"]
+
+    async def telling(key: dict[str, str]) -> set[str]:
+        answers = {route.name: await home.http.get(route.at("leaky/a", ids), headers=key) for route in routes}
+        return {name for name, answer in answers.items() if SECRET in answer.text}
+
+    assert await telling(with_key(keys, Scope.WRITE)) == set(), "see DiscreetAgents"
+    assert await telling(admin) == HAVE_TEXTS
 
 
 async def test_a_deadline_is_told_to_everyone(home: ServedHome, keys: SqliteKeyRecords) -> None:
