@@ -1,7 +1,7 @@
-"""Opening a journal by its URL: the one place that knows which databases there are.
+"""Opening a journal by its URL.
 
 A journal on another database is a room beside :mod:`chronicle.journal.sqlite` and :mod:`chronicle.journal.postgres`,
-and a line in `open_journal`.
+a line in `open_journal`, and its URLs in :mod:`chronicle.journal.places`.
 """
 
 from __future__ import annotations

@@ -38,7 +38,7 @@ class StoreUpkeep(Protocol):
         """Replace all that it has by what another stored journal has at one moment, durably; its writers go on.
 
         Args:
-            source: the other one, in whichever database.
+            source: the other one. Both keep their rows in the tables of `chronicle.journal.sql`, in whichever database.
             on_rows: called with the number of rows copied so far.
 
         Raises:

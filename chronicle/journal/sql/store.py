@@ -67,7 +67,7 @@ class SqlJournalStore(SqlSessions):
 
     def receive(self, source: StoreUpkeep, on_rows: Callable[[int], None]) -> None:
         """Replace all rows by those that another journal has at one moment, in one transaction."""
-        assert isinstance(source, SqlJournalStore), "all stored journals are"
+        assert isinstance(source, SqlJournalStore), "the port asks for one"
         with source._db.reading_one_moment() as rows, self._db.writing() as db:  # noqa: SLF001  of its own kind
             self._copy(rows, db, on_rows)
 
