@@ -95,9 +95,10 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
     message_update  reply_id, delta               text in increments
     message_end     reply_id, text
     artifact        artifact_id, name, media_type, size    content handed out; can be fetched after turn_end
-    event           name, data, ordinal           an event that the agent emitted, numbered from 1 in each attempt; not
+    event           name, data, ordinal, size     an event that the agent emitted, numbered from 1 in each attempt; not
                                                   recorded, and replayed to a late reader while the attempt runs, the
-                                                  latest up to 1 MiB: the numbers tell what was dropped
+                                                  latest up to 1 MiB: the numbers tell what was dropped. ``size`` is
+                                                  that of name and data in bytes, which clients do not get
     turn_retry      error {type, message}, attempt   this attempt was rolled back; it will be retried
     turn_end        turn, version, patch, data    committed: durable. Terminal; ``data`` is the result that the agent
                                                   set (absent if it set none)

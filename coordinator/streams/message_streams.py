@@ -371,6 +371,8 @@ class _Followed:
 
 
 def _streamed(frame: Frame, position: str | None) -> StreamedFrame:
+    if frame["type"] == "event":
+        frame = {name: value for name, value in frame.items() if name != "size"}  # for a `Backlog`
     return StreamedFrame(frame, position, encode_event(frame, position))
 
 

@@ -107,7 +107,7 @@ class Backlog:
             self._frames.pop()
         self._frames.append(frame)
         if kind == "event":
-            self._event_bytes += _size(frame)
+            self._event_bytes += frame["size"]
             if self._event_bytes > MAX_EVENT_BYTES:
                 self._drop_events()
 
@@ -142,7 +142,7 @@ class Backlog:
         for frame in frames:
             kind = frame["type"]
             if kind == "event" and self._event_bytes > MAX_EVENT_BYTES // 2 and frame is not frames[-1]:
-                self._event_bytes -= _size(frame)
+                self._event_bytes -= frame["size"]
             elif kind == "message_update":
                 self._add_text(frame)
             else:
@@ -204,7 +204,7 @@ class Subscription:
 
 
 class StreamHub:
-    """Distributes the frames of each message to its subscribers, and numbers the events that agents emit.
+    """Distributes the frames of each message to its subscribers, and numbers and sizes the events that agents emit.
 
     A subscriber that joins while a message is being handled gets the frames of the running attempt first, as far as a
     `Backlog` keeps them, after the ``turn_retry`` frames of earlier attempts.
@@ -236,6 +236,7 @@ class StreamHub:
         kind = frame["type"]
         if kind == "event" and "ordinal" not in frame:  # it has one if it comes from the hub of a host
             self._events[message_id] = frame["ordinal"] = self._events.get(message_id, 0) + 1
+            frame["size"] = len(encode(frame["data"])) + len(frame["name"])
         if kind == "turn_start" or kind in TERMINAL_FRAMES:
             self._events.pop(message_id, None)
         if kind in TERMINAL_FRAMES:
@@ -263,7 +264,3 @@ class StreamHub:
         """End all streams with an error."""
         for message_id in list(self._subscriptions):
             self.fail(message_id, error)
-
-
-def _size(frame: Frame) -> int:
-    return len(encode(frame["data"])) + len(frame["name"])

@@ -188,6 +188,8 @@ async def test_a_message_is_streamed_as_it_is_handled(tmp_path: Path) -> None:
     assert kinds[:3] == ["accepted", "agent_start", "turn_start"]
     assert kinds[-2:] == ["turn_end", "agent_end"]
     assert {"message_start", "message_update", "message_end"} <= set(kinds)
+    emitted = of_type(frames, "event")
+    assert [set(frame) for frame in emitted] == [{"type", "message_id", "name", "data", "ordinal"}] * 2
     assert frames[-1]["outcome"] == "committed"
     assert [frame["text"] for frame in of_type(frames, "message_end")] == TEXTS[::-1]
     with_id = {frame["type"] for line, frame in zip(events, frames, strict=True) if line[0].startswith("id: ")}

@@ -209,7 +209,7 @@ def _say(draw: st.DrawFn, attempt: Attempt) -> None:
             attempt.frames.append(_frame("artifact", artifact_id=f"art_{attempt.event_id[-4:]}{artifacts}", name="n"))
         elif kind == "event":
             events += 1
-            attempt.frames.append(_frame("event", name="e", data={}, ordinal=events))
+            attempt.frames.append(_frame("event", name="e", data={}, ordinal=events, size=3))
 
 
 def _finish(last: Attempt) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from chronicle.canonical import encode
 from chronicle.ids import EventId
 from podium.errors import AgentAsleep
+from podium.turn import stream
 from podium.turn.stream import MAX_EVENT_BYTES, Frame, StreamHub, Subscription, turn_start
 
 
@@ -95,8 +97,29 @@ def test_emitted_events_are_numbered_in_each_attempt() -> None:
 def test_a_hub_that_passes_frames_on_keeps_their_numbers() -> None:
     hub = StreamHub()
     with hub.subscribe("m") as reader:
-        hub.publish("m", {**event(7), "ordinal": 7})
+        hub.publish("m", {**event(7), "ordinal": 7, "size": 20})
         assert [frame["ordinal"] for frame in reader.take()] == [7]
+
+
+def test_an_event_is_encoded_once_for_its_size_however_many_hubs_and_readers_pass_it_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    encoded: list[object] = []
+
+    def counting(value: object) -> bytes:
+        encoded.append(value)
+        return encode(value)
+
+    monkeypatch.setattr(stream, "encode", counting)
+    host, service = StreamHub(), StreamHub()
+    with host.subscribe("m") as delivery, service.subscribe("m") as one, service.subscribe("m") as other:
+        host.publish("m", event(1, 10))
+        for frame in delivery.take():
+            service.publish("m", frame)
+        assert one.take() == other.take() == service.so_far("m") == host.so_far("m")
+    (frame,) = host.so_far("m")
+    assert frame["size"] == len('at{"fill":"xxxxxxxxxx","n":1}')
+    assert encoded == [frame["data"]]
 
 
 def test_who_joins_late_gets_the_running_attempt_and_the_failures_before() -> None:
