@@ -368,6 +368,7 @@ class Collected(logging.Handler):
 @pytest.fixture(autouse=True)
 def structlog_to_stdlib() -> Iterator[None]:
     """Have structlog's events go to the stdlib's loggers, where `caplog` and `no_unexpected_warnings` see them."""
+    before = structlog.get_config()
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
@@ -377,7 +378,7 @@ def structlog_to_stdlib() -> Iterator[None]:
         logger_factory=structlog.stdlib.LoggerFactory(),
     )
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
 
 
 @pytest.fixture(autouse=True)
