@@ -159,7 +159,7 @@ async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_
 async def _end_with_ray(router: Router, server: ServiceServer) -> None:
     """End the service if its Ray dies: the next client starts another one, which loses nothing."""
     what = await router.lost()
-    _log.error("ray_died", process=what)
+    _log.error("ray_died", process=what, then="this service ends, and the next command starts another one")
     server.end()
 
 

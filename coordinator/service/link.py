@@ -176,4 +176,4 @@ class ServiceLink:
                 continue
             await client.wait_lost()
             if not self._closed:
-                _log.warning("service_lost", home=str(self._home.path))
+                _log.warning("service_lost", home=str(self._home.path), then="connecting again")

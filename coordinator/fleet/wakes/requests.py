@@ -9,6 +9,8 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from coordinator.telemetry.instruments import WAKE_DURATION, WAKES
 from podium.turn.telemetry import NO_METER
 
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from podium.turn.telemetry import Meter
 
 __all__ = ["QuietPeriod", "WakeRequest", "WakeRequests"]
+
+_log: Final = structlog.stdlib.get_logger("coordinator")
 
 _QUIET_AFTER_S: Final = 0.2
 """Time from the end of a wake until the fleet counts as quiet: the first turn follows the wake."""
@@ -98,6 +102,7 @@ class WakeRequests:
 
     def fulfil(self, address: Address, request: WakeRequest, route: Route) -> None:
         """Complete a request with the route to the agent, and one that was made since it failed."""
+        _log.info("agent_woken", agent_id=str(address), host_id=route.host_id, epoch=route.epoch, turn=route.turn)
         for each in (request, self._requests.pop(address, request)):
             if not each.route.done():
                 self._measure(address, each, "woken")

@@ -272,7 +272,7 @@ class _Classes:
                 await client.register(registry)
                 self._last = registry
         except (PodiumError, ChronicleError) as error:  # ServiceError among them: the next connection registers again
-            _log.warning("project_not_read_again", error=str(error))
+            _log.warning("project_not_read_again", error=str(error), then="its agent classes stay as they were")
 
 
 class _Server(uvicorn.Server):

@@ -40,6 +40,13 @@ def test_a_start_that_nobody_waits_for_is_not_tried_again() -> None:
     assert not requests.start_lost(HELLO, DIED, 2)
 
 
+async def test_a_wake_is_an_event_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    requests = WakeRequests(lambda: None, ManualClock())
+    requests.fulfil(ALICE, requests.add(ALICE, HELLO), Route("host_1", 7, 3))
+    assert "event=agent_woken agent_id=hello/alice host_id=host_1 epoch=7 turn=3" in caplog.text
+
+
 async def test_the_time_of_wakes_is_measured_once_for_each_request() -> None:
     clock, recorder = ManualClock(), Recorder()
     requests = WakeRequests(lambda: None, clock, recorder)
