@@ -21,7 +21,7 @@ from chronicle.errors import Corrupt, NotFound
 from chronicle.journal.records import ROW_BYTES, SessionFilter
 from chronicle.workspace.history.oplog import read_root
 from podium.address import Address
-from podium.agent_record import agent_exists, count_agents, list_agents, read_agent
+from podium.agent_record import agent_exists, count_agents, read_agent
 from podium.artifacts.artifacts import list_artifacts
 from podium.errors import PodiumError, UnknownAgent
 
@@ -39,7 +39,7 @@ _MINUTE_S: Final = 60.0
 _AWAKE_S: Final = 1.0
 """Seconds for which a count of awake agents is used again; those that were admitted meanwhile are added."""
 _BYTES_S: Final = 60.0
-"""Seconds for which a sum of bytes is used again at least: it looks at each record."""
+"""Seconds for which a sum of bytes is used again at least: it looks at each record, and at agents that had turns."""
 _BYTES_SHARE: Final = 20
 """A sum is used again for so many times what it took, so that sums take 5 % of a core at most."""
 _AWAKE_WITHIN_S: Final = 10.0
@@ -92,6 +92,8 @@ class _Tenant:
     bytes: int = 0
     bytes_until_s: float = -math.inf
     """When the sum is made again."""
+    contents: dict[Address, tuple[str, int]] = field(default_factory=dict)
+    """The bytes of each agent's files and artifacts, with the hash of the head at which they were summed."""
 
     def drop_expired(self, now_s: float) -> None:
         """Drop the entries of agents that have a session, and are awake, by now."""
@@ -247,7 +249,7 @@ class Quotas:
             )
 
     def _add_bytes(self, tenant: str, quota: Quota, used: _Tenant, size_bytes: int, what: str) -> None:
-        self._check_bytes(tenant, quota, used)
+        self._check_bytes(tenant, quota, used, size_bytes)
         if quota.bytes is not None and used.bytes + size_bytes > quota.bytes:
             raise QuotaExceeded(
                 f"the files and records of the tenant {tenant} have {used.bytes} bytes, and may have "
@@ -255,12 +257,15 @@ class Quotas:
             )
         used.bytes += size_bytes
 
-    def _check_bytes(self, tenant: str, quota: Quota, used: _Tenant) -> None:
+    def _check_bytes(self, tenant: str, quota: Quota, used: _Tenant, more_bytes: int = 0) -> None:
         if quota.bytes is None:
             return
         began_s = self._clock.monotonic_s()
         if began_s >= used.bytes_until_s:
-            used.bytes = self._bytes(tenant)
+            used.bytes = self._bytes(tenant, used)
+            if used.bytes + more_bytes >= quota.bytes:  # agents may have less without a turn: artifacts are erased
+                used.contents.clear()
+                used.bytes = self._bytes(tenant, used)
             now_s = self._clock.monotonic_s()
             used.bytes_until_s = now_s + max(_BYTES_S, _BYTES_SHARE * (now_s - began_s))
         if used.bytes >= quota.bytes:
@@ -273,8 +278,15 @@ class Quotas:
         only = SessionFilter(with_slash=True, leased_at_ms=self._clock.now_ms())
         return frozenset(Address.of(each.session) for each in self._store.summaries(namespace=tenant, only=only))
 
-    def _bytes(self, tenant: str) -> int:
-        contents = sum(self._bytes_of(Address.of(session)) for session in list_agents(self._store, tenant))
+    def _bytes(self, tenant: str, used: _Tenant) -> int:
+        """Return the sum of a tenant's bytes; reads those agents that had a turn since the last one."""
+        before, used.contents = used.contents, {}
+        for each in self._store.summaries(namespace=tenant, only=SessionFilter(with_slash=True)):
+            address, head = Address.of(each.session), each.head.hash
+            known = before.get(address)
+            found = known[1] if known is not None and known[0] == head else self._bytes_of(address)
+            used.contents[address] = head, found
+        contents = sum(size_bytes for _, size_bytes in used.contents.values())
         records = self._store.record_usage(tenant)
         sizes = self._blobs.sizes(set(records.payloads))
         payloads = sum(sizes.get(payload, 0) for payload in records.payloads)

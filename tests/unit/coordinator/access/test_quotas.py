@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import closing
+from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -35,14 +35,27 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
 
 IDS = IdSource()
 ASKER = Address("writing", "asker", "acme")
 
 
+class Counting(MemoryBlobStore):
+    """Counts the blobs that are read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reads = 0
+
+    def get(self, blob_id: BlobId) -> bytes:
+        self.reads += 1
+        return super().get(blob_id)
+
+
 class Writing(BaseAgent):
-    """Writes as many bytes as it is told."""
+    """Writes as many bytes as it is told, or hands them out."""
 
     agent_type = "writing"
 
@@ -51,7 +64,11 @@ class Writing(BaseAgent):
         _version = 1
 
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        (ctx.workspace / "data").write_bytes(b"x" * message["size"])
+        content = b"x" * message["size"]
+        if message.get("artifact"):
+            await ctx.add_artifact("data", content)
+        else:
+            (ctx.workspace / "data").write_bytes(content)
 
 
 class Home:
@@ -59,7 +76,7 @@ class Home:
 
     def __init__(self, **quota: int) -> None:
         self.store = MemoryJournalStore()
-        self.blobs = MemoryBlobStore()
+        self.blobs = Counting()
         self.clock = ManualClock()
         self.quotas = {"acme": Quota(**quota)}
         self.checks = Quotas(lambda: self.quotas, self.store, self.blobs, self.clock)
@@ -184,6 +201,43 @@ async def test_bytes_of_files() -> None:
     home.store.delete_session(home.store.session("writing/a", "acme").session_id, home.clock.now_ms())
     home.clock.advance(60.0)
     home.send("new")
+
+
+async def test_a_sum_of_bytes_reads_the_agents_that_had_a_turn_since_the_last_one() -> None:
+    home = Home(bytes=1_000_000)
+
+    def reads() -> int:
+        home.clock.advance(60.0)
+        before = home.blobs.reads
+        home.checks.check_content("acme", 0)
+        return home.blobs.reads - before
+
+    async with AsyncExitStack() as stack:
+        agents = [
+            await stack.enter_async_context(
+                AgentHarness(Writing, key, store=home.store, blobs=home.blobs, tenant="acme")
+            )
+            for key in "abcd"
+        ]
+        for agent in agents:
+            await agent.send({"size": 1000})
+        of_all = reads()
+        assert of_all >= 4
+        assert reads() == 0
+        await agents[2].send({"size": 2000})
+        assert 0 < reads() <= of_all / 4
+        assert reads() == 0
+
+
+async def test_no_quota_is_exceeded_by_what_was_erased() -> None:
+    home = Home(bytes=50_000)
+    async with AgentHarness(Writing, "a", store=home.store, blobs=home.blobs, tenant="acme") as agent:
+        await agent.send({"size": 35_000, "artifact": True})
+        home.send("new")
+        home.store.erase([event.event_id for event, _ in agent.events("artifact.added")])
+        home.clock.advance(60.0)
+        home.checks.check_content("acme", 20_000)
+        home.checks.check_content("acme", 20_000)
 
 
 async def test_bytes_of_files_that_are_written_again_and_again() -> None:
