@@ -29,15 +29,23 @@ import ray
 
 from coordinator.home import Home
 from coordinator.service.connecting import connect, wait_ended
-from tests.benchmarks.coordinator.bench_wake import AGENT, DEADLINE_S, Bare, Talk, cold_actor_s, p99, row
+from tests.benchmarks.coordinator.bench_wake import (
+    AGENT,
+    DEADLINE_S,
+    Bare,
+    Talk,
+    cold_actors_s,
+    p99,
+    paired,
+    row,
+    wakes_and_floors,
+)
 from tests.benchmarks.podium.bench_langgraph import compiled
 from tests.benchmarks.podium.turn_load import TEXT, floor, inserts_s
 
 if TYPE_CHECKING:
     from tests.benchmarks.__main__ import Row
 
-STORED_TURNS: Final = 1_000
-WAKES: Final = 25
 COLD: Final = 7
 STORM: Final = 200
 STORMS: Final = 5
@@ -48,23 +56,15 @@ THREADS: Final = 8
 
 
 async def _wakes(talk: Talk, base: Path) -> list[Row]:
-    """Wake one agent again and again."""
-    for _ in range(STORED_TURNS):
-        await talk.say("SharedSleeper", "one", {"text": "count"})
-    cold, wakes, inserts = [], [], []
     with floor(base) as database:
-        for number in range(WAKES):
-            await talk.asleep("sharedsleeper/one", "SharedSleeper")
-            if number < COLD:
-                cold.append(await cold_actor_s())
-            inserts.append(inserts_s(database, 1))
-            wakes.append((await talk.say("SharedSleeper", "one", {"text": "count"}))[0])
+        wakes, inserts = await wakes_and_floors(talk, "SharedSleeper", lambda: inserts_s(database, 1))
+    cold = await cold_actors_s(COLD)
     actor, wake, insert = statistics.median(cold), statistics.median(wakes), statistics.median(inserts)
     against = f"cold raw Ray actor, {actor * 1e3:.0f} ms (p99 {p99(cold) * 1e3:.0f} ms)"
     return [
         row(f"wake from zero, shared, no file: p99 {p99(wakes) * 1e3:.1f} ms", wake * 1e3, "ms"),
         row("wake from zero, shared, to first token / cold raw Ray actor", wake / actor, "x", against, "<= 0.0167"),
-        row("the same / INSERT", wake / insert, "x", f"a committed INSERT, {insert * 1e3:.2f} ms"),
+        row("the same / INSERT", paired(wakes, inserts), "x", f"a committed INSERT, {insert * 1e3:.2f} ms"),
     ]
 
 

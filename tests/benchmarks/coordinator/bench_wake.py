@@ -12,6 +12,10 @@ Rows:
   and the wake of one agent against its wake when it was alone in the home.
 
 Both sides are measured in turn. Times are medians; the 99th percentile, which is the slowest of few runs, is beside.
+Cold actors are measured in a loop of their own: their processes take a second of the processor to end, and Ray to
+replace them, which a floor of ten milliseconds would be measured in.
+
+``WAKE_ROWS`` limits the run to some of these rows, ``wakes,turns,tokens,dormant``.
 """
 
 from __future__ import annotations
@@ -42,7 +46,7 @@ from tests.benchmarks.coordinator.wake_floor import wake_floor
 from tests.benchmarks.podium.turn_load import LEASE_MS, floor, inserts_s
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Callable
 
     from chronicle.canonical import JsonObject
     from coordinator.service.client import ServiceClient
@@ -50,10 +54,12 @@ if TYPE_CHECKING:
 
 AGENT = Path(__file__).parent / "agents.py"
 STORED_TURNS = 1_000
-WAKES = 15
+WAKES = 40
+COLD = 15
 TURNS = 100
 SPEECHES = 5
 DORMANT = int(os.environ.get("WAKE_DORMANT", "100000"))
+DORMANT_WAKES = 15
 PAGES = 20
 TOKENS = 5_000
 DEADLINE_S = 180
@@ -112,23 +118,43 @@ async def cold_actor_s() -> float:
     return took_s
 
 
-async def _wakes(talk: Talk, base: Path) -> list[Row]:
-    """Wake one agent again and again."""
+async def cold_actors_s(count: int) -> list[float]:
+    """Return the seconds that actors take to start, one after the other."""
+    return [await cold_actor_s() for _ in range(count)]
+
+
+async def wakes_and_floors(
+    talk: Talk, agent_class: str, floor_s: Callable[[], float]
+) -> tuple[list[float], list[float]]:
+    """Wake an agent again and again, and measure the floor as often while it sleeps; who is first changes each time.
+
+    Returns:
+        the seconds of the wakes, each to its first token, and those of the floors.
+    """
     for _ in range(STORED_TURNS):
-        await talk.say("Sleeper", "one", {"text": "count"})
-    cold, wakes, floors = [], [], []
+        await talk.say(agent_class, "one", {"text": "count"})
+    wakes: list[float] = []
+    floors: list[float] = []
+    for number in range(WAKES):
+        for wakes_now in (number % 2 == 0, number % 2 == 1):
+            await talk.asleep(f"{agent_class.lower()}/one", agent_class)
+            if wakes_now:
+                wakes.append((await talk.say(agent_class, "one", {"text": "count"}))[0])
+            else:
+                floors.append(floor_s())
+    return wakes, floors
+
+
+async def _wakes(talk: Talk, base: Path) -> list[Row]:
     with wake_floor(base / "floor") as least:
-        for _ in range(WAKES):
-            await talk.asleep("sleeper/one", "Sleeper")
-            cold.append(await cold_actor_s())
-            floors.append(least.process_s())
-            wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
+        wakes, floors = await wakes_and_floors(talk, "Sleeper", least.process_s)
+    cold = await cold_actors_s(COLD)
     actor, wake, forked = statistics.median(cold), statistics.median(wakes), statistics.median(floors)
     against = f"cold raw Ray actor, {actor * 1e3:.0f} ms (p99 {p99(cold) * 1e3:.0f} ms)"
     return [
         row(f"wake from zero, process, state of {STORED_TURNS} turns: p99 {_ms(p99(wakes))}", wake * 1e3, "ms"),
         row("wake from zero, process, to first token / cold raw Ray actor", wake / actor, "x", against, "<= 0.0667"),
-        row("the same / fork of a warm process, mount, INSERT", wake / forked, "x", f"floor, {_ms(forked)}"),
+        row("the same / fork of a warm process, mount, INSERT", paired(wakes, floors), "x", f"floor, {_ms(forked)}"),
     ]
 
 
@@ -184,7 +210,7 @@ async def _median_wake_s(home: Home) -> float:
         talk = Talk(client)
         await talk.say("Sleeper", "one", {"text": "count"})  # no host is warm yet
         wakes = []
-        for _ in range(WAKES):
+        for _ in range(DORMANT_WAKES):
             await talk.asleep("sleeper/one", "Sleeper")
             wakes.append((await talk.say("Sleeper", "one", {"text": "count"}))[0])
     await wait_ended(home, DEADLINE_S)
@@ -238,6 +264,7 @@ async def _dormant(base: Path) -> list[Row]:
 
 
 async def _measure(base: Path) -> list[Row]:
+    wanted = os.environ.get("WAKE_ROWS", "wakes,turns,tokens,dormant").split(",")
     home = Home(base / "home").create()
     rows: list[Row] = []
     async with AsyncExitStack() as stack:
@@ -245,11 +272,21 @@ async def _measure(base: Path) -> list[Row]:
         ray.init(address="local", num_cpus=8, include_dashboard=False, log_to_driver=False, _temp_dir=str(base / "ray"))
         stack.callback(ray.shutdown)
         talk = Talk(client)
-        rows += await _turns(talk, base)
-        rows += await _tokens(talk)
-        rows += await _wakes(talk, base)
+        if "wakes" in wanted:
+            rows += await _wakes(talk, base)
+        if "turns" in wanted:
+            rows += await _turns(talk, base)
+        if "tokens" in wanted:
+            rows += await _tokens(talk)
     await wait_ended(home, DEADLINE_S)
-    return rows + await _dormant(base)
+    if "dormant" in wanted:
+        rows += await _dormant(base)
+    return rows
+
+
+def paired(values: list[float], floors: list[float]) -> float:
+    """Return the median of the ratios of pairs, which are of one moment: a machine is loaded for seconds at a time."""
+    return statistics.median(value / least for value, least in zip(values, floors, strict=True))
 
 
 def p99(values: list[float]) -> float:
