@@ -82,6 +82,3 @@ class EventRecords(Protocol):
 
     def snapshot(self, branch_id: BranchId, at_seq: int | None = None) -> Snapshot | None:
         """Return the newest snapshot at or before ``at_seq`` (by default the head), crossing into parents."""
-
-    def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Store a snapshot taken outside of a commit; replaces one of the same branch and seq."""

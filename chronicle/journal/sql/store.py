@@ -345,16 +345,6 @@ class SqlJournalStore(SqlSessions):
                     return found
         return None
 
-    def put_snapshot(self, snapshot: Snapshot) -> None:
-        """Store a snapshot taken outside of a commit; replaces one of the same branch and seq."""
-        with self._db.reading_one_moment() as db:
-            key, branch = branches.find_branch(db, snapshot.branch_id)
-            commits.check_snapshot(snapshot, branch.head)
-            draft = snapshots.draft(db, key, snapshot)
-        with self._db.writing() as db:
-            now_key, _ = branches.find_branch(db, snapshot.branch_id, db.for_update)
-            snapshots.keep(db, now_key, draft)
-
     # -- life -----------------------------------------------------------------------------------------------------
 
     @property

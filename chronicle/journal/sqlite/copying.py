@@ -13,7 +13,7 @@ from chronicle.system.atomic_files import sync_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["copy_database", "copy_file"]
+__all__ = ["copy_database"]
 
 
 def copy_database(db: sqlite3.Connection, target: Path) -> None:
@@ -30,16 +30,3 @@ def copy_database(db: sqlite3.Connection, target: Path) -> None:
         sync_file(target)
     except OSError as error:
         raise StorageRefused(f"{target} could not be written: {error.strerror}") from error
-
-
-def copy_file(source: Path, target: Path) -> None:
-    """Copy a database that other processes may be writing to, as `copy_database` does.
-
-    Raises:
-        StorageRefused: the source cannot be read, or the target not be written.
-    """
-    try:
-        with closing(sqlite3.connect(source)) as db:
-            copy_database(db, target)
-    except sqlite3.Error as error:
-        raise StorageRefused(f"{source} could not be copied: {error}") from error

@@ -52,7 +52,6 @@ _WRITES: Final = (
     "release_lease",
     "renew_leases",
     "release_leases",
-    "put_snapshot",
     "put_object",
     "delete_object",
 )

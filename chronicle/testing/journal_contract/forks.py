@@ -98,14 +98,13 @@ class ForkContract(Contract):
         writer = Writer.on(store)
         writer.turns(2)
         fork = writer.fork(2)
-        (event, _) = fork.turns(1)
+        (event, _) = fork.turns(1, snapshot=Snapshot(fork.head.branch_id, 4, b"state"))
         inner = fork.fork(3)
         with pytest.raises(InvalidInput):
             store.delete_branch(writer.head.branch_id, 1)
         with pytest.raises(BranchInUse) as caught:
             store.delete_branch(fork.head.branch_id, 1)
         assert (caught.value.branch_id, caught.value.forks) == (fork.head.branch_id, (inner.head.branch_id,))
-        store.put_snapshot(Snapshot(fork.head.branch_id, 4, b"state"))
         store.delete_branch(inner.head.branch_id, NOW_MS)
         store.delete_branch(fork.head.branch_id, NOW_MS + 1)
         assert store.find_event(event.event_id) is None

@@ -20,7 +20,6 @@ from chronicle.journal.records import (
     SessionFilter,
     SessionSummary,
     Settlement,
-    Snapshot,
 )
 from chronicle.journal.verify import Anchor, verify_session
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS, Contract, Writer
@@ -158,7 +157,6 @@ class SessionContract(Contract):
             lambda: store.delete_branch(BranchId("br_no"), 1),
             lambda: store.delete_session(SessionId("ses_no"), 1),
             lambda: store.fold(BranchId("br_no"), 1, 1),
-            lambda: store.put_snapshot(Snapshot(BranchId("br_no"), 0, b"")),
         ):
             with pytest.raises(NotFound):
                 ask()

@@ -54,12 +54,12 @@ class Writer:
         self.head = self.store.commit(commit)
         return commit.events
 
-    def turns(self, count: int) -> list[Event]:
-        """Commit turns of two events each."""
+    def turns(self, count: int, **more: Any) -> list[Event]:
+        """Commit turns of two events each; ``more`` goes with each commit."""
         events: list[Event] = []
         for _ in range(count):
             text = self.draft("user_message", {"text": f"turn {self.head.turn + 1}"})
-            events += self.write(text, self.draft("turn.committed", {"n": self.head.turn + 1}))
+            events += self.write(text, self.draft("turn.committed", {"n": self.head.turn + 1}), **more)
         return events
 
     def fork(self, seq: int) -> Writer:

@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from statistics import median
@@ -251,7 +252,9 @@ def long_against_short(action: Callable[[SqliteJournalStore, Agent, int], None])
             for _ in range(batches):
                 drafts = [Draft(ids.event(1), "note", {"n": number}, 1, 1) for number in range(100)]
                 agent.head = store.commit(agent.commit_of(drafts))
-            store.put_snapshot(Snapshot(agent.head.branch_id, agent.head.seq - 20, b"state " * 10_000))
+            near_head = Snapshot(agent.head.branch_id, agent.head.seq - 20, b"state " * 10_000)
+            last = agent.commit_of([Draft(ids.event(1), "note", None, 1, 1)])
+            agent.head = store.commit(replace(last, snapshot=near_head))
         ratios = []
         for repeat in range(5 * REPEATS):
             seconds = []

@@ -56,12 +56,12 @@ def _make(store: SqliteJournalStore, address: Address, turns: int, tree: TreeRef
         drafts.append(Draft(ids.event(now_ms), USER_MESSAGE, {"message": {"text": "x"}}, turn, now_ms))
         drafts.append(Draft(ids.event(now_ms), TURN_COMMITTED, committed, turn, now_ms))
         if turn % MAX_TURNS == 0 or turn == turns:
-            head = store.head(session.main_branch_id)
-            store.commit(Commit(session.session_id, head, seal(head, drafts), epoch=None))
+            head, snapshot = store.head(session.main_branch_id), None
+            if turn % MAX_TURNS == 0:
+                body = snapshot_body(turn, "b", 1, {**STATE, "count": turn}, tree)
+                snapshot = Snapshot(session.main_branch_id, 2 * turn + 1, body)
+            store.commit(Commit(session.session_id, head, seal(head, drafts), epoch=None, snapshot=snapshot))
             drafts = []
-        if turn % MAX_TURNS == 0:
-            body = snapshot_body(turn, "b", 1, {**STATE, "count": turn}, tree)
-            store.put_snapshot(Snapshot(session.main_branch_id, 2 * turn + 1, body))
 
 
 def _open_s(store: SqliteJournalStore, blobs: MemoryBlobStore, address: Address) -> float:

@@ -87,8 +87,13 @@ async def paint(maker: HomeMaker) -> None:
             assert (await painter.send("go")).ok
         found = read_agent(maker.store, maker.blobs, painter.address)
         body = snapshot_body(found.turn, "painter", 1, found.state, found.tree)
-        branch = maker.store.session(str(painter.address)).main_branch_id
-        maker.store.put_snapshot(Snapshot(branch, maker.store.head(branch).seq, body))
+        session = maker.store.session(str(painter.address))
+        head = maker.store.head(session.main_branch_id)
+        snapshot = Snapshot(head.branch_id, head.seq, body)
+        lease, now_ms = maker.store.lease(session.session_id), maker.clock.now_ms()
+        assert lease is not None
+        drafts = [Draft(maker.ids.event(now_ms), "note", None, found.turn, now_ms)]
+        maker.store.commit(Commit(session.session_id, head, seal(head, drafts), lease.epoch, snapshot=snapshot))
 
 
 def add_client(maker: HomeMaker) -> None:

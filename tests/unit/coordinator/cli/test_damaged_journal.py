@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from chronicle.ids import IdSource
-from chronicle.journal.records import Snapshot
+from chronicle.journal.chain import seal
+from chronicle.journal.records import Commit, Draft, Snapshot
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from coordinator.home import Home
@@ -71,8 +72,13 @@ async def paint(maker: HomeMaker) -> None:
             assert (await painter.send("go")).ok
         record = read_agent(maker.store, maker.blobs, painter.address)
         body = snapshot_body(record.turn, "painter", 1, record.state, record.tree)
-        branch = maker.store.session(str(painter.address)).main_branch_id
-        maker.store.put_snapshot(Snapshot(branch, maker.store.head(branch).seq, body))
+        session = maker.store.session(str(painter.address))
+        head = maker.store.head(session.main_branch_id)
+        snapshot = Snapshot(head.branch_id, head.seq, body)
+        lease, now_ms = maker.store.lease(session.session_id), maker.clock.now_ms()
+        assert lease is not None
+        drafts = [Draft(maker.ids.event(now_ms), "note", None, record.turn, now_ms)]
+        maker.store.commit(Commit(session.session_id, head, seal(head, drafts), lease.epoch, snapshot=snapshot))
 
 
 @pytest.fixture(scope="module")
