@@ -1,0 +1,163 @@
+"""What a host may do in the journal, method by method, against another host's session."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.errors import InvalidInput, NotFound, StaleEpoch
+from chronicle.ids import IdSource, MessageId
+from chronicle.journal.port import JournalStore
+from chronicle.journal.records import Commit, NewMessage, OutboxMessage, StepWrite, StoredStep
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.testing.journal_contract import Writer
+from coordinator.store.permits import HostPermits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from chronicle.journal.records import Lease, Session
+
+IDS, NOW_MS = IdSource(), 1_700_000_000_000
+OWN, OTHER = "host_own", "host_other"
+METHODS = {name for name in dir(JournalStore) if not name.startswith("_")} - {"reserve", "close"}
+
+
+@dataclass
+class Agents:
+    """An agent of each of two hosts, with a message and a step."""
+
+    store: JournalStore
+    own: Session
+    other: Session
+    leases: dict[str, Lease]
+    messages: dict[str, MessageId]
+
+    def arguments(self, session: Session) -> dict[str, tuple[Any, ...]]:
+        """Return for each method that hosts may call its arguments for a session."""
+        event = next(iter(self.store.events(session.main_branch_id))).event_id
+        message = self.messages[session.name]
+        lease = self.leases[session.name]
+        return {
+            "branch": (session.main_branch_id,),
+            "events": (session.main_branch_id,),
+            "find_event": (event,),
+            "head": (session.main_branch_id,),
+            "lease": (session.session_id,),
+            "message": (message,),
+            "messages": (session.session_id, "pending"),
+            "pending": (session.session_id,),
+            "release_leases": ([(session.session_id, lease.epoch)],),
+            "reminders": (session.session_id,),
+            "renew_leases": ([(session.session_id, lease.epoch)], NOW_MS, 60_000),
+            "session": (session.name, session.namespace),
+            "snapshot": (session.main_branch_id,),
+            "steps": (message,),
+            "steps_of_session": (session.session_id,),
+        }
+
+
+@pytest.fixture
+def agents(tmp_path: Path) -> Iterator[Agents]:
+    with closing(SqliteJournalStore(tmp_path / "journal.db")) as store:
+        sessions, leases, messages = [], {}, {}
+        for name, host in (("hello/own", OWN), ("hello/other", OTHER)):
+            writer = Writer.on(store, name)
+            writer.turns(1)
+            session = writer.session
+            sessions.append(session)
+            messages[name] = IDS.message(NOW_MS)
+            store.admit(session.session_id, NewMessage(messages[name], b"{}", NOW_MS))
+            leases[name] = store.acquire_lease(session.session_id, host, NOW_MS, 60_000)
+            store.put_step(session.session_id, StoredStep(messages[name], 1, "step", b"{}"), leases[name].epoch)
+        yield Agents(store, sessions[0], sessions[1], leases, messages)
+
+
+@pytest.fixture
+def permits(agents: Agents) -> HostPermits:
+    return HostPermits(agents.store, OWN)
+
+
+def commit_of(agents: Agents, session: Session, **changes: Any) -> Commit:
+    """Return a commit to a session, under its lease."""
+    writer = Writer.on(agents.store, session.name)
+    return replace(writer.commit_of(), epoch=agents.leases[session.name].epoch, **changes)
+
+
+def test_methods_that_no_host_needs_are_refused(agents: Agents, permits: HostPermits) -> None:
+    for method in METHODS - agents.arguments(agents.own).keys():
+        with pytest.raises(InvalidInput, match=f"a host may not call {method} of the journal"):
+            permits.call(method, (), {})
+
+
+def test_a_host_reads_its_own_session(agents: Agents, permits: HostPermits) -> None:
+    calls = agents.arguments(agents.own)
+    del calls["release_leases"]
+    for method, arguments in calls.items():
+        found = permits.call(method, arguments, {})
+        if method in {"branch", "find_event", "head", "lease", "message", "session"}:
+            assert found == getattr(agents.store, method)(*arguments)
+        if method in {"events", "messages", "pending", "steps", "steps_of_session"}:
+            assert found, method
+
+
+@pytest.mark.parametrize("method", sorted(METHODS & {
+    "branch", "events", "find_event", "head", "lease", "message", "messages", "pending", "reminders", "session",
+    "snapshot", "steps", "steps_of_session",
+}))  # fmt: skip
+def test_it_does_not_read_another_ones(agents: Agents, permits: HostPermits, method: str) -> None:
+    with pytest.raises(NotFound, match="whose lease host_own has"):
+        permits.call(method, agents.arguments(agents.other)[method], {})
+    assert permits.call(method, agents.arguments(agents.own)[method], {}) is not None or method == "snapshot"
+    with pytest.raises(NotFound):
+        permits.call(method, agents.arguments(agents.other)[method], {})
+
+
+def test_leases_of_others_are_neither_extended_nor_ended(agents: Agents, permits: HostPermits) -> None:
+    both = [(session.session_id, agents.leases[session.name].epoch) for session in (agents.own, agents.other)]
+    assert permits.call("renew_leases", (both, NOW_MS + 5, 60_000), {}) == [agents.other.session_id]
+    found = [agents.store.lease(session.session_id) for session in (agents.own, agents.other)]
+    assert [lease.expires_ms for lease in found if lease] == [NOW_MS + 60_005, NOW_MS + 60_000]
+    permits.call("release_leases", (both,), {})
+    assert [agents.store.lease(session.session_id) is None for session in (agents.own, agents.other)] == [True, False]
+    with pytest.raises(NotFound):  # it is forgotten with the lease
+        permits.call("pending", (agents.own.session_id,), {})
+
+
+def test_a_write_needs_an_epoch_that_the_host_has(agents: Agents, permits: HostPermits) -> None:
+    commit = commit_of(agents, agents.own)
+    for epoch in (None, 0, agents.leases["hello/own"].epoch + 1):
+        with pytest.raises(StaleEpoch):
+            permits.check_write(replace(commit, epoch=epoch))
+        assert not permits.knows(replace(commit, epoch=epoch))
+    permits.check_write(commit)
+    assert permits.knows(commit)
+    assert not permits.knows(replace(commit, epoch=None))
+    step = StepWrite(agents.own.session_id, StoredStep(agents.messages["hello/own"], 2, "step", b"{}"), commit.epoch)
+    assert permits.knows(step)
+    for write in (commit_of(agents, agents.other), replace(step, session_id=agents.other.session_id)):
+        with pytest.raises(StaleEpoch):
+            permits.check_write(write)
+
+
+def test_an_epoch_of_an_earlier_host_is_over(agents: Agents) -> None:
+    commit = commit_of(agents, agents.own)
+    agents.store.acquire_lease(agents.own.session_id, OTHER, NOW_MS, 60_000, takeover=True)
+    with pytest.raises(StaleEpoch):
+        HostPermits(agents.store, OWN).check_write(commit)
+
+
+@pytest.mark.parametrize(
+    "forged", [{"sender": "hello/other"}, {"sender": None}, {"namespace": "acme"}, {"sender": "acme:hello/own"}]
+)
+def test_messages_go_out_in_the_name_of_their_agent(
+    agents: Agents, permits: HostPermits, forged: dict[str, str]
+) -> None:
+    sent = OutboxMessage(IDS.message(NOW_MS), "hello/other", b"{}", NOW_MS, "hello/own", "default")
+    permits.check_write(commit_of(agents, agents.own, outbox=(sent,)))
+    with pytest.raises(InvalidInput, match="hello/own may not send"):
+        permits.check_write(commit_of(agents, agents.own, outbox=(sent, replace(sent, **forged))))  # type: ignore[arg-type]

@@ -1,0 +1,276 @@
+"""The store process's server: questions, ends of connections and of processes, and requests that cannot be read."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+import time
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.blobs.packs.pack_store import PackBlobStore
+from chronicle.canonical import encode
+from chronicle.control.calls import Calls
+from chronicle.control.messages import Ended, framed
+from chronicle.errors import InvalidInput, NotFound, Unavailable
+from chronicle.ids import IdSource
+from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.records import NewMessage, Outcome, Settlement
+from chronicle.journal.remote import remote_journal
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.testing.journal_contract import Writer
+from coordinator.access.quotas import Quota
+from coordinator.store.client import RemoteAsker, RemoteDocuments, remote_quotas
+from coordinator.store.links import COORDINATOR
+from podium.address import Address
+from podium.errors import AskRefused
+from tests.contract.served_stores import served, serving
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from chronicle.canonical import JsonObject
+    from chronicle.ids import MessageId
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import InboxMessage
+
+IDS, NOW_MS = IdSource(), 1_700_000_000_000
+HOST = "host_one"
+ASKER, RECEIVER = Address("hello", "asker"), Address("hello", "receiver")
+
+
+def question_of(text: str = "how?", key: str = "ask:1", **changes: Any) -> NewMessage:
+    """Return a question of the asker."""
+    given = {"sender": str(ASKER), **changes}
+    return NewMessage(IDS.message(NOW_MS), encode({"text": text}), NOW_MS, key, **given)
+
+
+def answer_all(store: JournalStore) -> bool:
+    """Settle what waits for the receiver, as its turn would; return whether there was something."""
+    try:
+        writer = Writer.on(store, RECEIVER.name)
+    except NotFound:
+        return False
+    waiting = store.pending(writer.session.session_id)
+    for message in waiting:
+        payloads: dict[str, JsonObject] = {"user_message": {}, "turn.committed": {"state": {"patch": []}}}
+        drafts = [
+            replace(writer.draft(kind, payload), correlation_id=message.message_id)
+            for kind, payload in payloads.items()
+        ]
+        writer.write(*drafts, settled=(Settlement(message.message_id, Outcome.CONSUMED),))
+    return bool(waiting)
+
+
+class Wakes:
+    """The wakes that an asker was told to make."""
+
+    def __init__(self) -> None:
+        self.of: list[Address] = []
+
+    async def __call__(self, address: Address) -> None:
+        self.of.append(address)
+
+
+def nothing(_: Sequence[str]) -> None:
+    """Notice no circle."""
+
+
+def hold(store: JournalStore, host: str = HOST) -> Writer:
+    """Have a host awake the asker."""
+    writer = Writer.on(store, ASKER.name)
+    store.acquire_lease(writer.session.session_id, host, NOW_MS, 60_000)
+    return writer
+
+
+async def test_a_question_is_put_by_the_server_and_its_answer_waited_for(tmp_path: Path) -> None:
+    wakes = Wakes()
+    with served(tmp_path) as (journal, _, access):
+        hold(journal)
+        asking = asyncio.create_task(RemoteAsker(access.link(HOST), wakes).ask(ASKER, RECEIVER, question_of(), nothing))
+        await until(lambda: answer_all(journal), "no question came")
+        message_id, frames = await asking
+    assert frames[-1]["type"] == "turn_end"
+    assert {frame["message_id"] for frame in frames} == {message_id}
+    assert wakes.of == [RECEIVER]
+
+
+@pytest.mark.parametrize(
+    ("asker", "receiver", "question", "error"),
+    [
+        (RECEIVER, ASKER, question_of(sender=str(RECEIVER)), NotFound),
+        (ASKER, replace(RECEIVER, tenant="acme"), question_of(), InvalidInput),
+        (ASKER, RECEIVER, question_of(sender=str(RECEIVER)), InvalidInput),
+    ],
+    ids=["for an agent of another host", "to another tenant", "in another name"],
+)
+async def test_a_host_asks_for_its_own_agents_only(
+    tmp_path: Path, asker: Address, receiver: Address, question: NewMessage, error: type[Exception]
+) -> None:
+    with served(tmp_path) as (journal, _, access):
+        hold(journal)
+        Writer.on(journal, RECEIVER.name)
+        with pytest.raises(error):
+            await RemoteAsker(access.link(HOST), Wakes()).ask(asker, receiver, question, nothing)
+        assert not journal.sessions_with_pending()
+
+
+async def test_quotas_hold_for_questions(tmp_path: Path) -> None:
+    limits = {"default": Quota(agents=1)}
+    with (
+        closing(SqliteJournalStore(tmp_path / "journal.db")) as journal,
+        closing(PackBlobStore(f"file://{tmp_path}/blobs")) as blobs,
+        serving(journal, blobs, tmp_path, limits) as access,
+    ):
+        hold(journal)
+        with pytest.raises(AskRefused, match="may have 1 agents"):
+            await RemoteAsker(access.link(HOST), Wakes()).ask(ASKER, RECEIVER, question_of(), nothing)
+        with closing(access.link(COORDINATOR).calls()) as calls:
+            assert remote_quotas(calls) == limits
+            documents = RemoteDocuments(calls)
+            assert documents.read("a.json") is None
+            documents.write("a.json", b"{}")
+            assert documents.read("a.json") == b"{}"
+
+
+async def test_a_question_outlives_the_process(tmp_path: Path) -> None:
+    """The next one finds it in the inbox, by its key, and goes on waiting."""
+    with (
+        closing(SqliteJournalStore(tmp_path / "journal.db")) as journal,
+        closing(PackBlobStore(f"file://{tmp_path}/blobs")) as blobs,
+    ):
+        hold(journal)
+        with serving(journal, blobs, tmp_path) as access:
+            asker = RemoteAsker(access.link(HOST), Wakes())
+            asking = asyncio.create_task(asker.ask(ASKER, RECEIVER, question_of(), nothing))
+            await until(lambda: bool(journal.sessions_with_pending()), "no question came")
+        (tmp_path / "store.sock").unlink()
+        with serving(journal, blobs, tmp_path):
+            await asyncio.sleep(0.3)
+            assert answer_all(journal)
+            await asking
+            assert not answer_all(journal), "it was put twice"
+
+
+async def test_an_asker_that_leaves_ends_the_wait(tmp_path: Path) -> None:
+    with served(tmp_path) as (journal, _, access):
+        hold(journal)
+        asking = asyncio.create_task(
+            RemoteAsker(access.link(HOST), Wakes()).ask(ASKER, RECEIVER, question_of(), nothing)
+        )
+        await until(lambda: bool(journal.sessions_with_pending()), "no question came")
+        asking.cancel()
+        await asyncio.wait({asking})
+        looks: list[MessageId] = []
+        real = journal.message
+
+        def look(message_id: MessageId) -> InboxMessage:
+            looks.append(message_id)
+            return real(message_id)
+
+        vars(journal).update(message=look)
+
+        def is_quiet() -> bool:
+            looks.clear()
+            time.sleep(0.3)  # looks come every tenth of a second at least
+            return not looks
+
+        await until(is_quiet, "the server still waits for the answer")
+
+
+def test_a_wrong_token_and_a_missing_one_are_refused(tmp_path: Path) -> None:
+    with served(tmp_path) as (_, _, access):
+        link = access.link(HOST)
+        for hello in ({**link.hello, "caller": COORDINATOR}, {**link.hello, "token": ""}, {}, {"caller": HOST}):
+            with (
+                closing(Calls(tmp_path / "store.sock", hello)) as calls,
+                pytest.raises(InvalidInput, match="does not know this caller"),
+            ):
+                calls.call("sizes", ids=[])
+        with closing(link.calls()) as calls:
+            assert calls.call("sizes", ids=[]) == {}
+
+
+@pytest.mark.usefixtures("caplog")
+def test_what_cannot_be_read_costs_its_request_or_its_connection_only(tmp_path: Path) -> None:
+    with served(tmp_path) as (_, _, access), closing(access.link(HOST).calls()) as good:
+        requests: tuple[dict[str, Any], ...] = (
+            {"method": "head", "arguments": b"\xc1"},
+            {"method": "head", "arguments": b"\x90"},
+            {"method": 5},
+            {"ids": "no list"},
+        )
+        for request in requests:
+            with pytest.raises((InvalidInput, Unavailable)):
+                good.call("journal" if "method" in request else "get", **request)
+        for data in (
+            b"\xff\xff\xff\xff",
+            b"\x00\x00\x00\x01\xc1",
+            framed({"op": "hello"})[:-1],
+            b"GET / HTTP/1.1\r\n\r\n",
+        ):
+            with socket.socket(socket.AF_UNIX) as raw:
+                raw.settimeout(60)
+                raw.connect(str(tmp_path / "store.sock"))
+                raw.sendall(data)
+                raw.shutdown(socket.SHUT_WR)
+                while raw.recv(1000):
+                    pass
+        assert good.call("sizes", ids=[]) == {}
+
+
+def test_calls_go_on_with_the_next_process(tmp_path: Path) -> None:
+    with (
+        closing(SqliteJournalStore(tmp_path / "journal.db")) as journal,
+        closing(PackBlobStore(f"file://{tmp_path}/blobs")) as blobs,
+        ExitStack() as stack,
+    ):
+        writer = hold(journal)
+        with serving(journal, blobs, tmp_path) as access:
+            store = stack.enter_context(closing(remote_journal(access.link(HOST).calls())))
+            head = store.head(writer.head.branch_id)
+        with pytest.raises(Unavailable):
+            store.head(writer.head.branch_id)
+        (tmp_path / "store.sock").unlink()
+        with pytest.raises(Ended):
+            store.head(writer.head.branch_id)
+        with serving(journal, blobs, tmp_path):
+            assert store.head(writer.head.branch_id) == head
+
+
+def test_commits_of_threads_and_hosts_share_transactions(tmp_path: Path) -> None:
+    with served(tmp_path) as (journal, _, access), ExitStack() as stack:
+        threads, stores = [], []
+        for number in range(8):
+            writer = Writer.on(journal, f"hello/{number}")
+            lease = journal.acquire_lease(writer.session.session_id, f"host_{number % 3}", NOW_MS, 60_000)
+            writer.epoch = lease.epoch
+            calls = stack.enter_context(closing(access.link(lease.holder).calls()))
+            writer.store = remote_journal(calls)
+            stores.append(writer)
+            threads.append(threading.Thread(target=writer.turns, args=(20,)))
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [journal.head(writer.head.branch_id).turn for writer in stores] == [20] * 8
+
+
+async def test_a_group_of_a_host_succeeds_and_fails_each_by_itself(tmp_path: Path) -> None:
+    with served(tmp_path) as (journal, _, access), closing(access.link(HOST).calls()) as calls:
+        own, other = hold(journal), Writer.on(journal, RECEIVER.name)
+        own.epoch = 1
+        committer = GroupCommitter(remote_journal(calls))
+        outcomes = await asyncio.gather(
+            committer.commit(own.commit_of()),
+            committer.commit(replace(other.commit_of(), epoch=1)),
+            return_exceptions=True,
+        )
+        committer.close()
+    assert [type(outcome).__name__ for outcome in outcomes] == ["Head", "StaleEpoch"]
