@@ -19,9 +19,7 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["find_binaries", "give_away", "running_server"]
-
-_START_S = 60.0
+__all__ = ["PostgresServer", "find_binaries", "give_away", "new_postgres", "running_server"]
 
 
 def find_binaries() -> Path | None:
@@ -33,46 +31,81 @@ def find_binaries() -> Path | None:
     return Path(which).resolve().parent if which else None
 
 
-@contextmanager
-def running_server(binaries: Path) -> Iterator[str]:
-    """Run a server and yield how to connect to it as a superuser."""
-    # Not below pytest's directory, which the server's own user may not enter.
-    with new_directory("journal-pg-") as home:
-        user = give_away(home)
-        data = home / "data"
+class PostgresServer:
+    """A server with a directory of its own.
+
+    Args:
+        binaries: the directory of ``initdb`` and ``postgres``.
+        home: the directory, which must be empty.
+    """
+
+    def __init__(self, binaries: Path, home: Path) -> None:
+        self.conninfo = f"host={home} user=journal dbname=postgres"
+        """How to connect to it as a superuser."""
+        self._binaries = binaries
+        self._home = home
+        self._user = give_away(home)
         # initdb alone may skip its syncs; the server, which is under test, syncs.
-        command = [
-            str(binaries / "initdb"),
-            "-D",
-            str(data),
-            "-A",
-            "trust",
-            "-U",
-            "journal",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "-N",
-        ]
-        subprocess.run(command, check=True, capture_output=True, cwd=home, timeout=120, **user)
-        log = (home / "log").open("wb")
-        with log:
-            server = subprocess.Popen(
-                [binaries / "postgres", "-D", data, "-k", home, "-c", "listen_addresses=", "-c", "shared_buffers=32MB"],
+        options = ["-A", "trust", "-U", "journal", "-E", "UTF8", "--locale=C", "-N"]
+        command = [str(binaries / "initdb"), "-D", str(home / "data"), *options]
+        subprocess.run(command, check=True, capture_output=True, cwd=home, timeout=120, **self._user)
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        home = self._home
+        with (home / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    self._binaries / "postgres",
+                    *("-D", home / "data", "-k", home, "-c", "listen_addresses=", "-c", "shared_buffers=32MB"),
+                ],
                 stdout=log,
                 stderr=log,
                 cwd=home,
-                **user,
+                start_new_session=True,
+                **self._user,
             )
+        _wait_until_up(self.conninfo, self._process, home / "log")
+
+    def stop(self) -> None:
+        """End it "fast": it ends the connections, and writes a checkpoint."""
+        self._end(signal.SIGINT)
+
+    def stop_at_once(self) -> None:
+        """End it "immediately": it ends the connections, and recovers at the next start.
+
+        A checkpoint would sync thousands of files, of all the schemas that tests made and dropped, which takes half a
+        minute on a busy disk.
+        """
+        self._end(signal.SIGQUIT)
+
+    def kill(self) -> None:
+        """Kill all its processes at once."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait(timeout=60)
+
+    def _end(self, number: int) -> None:
+        self._process.send_signal(number)
+        self._process.wait(timeout=60)
+
+
+@contextmanager
+def new_postgres(binaries: Path) -> Iterator[PostgresServer]:
+    """Lend a server that is not started yet, and is to be stopped in the end."""
+    # Not below pytest's directory, which the server's own user may not enter.
+    with new_directory("journal-pg-") as home:
+        yield PostgresServer(binaries, home)
+
+
+@contextmanager
+def running_server(binaries: Path) -> Iterator[str]:
+    """Run a server and yield how to connect to it as a superuser."""
+    with new_postgres(binaries) as server:
+        server.start()
         try:
-            conninfo = f"host={home} user=journal dbname=postgres"
-            _wait_until_up(conninfo, server, home / "log")
-            yield conninfo
+            yield server.conninfo
         finally:
-            # "immediate": ends the connections, and writes no checkpoint. That would sync thousands of files, of all
-            # the schemas that tests made and dropped, which takes half a minute on a busy disk.
-            server.send_signal(signal.SIGQUIT)
-            server.wait(timeout=60)
+            server.stop_at_once()
 
 
 def give_away(home: Path) -> dict[str, Any]:
