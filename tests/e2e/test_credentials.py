@@ -27,7 +27,8 @@ PASSWORD, KEY = f"p{uuid4().hex}", f"k{uuid4().hex}"
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The settings of a home in a database that wants a password, with the credentials."""
-    with servers(tmp_path_factory.mktemp("servers")) as (conninfo, settings):
+    with servers(tmp_path_factory.mktemp("servers")) as both:
+        conninfo, settings = both.postgres.conninfo, both.settings
         with psycopg.connect(conninfo, autocommit=True) as database:
             database.execute(f"CREATE ROLE locked LOGIN SUPERUSER PASSWORD '{PASSWORD}'")
             directory = Path(str(conninfo_to_dict(conninfo)["host"]))

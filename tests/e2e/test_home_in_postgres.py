@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The settings of a home in servers of this module's own."""
-    with servers(tmp_path_factory.mktemp("servers")) as (_, settings):
-        yield settings
+    with servers(tmp_path_factory.mktemp("servers")) as both:
+        yield both.settings
 
 
 @pytest.fixture

@@ -116,6 +116,6 @@ def run() -> list[Row]:
     """Measure and return the rows."""
     with tempfile.TemporaryDirectory(prefix="podium-bench-", dir=Path.cwd()) as name:
         directory = Path(name)
-        with servers(directory) as (conninfo, settings):
-            os.environ.update(settings)
-            return asyncio.run(_measure(directory, conninfo, settings))
+        with servers(directory) as both:
+            os.environ.update(both.settings)
+            return asyncio.run(_measure(directory, both.postgres.conninfo, both.settings))

@@ -19,6 +19,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +32,7 @@ from coordinator.home import Home
 from podium.address import Address
 from podium.agent_record import read_agent
 from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, fresh_home, processes_of, runs
-from tests.e2e.servers import servers
+from tests.e2e.servers import Servers, servers
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -50,7 +51,12 @@ KINDS = {
 }
 """What is killed, by a part of its command line; besides the gateway, the clients, and all at once."""
 SHORT = ("host", "coordinator", "gateway", "node manager", "client", "mount server", "service", "raylet", "host")
-ON_SERVERS = ("store process", "host", "store process", "coordinator", "store process", "service", "gateway")
+ON_SERVERS = (
+    *("store process", "host", "database", "store process", "coordinator"),
+    *("object store", "store process", "service", "database", "gateway"),
+)
+AWAY_S = 3.0
+"""For the object store."""
 RECOVERY_S = 180.0
 """For a new service on a busy machine; what happens within it is checked at the end."""
 
@@ -63,6 +69,8 @@ class Chaos:
         self.directory = directory
         self.draw = random.Random(seed)
         self._agents = [f"{agent_type}/{key}" for key in range(keys) for agent_type in TYPES]
+        self.servers: Servers | None = None
+        """Of the home, if it is on some."""
         self._names = itertools.count()
         self._clients: list[subprocess.Popen[bytes]] = []
         self._project = directory / "podium.toml"
@@ -101,6 +109,14 @@ class Chaos:
                 client.kill()
                 client.wait(TIMEOUT_S)
                 self.start_client()
+            case "database":
+                assert self.servers is not None
+                self.servers.postgres.kill()
+                self.servers.postgres.start()
+            case "object store":
+                assert self.servers is not None
+                with self.servers.s3.stopped():
+                    time.sleep(AWAY_S)
             case "everything":
                 self.podium("down")
                 self.up()
@@ -211,10 +227,11 @@ def test_kills_under_load_lose_and_repeat_nothing(tmp_path: Path) -> None:
 
 
 def test_kills_lose_and_repeat_nothing_of_a_home_on_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with servers(tmp_path) as (_, settings):
-        for name, value in settings.items():
+    with servers(tmp_path) as both:
+        for name, value in both.settings.items():
             monkeypatch.setenv(name, value)  # of the checks
-        with chaos(tmp_path, clients=2, keys=2, seed=1, **settings) as going:
+        with chaos(tmp_path, clients=2, keys=2, seed=1, **both.settings) as going:
+            going.servers = both
             play(going, list(ON_SERVERS), 12)
 
 
