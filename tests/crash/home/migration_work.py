@@ -17,7 +17,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from chronicle.blobs.media.fsspec_objects import RemoteObjects
+from chronicle.blobs.media.fsspec_objects import RemoteObjects, preload
 from chronicle.journal.postgres.database import PostgresConnection
 from coordinator.home import Home
 from coordinator.migration import move_home
@@ -75,6 +75,7 @@ class Killer:
 
 
 def main(home: str, journal_url: str, blobs_url: str, step: str) -> None:
+    preload("s3")  # not in each forked process
     for stop in count(1, int(step)):
         copy = Path(f"{home}-{stop}")
         shutil.copytree(home, copy)
