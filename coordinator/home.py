@@ -49,6 +49,7 @@ from podium.errors import HomeError, HomeNotWritable, HomeTooNew
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from chronicle.blobs.media.fsspec_objects import RemoteObjects
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.opening import StoredJournal
     from podium.address import Address
@@ -263,30 +264,38 @@ class Home:
             InvalidInput: the store cannot be used; see `chronicle.blobs.media.medium_check`.
             Unavailable: it cannot be reached.
         """
-        protocol, separator, _ = blobs_url.partition("://")
-        if not separator or protocol == "file":
-            raise HomeError(
-                f"{blobs_url!r} is not the URL of an object store; without one a home keeps its blobs in its own "
-                "directory"
-            )
-        from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415  for URLs only
-        from chronicle.blobs.media.medium_check import check_medium  # noqa: PLC0415
-        from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415
+        from chronicle.blobs.media.medium_check import check_medium  # noqa: PLC0415  for URLs only
         from chronicle.clock import SystemClock  # noqa: PLC0415
 
-        objects = open_remote(blobs_url)
+        objects = _store_at(blobs_url)
         check_medium(objects, SystemClock())
         try:
             objects.create("home", f"{mine}\n".encode())
         except Conflict:
-            other = objects.read("home").decode(errors="replace").strip()
-            if self._urls_read.blobs == blobs_url:  # this directory has claimed it by another name
-                objects.delete("home")
-                objects.create("home", f"{mine}\n".encode())
-                return
-            raise HomeError(
-                f"{shown_url(blobs_url)} keeps the blobs of another home, {other}; give another URL"
-            ) from None
+            if self._urls_read.blobs != blobs_url:
+                self.check_claim(blobs_url, mine)
+            objects.delete("home")  # this directory has claimed it by another name
+            objects.create("home", f"{mine}\n".encode())
+
+    def check_claim(self, blobs_url: str, mine: str) -> None:
+        """Check that a URL is not claimed by another home.
+
+        Args:
+            blobs_url: the URL of an object store.
+            mine: the name of the home.
+
+        Raises:
+            HomeError: it is, or it is not that of an object store.
+            InvalidInput, Unavailable: as `claim`.
+        """
+        from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415  for URLs only
+
+        try:
+            other = _store_at(blobs_url).read("home").decode(errors="replace").strip()
+        except NotFound:
+            return
+        if other != mine:
+            raise HomeError(f"{shown_url(blobs_url)} keeps the blobs of another home, {other}; give another URL")
 
     def open(self) -> Home:
         """Check that this is a home of a supported format.
@@ -352,11 +361,11 @@ class Home:
         One in a server is migrated here only if older versions can go on using it.
 
         Args:
-            create: create the journal if it does not exist.
+            create: create the journal if it does not exist; one in a server exists since the home does.
             read_only: write and create nothing; the home need not be writable.
 
         Raises:
-            HomeError: it does not exist, and ``create`` is false.
+            HomeError: it does not exist, and ``create`` is false or it is in a server.
             Corrupt: it is missing or damaged.
             OlderVersionRuns: it has an older format, and a service runs: one of this version migrates it at its start.
             HomeError: it is in a server, and has an older format that has to be upgraded first.
@@ -368,7 +377,7 @@ class Home:
         try:
             return open_journal(
                 self.journal_url,
-                create=create,
+                create=create and not self.is_shared,
                 read_only=read_only,
                 watched=True,
                 may_migrate=lambda: not self.is_shared and (self._is_service or not self.service_alive()),
@@ -380,9 +389,15 @@ class Home:
                 f"the home at {without_password(self.journal_url)} has an older format: podium upgrade shows what it "
                 "would change there"
             ) from error
-        except NotFound:
-            lost = "" if self.is_shared else "; if one has, its journal.db is missing: restore it"
-            raise HomeError(f"no agent has run in the home {self.path} yet: podium run starts one{lost}") from None
+        except NotFound as error:
+            if self.is_shared:
+                raise HomeError(
+                    f"the journal of the home at {without_password(self.journal_url)} is missing ({error}): restore it"
+                ) from error
+            raise HomeError(
+                f"no agent has run in the home {self.path} yet: podium run starts one; if one has, its journal.db is "
+                "missing: restore it"
+            ) from None
 
     @property
     def _urls_read(self) -> _Urls:
@@ -596,6 +611,23 @@ class _Urls:
     def format(self) -> int:
         """The format of the home's directory."""
         return _FORMAT_WITH_URL if self.blobs or self.journal else _FORMAT
+
+
+def _store_at(blobs_url: str) -> RemoteObjects:
+    """Return an object store.
+
+    Raises:
+        HomeError: the URL is not that of one.
+        InvalidInput: it cannot be used.
+    """
+    protocol, separator, _ = blobs_url.partition("://")
+    if not separator or protocol == "file":
+        raise HomeError(
+            f"{blobs_url!r} is not the URL of an object store; without one a home keeps its blobs in its own directory"
+        )
+    from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415  for URLs only
+
+    return open_remote(blobs_url)
 
 
 def _new_id() -> str:

@@ -58,8 +58,10 @@ def _journal(home: Home) -> list[Part]:
             return [Part("journal", place, store.format)]
     except OlderFormat as older:
         return [Part("journal", place, older.found, older.newer, is_additive=older.is_additive)]
-    except NotFound:  # no agent has run yet
-        return []
+    except NotFound:
+        if home.is_shared:
+            raise
+        return []  # no agent has run yet
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from chronicle.errors import InvalidInput, NotFound
+from chronicle.journal.opening import open_journal
 from chronicle.journal.places import NO_PSYCOPG, is_server, postgres_place, without_password
 from chronicle.system.secrets_held import keep_secrets
 from coordinator.homes.identity import create_identity, read_identity
@@ -18,34 +19,39 @@ if TYPE_CHECKING:
     from coordinator.homes.postgres.records import PostgresHomeRecords
     from coordinator.homes.records import HomeRecords
 
-__all__ = ["create_home", "identify", "open_records", "records_at"]
+__all__ = ["create_home", "open_records", "records_at"]
 
 
 def create_home(home: Home, blobs_url: str = "", journal_url: str = "") -> Home:
     """Create a home, or a directory of one, as `Home.create`, whose errors it raises."""
-    return home.create(blobs_url, journal_url, lambda url, new: identify(url, new, home.path))
+    return home.create(blobs_url, journal_url, lambda url, new: _identify(home, url, new))
 
 
-def identify(journal_url: str, new: Identity, directory: Path) -> Identity:
-    """Give a database a home unless it has one; return which it has.
+def _identify(home: Home, journal_url: str, new: Identity) -> Identity:
+    """Give a database a home, with an empty journal, unless it has one; return which it has.
 
     Raises:
-        HomeError: a new home would have no object store, without which other machines do not reach its blobs; or a home
-            is being moved to the database.
+        HomeError: a new home would have no object store, without which other machines do not reach its blobs, or that
+            of another home; or a home is being moved to the database.
         HomeTooNew: a newer version made the home.
     """
     place = without_password(journal_url)
-    try:
-        found = read_identity(records_at(journal_url, lambda: new.home_id, directory).documents(), place)
-    except NotFound:
-        found = None
+    found = _identity_at(home, journal_url)
     if found is None:
         if not new.blobs:
             raise HomeError(
                 "a home with its journal in a database keeps its blobs in an object store, so that other machines "
                 "reach them: name one with PODIUM_BLOBS_URL, such as s3://bucket/prefix"
             )
-        documents = records_at(journal_url, lambda: new.home_id, directory, create=True).documents()
+        try:
+            home.check_claim(new.blobs, new.home_id)
+        except HomeError:
+            found = _identity_at(home, journal_url)  # of another directory, that made the home meanwhile
+            if found is None:
+                raise
+    if found is None:
+        open_journal(journal_url).close()
+        documents = records_at(journal_url, lambda: new.home_id, home.path, create=True).documents()
         found = create_identity(documents, new, place)
     if found.is_moving:
         raise HomeError(
@@ -53,6 +59,14 @@ def identify(journal_url: str, new: Identity, directory: Path) -> Identity:
             "name another schema (?schema=NAME)"
         )
     return found
+
+
+def _identity_at(home: Home, journal_url: str) -> Identity | None:
+    try:
+        documents = records_at(journal_url, lambda: home.id, home.path).documents()
+    except NotFound:
+        return None
+    return read_identity(documents, without_password(journal_url))
 
 
 def open_records(home: Home) -> HomeRecords:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
@@ -131,8 +132,21 @@ def _with_a_home(journal_url: str, blobs_url: str, tmp_path: Path) -> str:
 
 def test_two_homes_have_no_bucket_in_common(server: str, journal_url: str, blobs_url: str, tmp_path: Path) -> None:
     one = create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    other = url_of(server, f"home_{uuid4().hex}")
     with pytest.raises(HomeError, match=f"keeps the blobs of another home, {one.id}; give another URL"):
-        create_home(Home(tmp_path / "two"), blobs_url, url_of(server, f"home_{uuid4().hex}"))
+        create_home(Home(tmp_path / "two"), blobs_url, other)
+    assert not _schemas(server, other), "the database would have a home without a bucket"
+    assert create_home(Home(tmp_path / "two"), f"{blobs_url}-2", other).blobs_url == f"{blobs_url}-2"
+
+
+def test_of_directories_that_make_a_home_at_once_all_are_of_it(
+    journal_url: str, blobs_url: str, tmp_path: Path
+) -> None:
+    def make(number: int) -> str:
+        return create_home(Home(tmp_path / str(number)), blobs_url, journal_url).id
+
+    with ThreadPoolExecutor(6) as pool:
+        assert len(set(pool.map(make, range(6)))) == 1
 
 
 def test_what_cannot_be_used_makes_no_home(server: str, journal_url: str, blobs_url: str, tmp_path: Path) -> None:
@@ -203,16 +217,22 @@ def test_a_schema_that_is_gone_is_not_made_again(
     server: str, journal_url: str, blobs_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     home = create_home(Home(tmp_path / "home"), blobs_url, journal_url)
-    home.journal().close()
-    records = max(_schemas(server, journal_url))
+    podium = Podium(home.path, capsys)
+    journal, records = sorted(_schemas(server, journal_url))
     with psycopg.connect(server, autocommit=True) as db:
         db.execute(f"DROP SCHEMA {records} CASCADE")
-    podium = Podium(home.path, capsys)
     for command in (["models"], ["models", "calls"], ["keys", "list"], ["keys", "create", "ci"], ["upgrade"]):
         podium(*command, code=ExitCode.NOT_FOUND)
         assert f"schema {records} does not hold the records of a home" in podium.err
     assert f"schema {records} does not hold the records of a home" in podium("verify", code=ExitCode.DAMAGED)
-    assert _schemas(server, journal_url) == {records.removesuffix("_home")}
+    assert _schemas(server, journal_url) == {journal}
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute(f"DROP SCHEMA {journal} CASCADE")
+    for command in (["ps"], ["fold", "counter/a"], ["verify"]):
+        podium(*command, code=ExitCode.HOME_ERROR)
+        assert f"is missing (schema {journal} does not hold the journal): restore it" in podium.err
+    podium("upgrade", code=ExitCode.NOT_FOUND)
+    assert not _schemas(server, journal_url)
 
 
 def test_two_directories_of_it_on_one_machine_are_told_apart(journal_url: str, blobs_url: str, tmp_path: Path) -> None:
