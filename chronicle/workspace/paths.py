@@ -1,4 +1,4 @@
-"""Path resolution through directories and symlinks where no kernel does it: in a layer and in a commit.
+"""Paths where no kernel resolves them: in a layer and in a commit.
 
 Symlinks are followed within the workspace. One that leads out of it (its target is absolute, or goes above the root)
 is dangling: on another machine its target would be something else.
@@ -11,9 +11,9 @@ import os
 from typing import TYPE_CHECKING, Final, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
-__all__ = ["follow"]
+__all__ = ["above", "follow"]
 
 T = TypeVar("T")
 MAX_LINKS: Final = 40
@@ -71,6 +71,14 @@ def follow(
         else:
             trail.append((name, found))
     return b"/".join(part for part, _ in trail), trail[-1][1] if trail else root
+
+
+def above(path: bytes) -> Iterator[bytes]:
+    """Yield the directories above a path without the root, the topmost first."""
+    cut = path.find(b"/")
+    while cut > 0:
+        yield path[:cut]
+        cut = path.find(b"/", cut + 1)
 
 
 def _nowhere(path: bytes) -> FileNotFoundError:

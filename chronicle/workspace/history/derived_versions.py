@@ -15,10 +15,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from chronicle.workspace.history.path_histories import DIRECTORY, Record, kinds_of
+from chronicle.workspace.paths import above
 from chronicle.workspace.trees.tree import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from chronicle.workspace.history.own_records import OwnRecords
 
@@ -261,14 +262,6 @@ class DerivedVersions:
                 known |= {key[0]}
             self._known_origins[key] = known
         return known
-
-
-def above(path: bytes) -> Iterator[bytes]:
-    """Yield the directories above a path without the root, the topmost first."""
-    cut = path.find(b"/")
-    while cut > 0:
-        yield path[:cut]
-        cut = path.find(b"/", cut + 1)
 
 
 def _source(record: Record) -> bytes | None:

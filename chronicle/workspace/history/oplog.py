@@ -18,6 +18,7 @@ import msgpack
 
 from chronicle.blobs.ident import from_raw, to_raw
 from chronicle.errors import Conflict, Corrupt, InvalidInput, UnsupportedFormat
+from chronicle.workspace.paths import above
 from chronicle.workspace.port import TreeRef, Usage
 from chronicle.workspace.trees import nodes
 from chronicle.workspace.trees.tree import EMPTY
@@ -278,14 +279,7 @@ def _named(done: list[Operation]) -> list[Operation]:
     if len(done) == 1:
         return done
     paths = {operation.path for operation in done}
-    return [operation for operation in done if not any(directory in paths for directory in _above(operation.path))]
-
-
-def _above(path: bytes) -> Iterator[bytes]:
-    cut = path.find(b"/")
-    while cut > 0:
-        yield path[:cut]
-        cut = path.find(b"/", cut + 1)
+    return [operation for operation in done if not any(directory in paths for directory in above(operation.path))]
 
 
 def _stored_by_all(reader: BlobReader, oplog_id: BlobId | None) -> Iterator[Operation]:

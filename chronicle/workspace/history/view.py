@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING
 
 from chronicle.errors import NotFound
 from chronicle.workspace.history import path_histories
-from chronicle.workspace.history.derived_versions import DerivedVersions, above
+from chronicle.workspace.history.derived_versions import DerivedVersions
 from chronicle.workspace.history.own_records import OwnRecords
+from chronicle.workspace.paths import above
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
