@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.history.transcript import Transcript
 
-__all__ = ["Conversations", "last_event", "wire_of"]
+__all__ = ["Conversations", "body_of", "body_of_event", "last_event", "wire_of"]
 
 _WINDOW: Final = 1000
 """Events read at a time, backwards from the head: what is searched is nearly always recent."""
@@ -232,9 +232,9 @@ class _Planning:
         A run of AG-UI is known by its id: a client that repeats it may have another state by now.
         """
         if message.body is not None:
-            body: Mapping[str, Any] = _body_of(message)
+            body: Mapping[str, Any] = body_of(message)
         elif event is not None and event.type == USER_MESSAGE and not event.erased:
-            body = self._body(event)
+            body = body_of_event(event, self._blobs)
         else:
             return None
         sent = self._sent.body
@@ -252,7 +252,7 @@ class _Planning:
         if event.type == USER_MESSAGE and not transcript.has(event.seq):
             return True
         later = self._store.events(head.branch_id, event.seq, head.seq, (USER_MESSAGE,))
-        return any(transcript.has(each.seq) and wire_of(self._body(each)) for each in later)
+        return any(transcript.has(each.seq) and wire_of(body_of_event(each, self._blobs)) for each in later)
 
     def _rerun(self, session: Session, head: Head, key: str, last: InboxMessage | None, event: Event | None) -> _Plan:
         from_position = last.position if last is not None else 0
@@ -271,7 +271,7 @@ class _Planning:
 
     def _waiting(self, session: Session) -> Sequence[InboxMessage]:
         """Return the messages of front ends that wait or are being handled."""
-        return [each for each in self._store.pending(session.session_id) if wire_of(_body_of(each))]
+        return [each for each in self._store.pending(session.session_id) if wire_of(body_of(each))]
 
     def _visible_place(self, head: Head) -> Event | None:
         """Return the event of the message in the transcript: a fork inherits messages that its inbox never had."""
@@ -279,14 +279,12 @@ class _Planning:
         wanted = self._sent.id
 
         def matches(event: Event) -> bool:
-            return transcript.has(event.seq) and client_id(event.correlation_id or "", self._body(event)) == wanted
+            return (
+                transcript.has(event.seq)
+                and client_id(event.correlation_id or "", body_of_event(event, self._blobs)) == wanted
+            )
 
         return last_event(self._store, head, (USER_MESSAGE,), matches)
-
-    def _body(self, event: Event) -> Mapping[str, Any]:
-        if event.erased:
-            return {}
-        return cast("Mapping[str, Any]", cast("Mapping[str, Any]", payload_of(event, self._blobs))["message"])
 
     def _transcript(self, head: Head) -> Transcript:
         return visible_transcript(self._store, self._blobs, self._address, head)
@@ -309,14 +307,22 @@ def last_event(store: EventRecords, head: Head, types: Sequence[str], matches: A
     return None
 
 
-def _body_of(message: InboxMessage) -> dict[str, Any]:
-    return cast("dict[str, Any]", decode(message.body)) if message.body is not None else {}
+def body_of_event(event: Event, blobs: BlobReader) -> Mapping[str, Any]:
+    """Return the body of the message of an event; empty if it was erased."""
+    if event.erased:
+        return {}
+    return cast("Mapping[str, Any]", cast("Mapping[str, Any]", payload_of(event, blobs))["message"])
+
+
+def body_of(message: InboxMessage) -> Mapping[str, Any]:
+    """Return the body of a message that waits; empty if it has none any more."""
+    return cast("Mapping[str, Any]", decode(message.body)) if message.body is not None else {}
 
 
 def _running(store: JournalStore, address: Address, chat: str) -> objects.Receipt | None:
     with suppress(UnknownAgent):
         pending = store.pending(find_session(store, address).session_id)
-        own = (message for message in pending if _chat_of(_body_of(message)) == chat)
+        own = (message for message in pending if _chat_of(body_of(message)) == chat)
         if (message := next(own, pending[0] if pending else None)) is not None:
             return objects.Receipt(
                 message_id=message.message_id,
@@ -346,7 +352,7 @@ def _all_exchanges(store: JournalStore, blobs: BlobReader, address: Address) -> 
             Exchange(
                 message.message_id,
                 head.turn,
-                _body_of(message),
+                body_of(message),
                 message.sender,
                 status=status,
                 error=cast("Any", entry.error) if message.status is MessageStatus.PARKED else None,
@@ -364,7 +370,7 @@ def _exchanges_before(
     found = exchanges(_events(store, blobs, head, visible_transcript(store, blobs, address, head, end)))
     message = store.message(cast("Any", message_id))
     if message.body is not None:
-        return [*found, Exchange(message_id, turn, _body_of(message), message.sender, status="pending")]
+        return [*found, Exchange(message_id, turn, body_of(message), message.sender, status="pending")]
     handled = exchanges(
         each
         for each in _events(store, blobs, head, visible_transcript(store, blobs, address, head))

@@ -9,11 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.canonical import decode
-from chronicle.journal.payloads import payload_of
-from coordinator.operations.conversations import last_event
+from coordinator.operations.conversations import body_of, body_of_event, last_event
 from podium.address import MAX_KEY_LENGTH, Address
 from podium.agent_record import find_session, is_agent
 from podium.errors import AgentExists, UnknownAgent
@@ -149,16 +147,16 @@ class _Thread:
 
     def _run_of_message(self, agent: Address, message: InboxMessage) -> str | None:
         if message.body is not None:
-            return self._run_in(cast("dict[str, Any]", decode(message.body)))
+            return self._run_in(body_of(message))
         head = self._store.head(find_session(self._store, agent).main_branch_id)
         event = last_event(self._store, head, (USER_MESSAGE,), lambda event: event.correlation_id == message.message_id)
-        return self._run_in(self._body(event)) if event is not None else None
+        return self._run_in(body_of_event(event, self._blobs)) if event is not None else None
 
     def _run(self, agent: Address, run_id: str) -> _Run | None:
         """Return a run that an agent has, its own or an inherited one."""
         session = find_session(self._store, agent)
         for message in self._store.pending(session.session_id):
-            if message.body is not None and self._run_in(cast("dict[str, Any]", decode(message.body))) == run_id:
+            if self._run_in(body_of(message)) == run_id:
                 return _Run(None)
         head = self._store.head(session.main_branch_id)
         transcript = visible_transcript(self._store, self._blobs, agent, head)
@@ -166,7 +164,7 @@ class _Thread:
             self._store,
             head,
             (USER_MESSAGE,),
-            lambda event: transcript.has(event.seq) and self._run_in(self._body(event)) == run_id,
+            lambda event: transcript.has(event.seq) and self._run_in(body_of_event(event, self._blobs)) == run_id,
         )
         return _Run(event) if event is not None else None
 
@@ -177,10 +175,10 @@ class _Thread:
         transcript = visible_transcript(self._store, self._blobs, agent, head)
         later = self._store.events(head.branch_id, event.seq, head.seq, (USER_MESSAGE,))
         return any(
-            self._run_in(cast("dict[str, Any]", decode(message.body))) is not None
-            for message in self._store.pending(session.session_id)
-            if message.body is not None
-        ) or any(transcript.has(each.seq) and self._run_in(self._body(each)) is not None for each in later)
+            self._run_in(body_of(message)) is not None for message in self._store.pending(session.session_id)
+        ) or any(
+            transcript.has(each.seq) and self._run_in(body_of_event(each, self._blobs)) is not None for each in later
+        )
 
     def _run_in(self, body: Mapping[str, Any]) -> str | None:
         """Return the id of the run that sent a message; ``None`` if it is not of this thread."""
@@ -189,11 +187,6 @@ class _Thread:
                 return run_id
             case _:
                 return None
-
-    def _body(self, event: Event) -> Mapping[str, Any]:
-        if event.erased:
-            return {}
-        return cast("Mapping[str, Any]", cast("Mapping[str, Any]", payload_of(event, self._blobs))["message"])
 
 
 @dataclass(frozen=True, slots=True)
