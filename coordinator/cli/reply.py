@@ -8,6 +8,7 @@ from chronicle.cli_kit.hints import with_hint
 from chronicle.cli_kit.terminal import json_text, say, shown, write, write_json
 from coordinator.cli.exits import ExitCode, exit_code_of_frame
 from coordinator.cli.hints import HINTS
+from podium.turn.stream import without_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,11 +53,11 @@ class ReplyView(Protocol):
 
 
 class JsonReply:
-    """One frame a line, unchanged."""
+    """One frame a line, as clients get it."""
 
     def show(self, frame: dict[str, Any]) -> None:
         """Show one frame."""
-        write_json(frame)
+        write_json(without_size(frame))
 
     def refuse(self, error: dict[str, str]) -> None:
         """Show a terminal frame for the refused message, without a message id: each message has a terminal frame."""

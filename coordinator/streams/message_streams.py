@@ -22,7 +22,7 @@ from coordinator.streams.position import Position, Reading, outcome_of
 from coordinator.streams.public_texts import public_frame, without_text
 from coordinator.streams.sse import encode_event
 from podium.errors import PodiumError
-from podium.turn.stream import TERMINAL_FRAMES, VOIDING_FRAMES, Backlog
+from podium.turn.stream import TERMINAL_FRAMES, VOIDING_FRAMES, Backlog, without_size
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
@@ -371,8 +371,7 @@ class _Followed:
 
 
 def _streamed(frame: Frame, position: str | None) -> StreamedFrame:
-    if frame["type"] == "event":
-        frame = {name: value for name, value in frame.items() if name != "size"}  # for a `Backlog`
+    frame = without_size(frame)
     return StreamedFrame(frame, position, encode_event(frame, position))
 
 

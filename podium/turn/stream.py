@@ -27,6 +27,7 @@ __all__ = [
     "Subscription",
     "frame_sink",
     "turn_start",
+    "without_size",
 ]
 
 Frame: TypeAlias = dict[str, Any]
@@ -53,6 +54,11 @@ def turn_start(turn: int, attempt: int, event_id: EventId, *, steered: bool = Fa
     """
     frame: Frame = {"type": "turn_start", "turn": turn, "attempt": attempt, "event_id": event_id}
     return {**frame, "steered": True} if steered else frame
+
+
+def without_size(frame: Frame) -> Frame:
+    """Return a frame as clients get it: an emitted event without its size, which a `Backlog` counts."""
+    return {key: value for key, value in frame.items() if key != "size"} if frame["type"] == "event" else frame
 
 
 def frame_sink(

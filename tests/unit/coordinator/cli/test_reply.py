@@ -139,9 +139,10 @@ def test_a_result_is_a_line_of_json_on_stdout(capsys: pytest.CaptureFixture[str]
 
 
 def test_json_is_one_frame_a_line(capsys: pytest.CaptureFixture[str]) -> None:
-    frames = [update("a\nb"), end("a\nb"), {"type": "from_the_future"}]
+    emitted = {"type": "event", "name": "step", "data": {"size": 1}, "ordinal": 1}
+    frames = [update("a\nb"), end("a\nb"), emitted, {"type": "artifact", "size": 3}, {"type": "from_the_future"}]
     for frame in frames:
-        JsonReply().show(frame)
+        JsonReply().show({**frame, "size": 14} if frame is emitted else frame)
     assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == frames
 
 
