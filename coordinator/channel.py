@@ -78,15 +78,18 @@ def pack(value: object) -> bytes:
     return _LENGTH.pack(len(data)) + data
 
 
-async def read_packet(reader: asyncio.StreamReader) -> bytes | None:
+async def read_packet(reader: asyncio.StreamReader, limit: int = MAX_PACKET) -> bytes | None:
     """Return the JSON of the next packet; ``None`` at the end of the connection, also in the middle of a packet.
+
+    Args:
+        limit: bytes of the longest packet.
 
     Raises:
         PacketTooLong: it is; the connection cannot be read any further.
     """
     try:
         (length,) = _LENGTH.unpack(await reader.readexactly(_LENGTH.size))
-        if length > MAX_PACKET:
+        if length > limit:
             raise PacketTooLong(length)
         return await reader.readexactly(length)
     except (asyncio.IncompleteReadError, OSError):

@@ -35,6 +35,16 @@ class Settings(BaseSettings):
     home. With one the blobs are in an object store, too. The home records the URL, without a password: give it again
     with one, or have libpq find it (``PGPASSFILE``). A new directory with the URL of a home becomes another directory
     of that home."""
+    service_listen: str = ""
+    """``HOST:PORT`` at which the service of a home on servers takes gateways and commands of other machines, which
+    find it through the database; empty: those of this machine only. Without a certificate, what is said can be read on
+    the network."""
+    service_host: str = ""
+    """The name or address by which other machines reach that; empty: the host of ``PODIUM_SERVICE_LISTEN``."""
+    service_tls_cert: Path | None = None
+    """Certificate chain of the service, PEM: TLS. Callers know it by the database, so nobody has to sign it."""
+    service_tls_key: Path | None = None
+    """Its private key, PEM."""
     workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name
     """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is part of each
     workspace path, which must not change: use one short directory for all nodes and services of a home."""

@@ -58,10 +58,17 @@ class Target:
         return AsyncPodium(url=self.url, key=self.key or None) if self.url else AsyncPodium(home=self.home)
 
     def has_service(self) -> bool:
-        """Return whether a service runs for the home; one behind a gateway does."""
+        """Return whether a service runs for the home, on whichever machine; one behind a gateway does."""
         from coordinator.home import Home  # noqa: PLC0415
 
-        return bool(self.url) or Home(self.home).service_alive()
+        home = Home(self.home)
+        if self.url or home.service_alive():
+            return True
+        if not home.is_shared:
+            return False
+        from coordinator.service.connecting import serves_elsewhere  # noqa: PLC0415
+
+        return serves_elsewhere(home)
 
     def ask(
         self,

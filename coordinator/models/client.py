@@ -17,12 +17,14 @@ from coordinator.models.wire import object_of, read_answer, request_to_json
 from podium.models.errors import ModelError
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, AsyncIterator
+    from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
     from pathlib import Path
 
     from chronicle.canonical import JsonObject
     from coordinator.models.calls import ModelRequest
     from podium.models.port import LLMStreamChunk
+
+    Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 __all__ = ["ModelClient"]
 
@@ -31,15 +33,22 @@ _START_S: Final = 60.0
 machine."""
 
 
+async def _nowhere() -> Streams | None:
+    return None
+
+
 class ModelClient:
     """Makes calls through the model gateway of a home; a `coordinator.models.calls.ModelCalls`.
 
     Args:
         socket: the gateway's socket, `Home.models_socket`.
+        elsewhere: opens a connection to a gateway on another machine, if there is none here; ``None`` if there is none
+            there either.
     """
 
-    def __init__(self, socket: Path) -> None:
+    def __init__(self, socket: Path, elsewhere: Callable[[], Awaitable[Streams | None]] = _nowhere) -> None:
         self._socket = socket
+        self._elsewhere = elsewhere
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[LLMStreamChunk | CallRecord, None]:
         """Make a call; see `ModelCalls.stream`.
@@ -94,7 +103,10 @@ class ModelClient:
         try:
             reader, writer = await asyncio.open_unix_connection(str(self._socket))
         except OSError as error:
-            raise _unavailable("no service of the home runs") from error
+            found = await self._elsewhere()
+            if found is None:
+                raise _unavailable("no service of the home runs") from error
+            reader, writer = found
         try:
             with suppress(ConnectionError):  # what the gateway said before is read nevertheless
                 writer.write(packet)

@@ -88,9 +88,14 @@ class AdmittedMessage:
 
 
 class ServiceClient:
-    """A connection to a home's service."""
+    """A connection to a home's service.
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    Args:
+        is_here: whether the service runs on this machine.
+    """
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, is_here: bool = True) -> None:
+        self.is_here = is_here
         self._reader = reader
         self._writer = writer
         self._requests = BatchedWriter(writer)

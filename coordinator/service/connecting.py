@@ -24,8 +24,19 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coordinator.home import Home
+    from coordinator.service.door import Target
 
-__all__ = ["START_TIMEOUT_S", "attach", "connect", "open_or_start", "open_running", "stage_of", "wait_ended"]
+__all__ = [
+    "START_TIMEOUT_S",
+    "attach",
+    "connect",
+    "connect_elsewhere",
+    "open_or_start",
+    "open_running",
+    "serves_elsewhere",
+    "stage_of",
+    "wait_ended",
+]
 
 _POLL_S: Final = 0.1
 """Interval of attempts to connect to a starting service; small against the time of a start."""
@@ -63,8 +74,13 @@ async def connect(
 
 
 @asynccontextmanager
-async def attach(home: Home, timeout_s: float = START_TIMEOUT_S) -> AsyncIterator[ServiceClient | None]:
+async def attach(
+    home: Home, timeout_s: float = START_TIMEOUT_S, *, elsewhere: bool = True
+) -> AsyncIterator[ServiceClient | None]:
     """Attach to a home's service, if one runs or is starting, while the context lasts; do not start one.
+
+    Args:
+        elsewhere: whether it may be one that runs on another machine.
 
     Yields:
         its client; ``None`` if no service runs.
@@ -72,7 +88,7 @@ async def attach(home: Home, timeout_s: float = START_TIMEOUT_S) -> AsyncIterato
     Raises:
         ServiceError: the service is starting and did not answer in time, or speaks another protocol.
     """
-    client = await open_running(home, timeout_s)
+    client = await open_running(home, timeout_s, elsewhere=elsewhere)
     try:
         yield client
     finally:
@@ -99,7 +115,7 @@ async def open_or_start(
     process: subprocess.Popen[bytes] | None = None
     with contextlib.ExitStack() as starting:
         alone: TextIO | None = None
-        while (client := await _attach(home)) is None:
+        while (client := await _attach(home, elsewhere=process is None)) is None:
             if alone is None and (alone := home.start_alone()) is not None:
                 starting.enter_context(alone)
             if alone is not None:
@@ -113,14 +129,16 @@ async def open_or_start(
     return client, process
 
 
-async def open_running(home: Home, timeout_s: float = START_TIMEOUT_S) -> ServiceClient | None:
+async def open_running(
+    home: Home, timeout_s: float = START_TIMEOUT_S, *, elsewhere: bool = True
+) -> ServiceClient | None:
     """Return a client of a home's service, which the caller closes; ``None`` if no service runs or is starting.
 
     Raises:
         ServiceError: as `attach`.
     """
     deadline = _Deadline(timeout_s)
-    while (client := await _attach(home)) is None and home.service_alive():
+    while (client := await _attach(home, elsewhere=elsewhere)) is None and home.service_alive():
         if deadline.passed:
             raise ServiceError(f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
         await asyncio.sleep(_POLL_S)
@@ -156,17 +174,24 @@ class _Deadline:
         return self.elapsed_s > self._timeout_s
 
 
-async def _attach(home: Home) -> ServiceClient | None:
+async def _attach(home: Home, *, elsewhere: bool = True) -> ServiceClient | None:
     """Return a client of the running service, ``None`` if none runs or it is ending.
+
+    Args:
+        elsewhere: whether it may run on another machine.
 
     Raises:
         ServiceError: the service speaks another protocol, or does not answer.
+        Unavailable: the database of the home cannot be reached.
     """
+    is_here = True
     try:
         reader, writer = await asyncio.open_unix_connection(str(home.socket_path))
     except (FileNotFoundError, ConnectionRefusedError):
-        return None
-    client = ServiceClient(reader, writer)
+        if not elsewhere or (found := await connect_elsewhere(home)) is None:
+            return None
+        is_here, (reader, writer) = False, found
+    client = ServiceClient(reader, writer, is_here=is_here)
     try:
         async with asyncio.timeout(_HELLO_S):
             spoken = await client.hello()
@@ -184,6 +209,46 @@ async def _attach(home: Home) -> ServiceClient | None:
             f"the running service speaks protocol {spoken}, this client {PROTOCOL}: end it and try again"
         )
     return client
+
+
+async def connect_elsewhere(
+    home: Home, target: Target = "service"
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
+    """Return a connection to the service of another directory of the home, or to its model gateway.
+
+    ``None`` if there is no such service, or it cannot be reached.
+
+    Raises:
+        Unavailable: the database of the home cannot be reached.
+    """
+    if not home.is_shared:
+        return None
+    from coordinator.homes.opening import open_records  # noqa: PLC0415  of homes on servers only
+    from coordinator.service.door import published_door, through_door  # noqa: PLC0415
+
+    door = await asyncio.to_thread(lambda: published_door(open_records(home).documents()))
+    if door is None:
+        return None
+    try:
+        return await through_door(door, target)
+    except (OSError, TimeoutError):  # the service has ended without a word, or cannot be reached from here
+        return None
+
+
+def serves_elsewhere(home: Home) -> bool:
+    """Return whether the service of another directory of a home can be reached; it blocks.
+
+    Raises:
+        Unavailable: the database of the home cannot be reached.
+    """
+
+    async def look() -> bool:
+        found = await connect_elsewhere(home)
+        if found is not None:
+            found[1].close()
+        return found is not None
+
+    return asyncio.run(look())
 
 
 def _start(home: Home, process: subprocess.Popen[bytes] | None, *, registers: bool) -> subprocess.Popen[bytes]:

@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from chronicle.errors import Unavailable
+from chronicle.errors import InvalidInput, Unavailable
 from coordinator.home import Home
 from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, EXIT_RAY_DIED
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from contextlib import AbstractAsyncContextManager
 
     from coordinator.homes.records import ServiceClaim
     from coordinator.ray.router import Router
@@ -141,7 +142,7 @@ async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_
         _on_signals(server.end)  # again: Ray's start installs a handler that ends this process at once
         if stopping.is_set():
             server.end()
-        async with models, server.listening():
+        async with models, _door(home, settings, server), server.listening():
             keeping = beside(_keep_claim(claim, server), "keep-claim") if home.is_shared else nullcontext()
             with beside(_end_with_ray(router, server), "watch-ray") as watching, keeping:
                 await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
@@ -154,6 +155,32 @@ async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_
         await router.stop()
         await stack.aclose()
     return code
+
+
+def _door(home: Home, settings: Settings, server: ServiceServer) -> AbstractAsyncContextManager[object]:
+    """Return the door for other machines, if there is to be one.
+
+    Raises:
+        InvalidInput: the settings of it cannot be used.
+    """
+    if not settings.service_listen:
+        return nullcontext()
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
+    from coordinator.service.door import DoorOptions, open_door  # noqa: PLC0415
+
+    host, _, port = settings.service_listen.rpartition(":")
+    if not host or not port.isdecimal():
+        said = settings.service_listen
+        raise InvalidInput(f"PODIUM_SERVICE_LISTEN={said} cannot be used: write HOST:PORT, such as 0.0.0.0:8701")
+    if not home.is_shared:
+        raise InvalidInput(
+            "PODIUM_SERVICE_LISTEN is for a home that other machines reach, whose journal is in PostgreSQL "
+            "(PODIUM_JOURNAL_URL); this one is in a directory"
+        )
+    options = DoorOptions(
+        (host.strip("[]"), int(port)), settings.service_host, settings.service_tls_cert, settings.service_tls_key
+    )
+    return open_door(options, open_records(home).documents(), server.serve, home.models_socket)
 
 
 async def _end_with_ray(router: Router, server: ServiceServer) -> None:

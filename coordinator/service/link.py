@@ -118,7 +118,7 @@ class ServiceLink:
             ServiceError: it did not end in time.
         """
         await self._stop_reconnecting()
-        client = self.connected or await open_running(self._home)
+        client = self.connected or await open_running(self._home, elsewhere=False)
         if client is not None:
             with contextlib.suppress(ServiceError):  # it ended by itself meanwhile
                 await client.down(timeout_s)

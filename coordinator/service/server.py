@@ -133,7 +133,7 @@ class ServiceServer:
         path = self._home.socket_path
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
-        self._socket = await asyncio.start_unix_server(self._serve, path=str(path))
+        self._socket = await asyncio.start_unix_server(self.serve, path=str(path))
         try:
             yield
         finally:
@@ -176,7 +176,8 @@ class ServiceServer:
 
     # -- one client -----------------------------------------------------------------------------------------------
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Serve a client at the other end of a connection, and close it at last."""
         client = _Client(writer)
         if self._ending:  # accepted just before the socket was closed: the client retries with the next service
             client.hang_up()

@@ -108,7 +108,7 @@ async def _talk(
     with Progress() as progress:
         async with connect(home, on_progress=progress.show, on_notice=warn) as client:
             progress.clear()
-            if client.surroundings is not None:
+            if client.surroundings is not None and client.is_here:
                 _compare(client.surroundings, agent)
             turn, waits = await client.position(str(address))
             say(f"{address}, {_described(address, turn, waits=waits)}")

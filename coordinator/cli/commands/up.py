@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -24,6 +25,8 @@ from coordinator.cli.options import (
 from coordinator.cli.terminal import warn
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from coordinator.gateway.protection.rules import Rules
     from coordinator.home import Home
     from coordinator.registry.project import Project
@@ -60,6 +63,9 @@ def up(
         bool, typer.Option("--reload", help="Move awake agents to edited code with their next messages.")
     ] = False,
     ui: Annotated[bool, typer.Option("--ui", help="Serve a page at /ui/ that talks to agents.")] = False,
+    join: Annotated[
+        bool, typer.Option("--join", help="Serve for the home's service on another machine; start none.")
+    ] = False,
     unattended: Annotated[bool, typer.Option("--unattended", hidden=True)] = False,
     project: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
@@ -89,11 +95,13 @@ def up(
         tuple(trusted_proxy or ()),
         tls_cert.absolute() if tls_cert is not None else None,
         tls_key.absolute() if tls_key is not None else None,
+        join,
     )
     if detach:
         _serve_detached(place, loaded, reach, reload=reload, ui=ui, json=json)
     else:
-        _serve(place, loaded, reach, reload=reload, ui=ui, json=json, unattended=unattended)
+        with _directory_of(place, join=join):
+            _serve(place, loaded, reach, reload=reload, ui=ui, json=json, unattended=unattended)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +116,7 @@ class _Reach:
     proxies: tuple[str, ...]
     tls_cert: Path | None
     tls_key: Path | None
+    join: bool
 
     def rules(self, address: str) -> Rules:
         """Return the rules that they give.
@@ -147,6 +156,7 @@ class _Reach:
         """Return the options, for the command of another process."""
         found = ["--host", self.host, "--port", str(self.port)]
         found += ["--no-auth"] if self.no_auth else []
+        found += ["--join"] if self.join else []
         for option, values in (
             ("--allowed-host", self.allowed_hosts),
             ("--cors-origin", self.origins),
@@ -157,6 +167,30 @@ class _Reach:
             for value in values:
                 found += [option, str(value)]
         return found
+
+
+@contextmanager
+def _directory_of(home: Home, *, join: bool) -> Iterator[None]:
+    """Have the directory for sockets that a service makes, if the service is elsewhere.
+
+    Raises:
+        HomeError: a service runs in this directory of the home, or the home has one directory.
+    """
+    if not join:
+        yield
+        return
+    from podium.errors import HomeError  # noqa: PLC0415
+
+    if not home.is_shared:
+        raise HomeError(f"the home {home.path} is on this machine only: nothing to join; podium up without --join")
+    if home.service_alive():
+        raise HomeError(f"a service runs in {home.path}; podium up without --join serves it")
+    home.make_run_dir()
+    try:
+        yield
+    finally:
+        if not home.service_alive():
+            home.remove_run_dir()
 
 
 def _serve(
@@ -213,9 +247,10 @@ def _serve(
             if json:
                 write_json({"url": url, "pid": os.getpid()})
 
-        records = open_records(home)
-        store_config(records.documents(), project.models)
-        records.set_quotas({name: Quota(**limits) for name, limits in project.quotas.items()})
+        if not reach.join:
+            records = open_records(home)
+            store_config(records.documents(), project.models)
+            records.set_quotas({name: Quota(**limits) for name, limits in project.quotas.items()})
         gateway = Gateway(
             home=home,
             listener=listener,
@@ -228,6 +263,7 @@ def _serve(
             on_ready=tell,
             page=ui,
             error_texts=settings.error_details == "all",
+            joins=reach.join,
         )
 
         async def serve() -> None:
@@ -235,7 +271,7 @@ def _serve(
                 await gateway.run()
 
         asyncio.run(serve())
-    say("ended: gateway, agents and service")
+    say("ended: gateway" if reach.join else "ended: gateway, agents and service")
 
 
 def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: bool, json: bool) -> None:

@@ -47,7 +47,7 @@ async def end_all(home: Home, on_progress: Callable[[str], None]) -> Ended:
     on_progress("ending the agents' turns")
     if ended.gateway:
         await _end_gateway(home, timeout_s)
-    async with attach(home) as client:  # after a gateway that was killed
+    async with attach(home, elsewhere=False) as client:  # after a gateway that was killed
         if client is not None:
             await client.down()
     await wait_ended(home, timeout_s)

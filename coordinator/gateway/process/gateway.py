@@ -20,7 +20,7 @@ import structlog
 import uvicorn
 
 from chronicle.clock import SystemClock
-from chronicle.errors import ChronicleError
+from chronicle.errors import ChronicleError, InvalidInput
 from chronicle.ids import IdSource
 from coordinator.gateway.app import AppOptions, create_app
 from coordinator.gateway.process.listener import url_of
@@ -33,6 +33,7 @@ from coordinator.registry.reloading import reload_project
 from coordinator.registry.resolve import resolve
 from coordinator.responses.reading import SessionReader
 from coordinator.responses.responses import HomeResponses
+from coordinator.service.connecting import connect_elsewhere
 from coordinator.service.link import ServiceLink
 from coordinator.streams.home_streams import HomeStreams
 from coordinator.telemetry.tracing import Tracing
@@ -69,6 +70,8 @@ class Gateway:
         home: an existing home, whose gateway lock this process holds.
         listener: the listening socket; closed at the end.
         project_file: the project, whose agent classes are registered.
+        joins: whether the service is one that runs elsewhere, for the same project: it is neither started, nor told of
+            the classes, nor ended.
         follow_edits: have each message handled by the code and configuration as they are at its admission.
         access: authenticates callers; the caller closes it.
         rules: what the gateway accepts.
@@ -90,9 +93,10 @@ class Gateway:
     on_ready: Callable[[str | None], None]
     page: bool = False
     error_texts: bool = True
+    joins: bool = False
 
     async def run(self) -> None:
-        """Serve until a signal; the service has ended on return.
+        """Serve until a signal; the service has ended on return, unless it was joined.
 
         Raises:
             ServiceError: the service did not start, or did not end.
@@ -104,7 +108,9 @@ class Gateway:
             loop.add_signal_handler(number, self._stop, stopping)
         async with (
             _Classes(self.project_file, self.home.path, follow_edits=self.follow_edits) as classes,
-            ServiceLink(self.home, start=True, registers=True, on_progress=self.on_progress) as link,
+            ServiceLink(
+                self.home, start=not self.joins, registers=not self.joins, on_progress=self.on_progress
+            ) as link,
         ):
             await classes.check()
             if await self._start(link, classes, stopping):
@@ -121,8 +127,11 @@ class Gateway:
         """Connect and register; return whether that was done before a signal came."""
 
         async def prepare(client: ServiceClient) -> None:
-            await classes.register(client)
-            await client.pin()
+            if self.joins:
+                await classes.know()
+            else:
+                await classes.register(client)
+                await client.pin()
             write_record(self.home, GatewayRecord(os.getpid(), url_of(self.listener, tls=self.rules.tls is not None)))
 
         link.on_connect(prepare)
@@ -141,7 +150,7 @@ class Gateway:
         streams = HomeStreams(link.client, agents)
         tracing = Tracing("gateway")
         clock = SystemClock()
-        models = ModelClient(self.home.models_socket)
+        models = ModelClient(self.home.models_socket, partial(connect_elsewhere, self.home, "models"))
         responses = HomeResponses(
             agents.stores, partial(SessionReader, clock=clock), models, clock, IdSource(), agents.quotas.check_record
         )
@@ -154,7 +163,7 @@ class Gateway:
             audit=self.access.audit,
             tracer=tracing.tracer,
             options=AppOptions(
-                reload=lambda: classes.reload(link),
+                reload=(lambda: classes.reload(link)) if not self.joins else _refuse_to_reload,
                 accepts_state=classes.accept_state,
                 page=self.page,
                 error_texts=self.error_texts,
@@ -184,6 +193,8 @@ class Gateway:
             agents.close()
 
     async def _end_service(self, link: ServiceLink) -> None:
+        if self.joins:
+            return
         self.on_progress("ending the agents' turns")
         await link.end_service(self.stop_timeout_s)
 
@@ -195,6 +206,10 @@ class Gateway:
             for task in list(server.server_state.tasks):
                 task.cancel()
             server.force_exit = True
+
+
+async def _refuse_to_reload() -> Reloaded:
+    raise InvalidInput("this gateway has joined a service elsewhere: reload where that was started")
 
 
 class _Classes:
@@ -237,6 +252,14 @@ class _Classes:
         if self._updating is not None:
             self._updating.cancel()
         self._updating = self._tasks.start(self._update(client), "register-edited")
+
+    async def know(self) -> None:
+        """Have the classes known here, without a service being told of them.
+
+        Raises:
+            AgentLoadError, InvalidInput: the project is not valid.
+        """
+        self._last = await self._first
 
     async def __aenter__(self) -> Self:
         """Return the classes, which are being read."""
