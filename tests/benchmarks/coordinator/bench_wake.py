@@ -14,6 +14,8 @@ Rows:
 Both sides are measured in turn. Times are medians; the 99th percentile, which is the slowest of few runs, is beside.
 Cold actors are measured in a loop of their own: their processes take a second of the processor to end, and Ray to
 replace them, which a floor of ten milliseconds would be measured in.
+The floor is stable within a few percent from run to run, and not from hour to hour: on a shared machine the same fork
+took 4 ms and 8 ms, while wakes stayed as they were. Compare two versions in turn, within minutes.
 
 ``WAKE_ROWS`` limits the run to some of these rows, ``wakes,turns,tokens,dormant``.
 """
