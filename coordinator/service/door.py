@@ -124,24 +124,34 @@ async def open_door(
     tasks = BackgroundTasks()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        peer = writer.get_extra_info("peername")
+        try:
+            target = await let_in(reader, writer)
+            if target == "models":
+                await _pipe(reader, writer, models)
+            elif target == "service":
+                await serve(reader, writer)
+        finally:
+            writer.close()
+
+    async def let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Target | None:
         try:
             _keep_alive(writer)
             async with asyncio.timeout(_TIMEOUT_S):
-                target = await _let_in(reader, writer, secret)
-        except (InvalidInput, OSError, TimeoutError, ssl.SSLError) as error:
-            _log.warning("caller_refused", peer=str(peer), error=str(error) or type(error).__name__)
-            writer.close()
-            return
-        if target == "models":
-            await _pipe(reader, writer, models)
-        else:
-            await serve(reader, writer)
+                return await _let_in(reader, writer, secret)
+        except (InvalidInput, OSError, TimeoutError) as error:
+            peer = str(writer.get_extra_info("peername"))
+            _log.warning("caller_refused", peer=peer, error=str(error) or type(error).__name__)
+            return None
 
     host, port = options.listen
     try:
         server = await asyncio.start_server(
-            lambda reader, writer: tasks.start_logged(answer(reader, writer), "door"), host, port, ssl=tls
+            lambda reader, writer: tasks.start_logged(answer(reader, writer), "door"),
+            host,
+            port,
+            ssl=tls,
+            ssl_handshake_timeout=_TIMEOUT_S if tls is not None else None,
+            ssl_shutdown_timeout=_TIMEOUT_S if tls is not None else None,
         )
     except OSError as error:
         raise InvalidInput(f"the service cannot listen at {host}:{port} (PODIUM_SERVICE_LISTEN): {error}") from error
@@ -242,10 +252,10 @@ async def through_door(door: Door, target: Target = "service") -> tuple[asyncio.
             if not hmac.compare_digest(said, _proof(door.secret, "service", theirs, ours)):
                 raise ConnectionRefusedError(f"what listens at {door.address} does not know the service's secret")
         except InvalidInput as error:
-            writer.close()
+            writer.transport.abort()
             raise ConnectionRefusedError(f"what listens at {door.address} is not the service: {error}") from error
         except BaseException:
-            writer.close()
+            writer.transport.abort()
             raise
     return reader, writer
 

@@ -1,0 +1,181 @@
+"""The door of a service: who is let in, and whom a caller believes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import subprocess
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from chronicle.errors import InvalidInput
+from coordinator.channel import pack, read_packet
+from coordinator.documents import FileDocuments
+from coordinator.service.door import Door, DoorOptions, open_door, published_door, through_door
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+LOCAL = DoorOptions(("127.0.0.1", 0))
+
+
+def certificate(directory: Path, name: str = "one") -> DoorOptions:
+    """Return the options of a door with a certificate of its own."""
+    cert, key = directory / f"{name}.pem", directory / f"{name}.key"
+    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}"]
+    subprocess.run([*request, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    return replace(LOCAL, certificate=cert, key=key)
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Serve a connection: say again what is said."""
+    while data := await reader.read(1000):
+        writer.write(data)
+        await writer.drain()
+    writer.close()
+
+
+async def asked(streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], data: bytes = b"hello") -> bytes:
+    """Say something, and return the answer."""
+    reader, writer = streams
+    writer.write(data)
+    answer = await reader.readexactly(len(data))
+    writer.transport.abort()
+    return answer
+
+
+@contextlib.asynccontextmanager
+async def door_at(directory: Path, options: DoorOptions = LOCAL) -> AsyncIterator[Door]:
+    """Open a door to something that says again what is said, and to a socket of models that does so in capitals."""
+
+    async def louder(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write((await reader.read(1000)).upper())
+        writer.close()
+
+    models = await asyncio.start_unix_server(louder, directory / "models.sock")
+    async with models, open_door(options, FileDocuments(directory), echo, directory / "models.sock") as door:
+        yield door
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_who_reads_the_document_is_let_in(tmp_path: Path, tls: bool) -> None:
+    options = certificate(tmp_path) if tls else LOCAL
+    async with door_at(tmp_path, options) as door:
+        told = published_door(FileDocuments(tmp_path))
+        assert told == door
+        assert bool(door.certificate) == tls
+        assert await asked(await through_door(door)) == b"hello"
+        assert await asked(await through_door(door, "models")) == b"HELLO"
+    assert published_door(FileDocuments(tmp_path)) is None
+    with pytest.raises(OSError, match=r".+"):
+        await through_door(door)
+
+
+@pytest.mark.usefixtures("caplog")
+async def test_a_caller_without_the_secret_is_not_served(tmp_path: Path) -> None:
+    async with door_at(tmp_path) as door:
+        with pytest.raises(ConnectionRefusedError, match="is not the service"):
+            await through_door(replace(door, secret="another one"))
+        lies = (b"GET / HTTP/1.1\r\n\r\n", pack([]), pack({"proof": 5}), b"\x00\x10\x00\x00", pack({"x": "y" * 5000}))
+        for said in (b"", *lies):
+            reader, writer = await asyncio.open_connection(door.host, door.port)
+            assert json.loads(await read_packet(reader) or b"")["nonce"]
+            writer.write(said)
+            if said:
+                writer.write_eof()
+            else:
+                writer.close()
+            assert await reader.read() == b""
+            writer.close()
+        assert await asked(await through_door(door)) == b"hello"
+
+
+@pytest.mark.usefixtures("caplog")
+async def test_a_proof_is_good_for_one_connection(tmp_path: Path) -> None:
+    """One that was read on the network opens no other connection."""
+    said: list[bytes] = []
+
+    async def listen_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection(door.host, door.port)
+        writer.write(pack(json.loads(await read_packet(there) or b"")))
+        data = await read_packet(reader)
+        assert data is not None
+        said.append(data)
+        back.write(pack(json.loads(data)))
+        writer.write(pack(json.loads(await read_packet(there) or b"")))
+        writer.close()
+        back.close()
+
+    async with door_at(tmp_path) as door:
+        async with await asyncio.start_server(listen_in, "127.0.0.1", 0) as between:
+            port = between.sockets[0].getsockname()[1]
+            _, writer = await through_door(replace(door, port=port))
+            writer.close()
+        reader, writer = await asyncio.open_connection(door.host, door.port)
+        await read_packet(reader)
+        writer.write(pack(json.loads(said[0])))
+        assert await reader.read() == b""
+        writer.close()
+
+
+async def test_what_is_not_the_service_is_not_believed(tmp_path: Path) -> None:
+    answers: list[list[Any]] = [[], [{}], [{"nonce": "1"}], [{"nonce": "1"}, {"proof": "no"}], [[1], [2]]]
+
+    async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for answer in answers[0]:
+            writer.write(pack(answer))
+        with contextlib.suppress(ConnectionError):
+            await writer.drain()
+            writer.write_eof()
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(impostor, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        for _ in range(len(answers)):
+            with pytest.raises(ConnectionRefusedError):
+                await through_door(Door("127.0.0.1", port, "secret"))
+            answers.append(answers.pop(0))
+
+
+@pytest.mark.usefixtures("caplog")
+async def test_a_certificate_is_known_by_the_document(tmp_path: Path) -> None:
+    async with door_at(tmp_path, certificate(tmp_path)) as door:
+        with pytest.raises(ConnectionRefusedError, match="another certificate"):
+            await through_door(replace(door, certificate="0" * 64))
+        assert await asked(await through_door(door)) == b"hello"
+
+
+async def test_the_next_service_keeps_its_door(tmp_path: Path) -> None:
+    async with door_at(tmp_path):
+        other = tmp_path / "other"
+        other.mkdir()
+        documents = FileDocuments(tmp_path)
+        async with open_door(LOCAL, documents, echo, other / "models.sock") as second:
+            assert published_door(documents) == second
+            # The first one's end comes late.
+        documents.write("service", json.dumps({"host": "h", "port": 1, "secret": "s"}).encode())
+    assert published_door(documents) == Door("h", 1, "s")
+
+
+async def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
+    async with door_at(tmp_path) as door:
+        with pytest.raises(InvalidInput, match=f"cannot listen at 127.0.0.1:{door.port}"):
+            async with door_at(tmp_path, DoorOptions(("127.0.0.1", door.port))):
+                pass
+    (tmp_path / "no.pem").write_text("no certificate")
+    with pytest.raises(InvalidInput, match="cannot be used for the service"):
+        async with door_at(tmp_path, replace(LOCAL, certificate=tmp_path / "no.pem")):
+            pass
+
+
+async def test_a_door_that_closes_ends_its_connections(tmp_path: Path) -> None:
+    async with door_at(tmp_path) as door:
+        reader, writer = await through_door(door)
+    await until(reader.at_eof, "the connection stays")
+    writer.close()
