@@ -15,6 +15,7 @@ the document has its fingerprint, so that no authority has to sign it, and no na
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import json
@@ -44,6 +45,8 @@ Target = Literal["service", "models"]
 _DOCUMENT: Final = "service"
 _TIMEOUT_S: Final = 10.0
 """Of a connection attempt, and of the proofs: nobody else may hold a connection."""
+_CLOSE_S: Final = 2.0
+"""Of the end of a connection."""
 _MAX_PROOF: Final = 1024
 """Bytes of a packet before the caller is known."""
 _KEEPALIVE: Final = (
@@ -132,6 +135,9 @@ async def open_door(
                 await serve(reader, writer)
         finally:
             writer.close()
+            with contextlib.suppress(OSError, TimeoutError):
+                async with asyncio.timeout(_CLOSE_S):
+                    await writer.wait_closed()
 
     async def let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Target | None:
         try:

@@ -132,8 +132,8 @@ async def test_what_is_not_the_service_is_not_believed(tmp_path: Path) -> None:
         with contextlib.suppress(ConnectionError):
             await writer.drain()
             writer.write_eof()
-        await reader.read()
-        writer.close()
+            await reader.read()
+        writer.transport.abort()
 
     async with await asyncio.start_server(impostor, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
