@@ -126,7 +126,10 @@ async def test_a_proof_is_good_for_one_connection(tmp_path: Path) -> None:
 async def test_what_is_not_the_service_is_not_believed(tmp_path: Path) -> None:
     answers: list[list[Any]] = [[], [{}], [{"nonce": "1"}], [{"nonce": "1"}, {"proof": "no"}], [[1], [2]]]
 
+    ended = 0
+
     async def impostor(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal ended
         for answer in answers[0]:
             writer.write(pack(answer))
         with contextlib.suppress(ConnectionError):
@@ -134,6 +137,7 @@ async def test_what_is_not_the_service_is_not_believed(tmp_path: Path) -> None:
             writer.write_eof()
             await reader.read()
         writer.transport.abort()
+        ended += 1
 
     async with await asyncio.start_server(impostor, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
@@ -141,6 +145,7 @@ async def test_what_is_not_the_service_is_not_believed(tmp_path: Path) -> None:
             with pytest.raises(ConnectionRefusedError):
                 await through_door(Door("127.0.0.1", port, "secret"))
             answers.append(answers.pop(0))
+        await until(lambda: ended == len(answers))
 
 
 @pytest.mark.usefixtures("caplog")
