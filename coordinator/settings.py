@@ -5,7 +5,6 @@ Each field states its unit, its default and the reason. ``docs/settings.md`` lis
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Literal
 
@@ -53,14 +52,14 @@ class Settings(BaseSettings):
     fuse_transport: Literal["raw", "pyfuse3"] = "raw"
     """How mounts talk to the kernel: by the raw protocol, or with pyfuse3, a slower optional dependency."""
     warm_hosts: int = Field(default=1, ge=0)
-    """Warm processes with an agent's code imported, per agent class: one hides a cold start of over a second from a
-    first message; each takes about 35 MB."""
+    """Warm processes with an agent's code imported, per agent class and node: one hides a cold start of over a second
+    from a first message; each takes about 35 MB."""
     most_warm_hosts: int = Field(default=6, ge=0)
-    """Limit of the warm processes of all agent classes together: with more classes, those that were used last have
-    them, and a first message to another one waits for the start of a process. Each warm process takes about 35 MB, and
-    ``PODIUM_HOST_CPUS`` of the machine."""
-    most_starting: int = Field(default_factory=lambda: max(2, os.cpu_count() or 1), ge=1)
-    """Limit of hosts that start concurrently; a start occupies a core for about a second. By default one per
+    """Limit of the warm processes of all agent classes together on a node: with more classes, those that were used last
+    have them, and a first message to another one waits for the start of a process. Each warm process takes about 35 MB,
+    and ``PODIUM_HOST_CPUS`` of the machine."""
+    most_starting: int | None = Field(default=None, ge=1)
+    """Limit of hosts that start concurrently on a node; a start occupies a core for about a second. By default one per
     core, at least two."""
     log_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
     """Approximate size, in bytes, at which a log file is rotated to ``….1``, which is replaced: both files together

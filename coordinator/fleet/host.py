@@ -13,7 +13,7 @@
 |---|---|
 | loaded, gets an agent | `coordinator.ray.reconciler`, which carries out the plan |
 | short of memory | the host itself |
-| retired | `HostPool.retire`: its agent's code or configuration has changed, and a message for it or a reload came |
+| retired | `HostPool.retire`: a message or a reload came after a change of its code; or its node is drained |
 | process ended | the node manager, the watch of the host, or the call that activates an agent on it |
 | end | `HostPool.begin_end`, which alone leads to ENDING and out of the table |
 
@@ -39,7 +39,7 @@ from typing import TYPE_CHECKING, Any
 from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from coordinator.fleet.model import Code, Loaded, Placement
     from coordinator.fleet.nodes import NodeId
@@ -158,6 +158,14 @@ class Host:
             self.activating -= placement.epoch is None
             placement.left.set()
         return placement
+
+    def vacates(self, addresses: Iterable[Address]) -> None:
+        """Note that it was told to end agents after their running turns, because its node is drained."""
+        self.drain()
+        for address in addresses:
+            placement = self.placements.get(address)
+            if placement is not None:
+                self.placements[address] = replace(placement, is_moving=True)
 
     def drain(self) -> None:
         """Give it no more agents."""

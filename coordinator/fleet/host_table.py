@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.host import Host
     from coordinator.fleet.model import Code
+    from coordinator.fleet.nodes import NodeId
     from podium.address import Address
 
 __all__ = ["HostTable"]
 
 _MAX_DEATHS: Final = 1000
 """The latest deaths of which the cause is kept, for agents that were not activated since."""
+_MAX_PLACES: Final = 10_000
+"""The latest agents of which it is kept on which node they were. One that is forgotten is placed by load alone."""
 
 
 class HostTable:
@@ -26,6 +29,7 @@ class HostTable:
         self._hosts: dict[str, Host] = {}
         self._host_of: dict[Address, Host] = {}
         self._deaths: dict[Address, str] = {}
+        self._last_nodes: dict[Address, NodeId] = {}
 
     # -- hosts ----------------------------------------------------------------------------------------------------
 
@@ -91,6 +95,14 @@ class HostTable:
         """Assign a known host to an agent that has none."""
         host = self._host_of[placement.address] = self._hosts[placement.host_id]
         host.place(placement)
+        self._last_nodes.pop(placement.address, None)
+        self._last_nodes[placement.address] = host.node
+        if len(self._last_nodes) > _MAX_PLACES:
+            del self._last_nodes[next(iter(self._last_nodes))]
+
+    def last_node_of(self, address: Address) -> NodeId | None:
+        """Return the node on which an agent was last, if that is known: its workspace is warm there."""
+        return self._last_nodes.get(address)
 
     def assign(self, host_id: str, address: Address) -> None:
         """Assign a host to an agent, whose activation is to begin."""

@@ -30,6 +30,7 @@ __all__ = [
     "Refuse",
     "Route",
     "StartHost",
+    "Vacate",
 ]
 
 
@@ -83,6 +84,8 @@ class Placement:
     """Epoch of the lease under which the host runs the agent; ``None`` before the activation has completed."""
     turn: int = 0
     """Turns committed at the activation."""
+    is_moving: bool = False
+    """Whether the host was told to end it after its running turn, because its node is drained."""
     left: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
     """Set when the agent has left the host."""
 
@@ -171,9 +174,17 @@ class Assign:
 
 @dataclass(frozen=True, slots=True)
 class EndHost:
-    """End a host without agents: its code has changed, it has drained, or others need its place more."""
+    """End a host without agents that is outdated, in excess of the reserve, or on a drained node."""
 
     host_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vacate:
+    """End agents on a host of a drained node after their running turns; it gets no others."""
+
+    host_id: str
+    agents: tuple[Address, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,4 +196,4 @@ class Refuse:
     """What the nodes lack, as a sentence."""
 
 
-Action: TypeAlias = StartHost | Assign | EndHost | Refuse
+Action: TypeAlias = StartHost | Assign | EndHost | Vacate | Refuse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Final, NewType
 
@@ -57,6 +57,15 @@ class Node:
     resources: Mapping[str, float] = field(default_factory=lambda: {CPU: inf})
     """Amounts by Ray's names of resources: all that the node has, or what is left of it."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    cores: int = 1
+    is_drained: bool = False
+    """Whether its agents are moved to other nodes, and no host starts on it."""
+
+    @property
+    def weight(self) -> float:
+        """Its share of a load, against that of other nodes: its CPUs as Ray counts them."""
+        cpus = self.resources.get(CPU, 0.0)
+        return cpus if 0.0 < cpus < inf else 1.0
 
     def without(self, *taken: Needs) -> Node:
         """Return the node with what is left of it."""
@@ -64,7 +73,7 @@ class Node:
         for needs in taken:
             for name, amount in needs.resources:
                 left[name] = left.get(name, 0.0) - amount
-        return Node(self.node_id, left, self.labels)
+        return replace(self, resources=left)
 
     def lacks(self, needs: Needs) -> Needs:
         """Return those of some needs that the node cannot meet."""
@@ -81,8 +90,11 @@ def needs_of(agent_class: type[BaseAgent]) -> Needs:
 
 
 def unmet(nodes: Iterable[Node], needs: Needs) -> str | None:
-    """Return what each node lacks, such as ``local lacks GPU 1``; ``None`` if one of them lacks nothing."""
-    lacking = {node.node_id: node.lacks(needs) for node in nodes}
-    if NO_NEEDS in lacking.values():
-        return None
-    return "; ".join(f"{node} lacks {lacks}" for node, lacks in lacking.items()) or "there is none"
+    """Return what each node lacks, such as ``local lacks GPU 1``; ``None`` if one lacks nothing, and is not drained."""
+    problems = []
+    for node in nodes:
+        lacks = node.lacks(needs)
+        if lacks == NO_NEEDS and not node.is_drained:
+            return None
+        problems.append(f"{node.node_id} {'is drained' if lacks == NO_NEEDS else f'lacks {lacks}'}")
+    return "; ".join(problems) or "there is none"

@@ -4,24 +4,30 @@ The rules, in order:
 
 1. A warm host whose code has changed on disk is ended, a shared one when it has no agents left: a wake after an edit
    must run the edited code. (An agent that has a host is retired when a message arrives: `CoordinatorActor.prepare`.)
-   A host that drains is ended when it has no agents left, too.
+   A host that drains is ended when it has no agents left, too. Hosts of a drained node drain: their agents end after
+   their running turns, and wake elsewhere.
 2. Each wanted agent is assigned a host of its code, in the order of the requests: a warm host of its own, or a shared
-   host that has room. A shared host activates only so many agents at a time, and the others wait for their turn.
+   host that has room; of these one on the node that had the agent last, where its workspace is warm, else one on the
+   node with the least load. A ready host on another node comes before a new one: its start takes longer than what
+   the wake has to fetch. A shared host activates only so many agents at a time, and the others wait for their turn.
    Agents that are suspected of having ended a shared host get hosts of their group, or processes of their own
    (`coordinator.fleet.suspects`); such a host ends when it has no agents.
-3. For each code the target number of starting hosts is the number of agents still without one, plus the warm reserve.
-   For a shared code it is the number of hosts for these agents; the reserve is one host with room.
-   Starts for agents come first, in the order of the requests. Of a code that was never loaded one host is started,
-   which tells whether it is shared.
-4. A host starts on a node that has the labels of its class, and its resources left: of these on the one with the
-   fewest starts. If other hosts have what an agent's host needs, warm hosts without agents make room for it; if no
-   node would have it even without them, the code is refused. What a class needs is known once a host has loaded it:
-   the host of an edited or unknown class starts anywhere, and is ended if the class needs something.
-   Concurrent starts are limited: a start occupies a core for a second, so with many at once none would be ready for
-   a long time.
-5. Warm hosts in excess of the reserve are ended. The reserve of all codes together is limited, too: those that were
-   used last have it, and agents of the others wait for the start of a host. Each host takes memory and a share of the
-   node's CPUs, so many registered classes would leave nothing for agents. A class that declares needs has no reserve.
+3. For each code the target number of starting hosts is the number of agents still without one, plus the warm reserve,
+   which each node has. For a shared code it is the number of hosts for these agents; the reserve is one host with
+   room. Starts for agents come first, in the order of the requests. Of a code that was never loaded one host is
+   started, which tells whether it is shared.
+4. A host starts on a node that has the labels of its class, and its resources left: of these where the agent's
+   workspace is warm, else on the one with the least load. If other hosts have what an agent's host needs, warm hosts
+   without agents make room for it; if no node would have it even without them, the code is refused. What a class needs
+   is known once a host has loaded it: the host of an edited or unknown class starts anywhere, and is ended if the
+   class needs something. Concurrent starts on a node are limited: a start occupies a core for a second, so with many
+   at once none would be ready for a long time. Where a node has as many, agents start on others.
+5. Warm hosts in excess of the reserve are ended. The reserve of all codes together is limited on each node, too:
+   those that were used last have it, and agents of the others wait for the start of a host. Each host takes memory and
+   a share of the node's CPUs, so many registered classes would leave nothing for agents. A class that declares needs
+   has no reserve.
+
+The load of a node is the number of its agents, and of its hosts without any, by its CPUs.
 
 The reserve is filled in the background: neither by a plan that assigns a host, nor while agents wake, when there is no
 target for it (`requests.QuietPeriod`). A start would take the core that a wake needs.
@@ -34,7 +40,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coordinator.fleet.host import HostStatus
-from coordinator.fleet.model import Assign, EndHost, Refuse, StartHost
+from coordinator.fleet.model import Assign, EndHost, Refuse, StartHost, Vacate
 from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
 
 if TYPE_CHECKING:
@@ -42,6 +48,7 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.host import Host
     from coordinator.fleet.model import Action, Code
+    from coordinator.fleet.nodes import NodeId
     from podium.address import Address
     from podium.agent.base import Isolation
 
@@ -60,7 +67,7 @@ class Observed:
 
     hosts: tuple[Host, ...] = ()
     nodes: tuple[Node, ...] = field(default=(Node(LOCAL_NODE),), kw_only=True)
-    """Those that hosts may start on."""
+    """Those with a node manager."""
     wanted: tuple[tuple[Address, Code], ...] = ()
     """Agents to wake that have no host, in the order of the requests."""
     code_stamps: dict[Code, str] = field(default_factory=dict)
@@ -80,6 +87,8 @@ class Observed:
     """Of the wanted agents, those that get a process of their own although their class is shared."""
     groups: Mapping[Address, int] = field(default_factory=dict)
     """Of the wanted agents, those that get a shared host of their group; see `coordinator.fleet.suspects`."""
+    last_nodes: Mapping[Address, NodeId] = field(default_factory=dict)
+    """Of the wanted agents, those that are known to have been awake, and the node on which they were last."""
 
 
 @dataclass(slots=True)
@@ -96,7 +105,7 @@ class _Ready:
 def plan(
     fleet: Observed,
     warm_reserve: int | None,
-    most_starting: int,
+    most_starting: int | None,
     most_agents: int = 1,
     most_warm: int | None = None,
 ) -> list[Action]:
@@ -104,20 +113,26 @@ def plan(
 
     Args:
         fleet: the current observation.
-        warm_reserve: target number of unassigned warm hosts for each code in use; ``None`` to leave the warm hosts as
-            they are.
-        most_starting: limit of hosts that start concurrently.
+        warm_reserve: target number of unassigned warm hosts for each code in use, on each node; ``None`` to leave the
+            warm hosts as they are.
+        most_starting: limit of hosts that start concurrently on a node; ``None`` for its cores, at least two.
         most_agents: limit of agents on a shared host.
-        most_warm: limit of the reserve of all codes together; ``None`` for no limit.
+        most_warm: limit of the reserve of all codes together, on each node; ``None`` for no limit.
     """
     actions: list[Action] = []
     ready: dict[_Kind, list[_Ready]] = {}
-    starts = _Starts(fleet, most_starting)
+    nodes = tuple(node for node in fleet.nodes if not node.is_drained)
+    open_nodes, drained = {node.node_id for node in nodes}, {node.node_id for node in fleet.nodes if node.is_drained}
+    loads = _Loads(fleet)
+    starts = _Starts(fleet, nodes, loads, most_starting)
     for host in fleet.hosts:
+        if host.node in drained and (moved := _to_move(host)):
+            actions.append(Vacate(host.host_id, moved))
         if host.code is None:
             continue
         kind = host.code, host.isolation or _declared(fleet, host.code), host.group
         is_current = host.code_stamp == fleet.code_stamps.get(host.code) and host.needs == _needs(fleet, host.code)
+        is_current = is_current and host.node in open_nodes
         if host.status is HostStatus.STARTING:
             starts.count(host, kind if is_current else None)
         elif host.status is HostStatus.WARM and is_current:
@@ -125,52 +140,56 @@ def plan(
         elif host.status in {HostStatus.WARM, HostStatus.DRAINING} and not host.agents:
             actions.append(EndHost(host.host_id))
 
-    lacking: list[_Kind] = []
+    lacking: list[tuple[_Kind, Address]] = []
     agents_lacking: Counter[_Kind] = Counter()
     for address, code in fleet.wanted:
         kind = code, "process" if address in fleet.alone else _declared(fleet, code), fleet.groups.get(address)
         candidates = ready.get(kind, [])
-        chosen = next((each for each in candidates if each.room), None)
-        if chosen is not None:
+        with_room = [each for each in candidates if each.room]
+        if with_room:
+            chosen = min(with_room, key=lambda each: _preference(fleet, loads, address, each.host.node))
             _assign(actions, chosen, address, most_agents if kind[1] == "shared" else 1)
+            if chosen.agents > 1:  # a host without any was counted for one
+                loads.add(chosen.host.node)
         elif code in fleet.code_stamps and all(each.is_full for each in candidates):
             if kind[1] == "process" or agents_lacking[kind] % most_agents == 0:
-                lacking.append(kind)
+                lacking.append((kind, address))
             agents_lacking[kind] += 1
     assigns = any(isinstance(action, Assign) for action in actions)
-    for code in dict.fromkeys(kind[0] for kind in lacking):
+    for code in dict.fromkeys(kind[0] for kind, _ in lacking):
         problem = unmet(fleet.nodes, _needs(fleet, code))
         if problem is not None:
             actions.append(Refuse(code, problem))
-    for kind in lacking:
-        starts.start(kind)
+    for kind, address in lacking:
+        starts.start_for(kind, address)
     spare = {kind: [each for each in hosts if not each.agents] for kind, hosts in ready.items()}
     if starts.without_room:
         in_the_way = (each for kind, hosts in spare.items() if kind not in agents_lacking for each in hosts)
         actions.extend(EndHost(each.host.host_id) for each in in_the_way)
         return [*actions, *starts.actions]
 
-    reserved: list[_Kind] = []
-    if warm_reserve is not None and not assigns:
+    reserved: list[tuple[_Kind, Node]] = []
+    for node in nodes if warm_reserve is not None and not assigns else ():
         left = most_warm
         for code in _latest_first(fleet):
             kind = _usual(fleet, code)
-            reserve = warm_reserve if code not in fleet.scarce else 0
+            there = [each for each in ready.get(kind, ()) if each.host.node == node.node_id]
+            reserve = warm_reserve if warm_reserve is not None and code not in fleet.scarce else 0
             if kind[1] == "shared":
-                has_room = agents_lacking[kind] or any(each.agents and not each.is_full for each in ready.get(kind, []))
+                has_room = agents_lacking[kind] or any(each.agents and not each.is_full for each in there)
                 reserve = 0 if has_room else min(reserve, 1)
             if left is not None:
                 reserve = min(reserve, left)
                 left -= reserve
-            unused = spare.get(kind, [])
-            reserved.extend([kind] * (reserve - len(unused)))
+            unused = [each for each in there if not each.agents]
+            reserved.extend([(kind, node)] * (reserve - len(unused)))
             actions.extend(EndHost(each.host.host_id) for each in unused[: max(0, len(unused) - reserve)])
 
     for kind, unused in spare.items():
         if kind != _usual(fleet, kind[0]):
             actions.extend(EndHost(each.host.host_id) for each in unused)
-    for kind in reserved:
-        starts.start(kind)
+    for kind, node in reserved:
+        starts.start_on(kind, node)
     return [*actions, *starts.actions]
 
 
@@ -179,16 +198,35 @@ def left_on(node: Node, hosts: Iterable[Host]) -> Node:
     return node.without(*(host.needs for host in hosts if host.node == node.node_id))
 
 
+class _Loads:
+    """The loads of the nodes, while agents are assigned and hosts started."""
+
+    def __init__(self, fleet: Observed) -> None:
+        self._weights = {node.node_id: node.weight for node in fleet.nodes}
+        self._counts: Counter[NodeId] = Counter()
+        for host in fleet.hosts:
+            self._counts[host.node] += max(1, host.agents)
+
+    def add(self, node: NodeId) -> None:
+        """Count another agent, or another host without any."""
+        self._counts[node] += 1
+
+    def of(self, node: NodeId) -> float:
+        """Return the load of a node."""
+        return self._counts[node] / self._weights[node]
+
+
 class _Starts:
     """The hosts to start, within what is left on the nodes."""
 
-    def __init__(self, fleet: Observed, most_starting: int) -> None:
+    def __init__(self, fleet: Observed, nodes: Iterable[Node], loads: _Loads, most: int | None) -> None:
         self._fleet = fleet
-        self._most = most_starting
-        self._on_their_way: Counter[_Kind] = Counter()
-        self._by_node = Counter({node.node_id: 0 for node in fleet.nodes})
+        self._loads = loads
+        self._on_their_way: Counter[tuple[_Kind, NodeId]] = Counter()
+        self._by_node: Counter[NodeId] = Counter()
         self._started: set[Code] = set()
-        self._left = [left_on(node, fleet.hosts) for node in fleet.nodes]
+        self._left = {node.node_id: left_on(node, fleet.hosts) for node in nodes}
+        self._limits = {node.node_id: most if most is not None else max(2, node.cores) for node in nodes}
         self.actions: list[StartHost] = []
         self.without_room = False
         """Whether a host could not start because other hosts have what it needs."""
@@ -197,32 +235,62 @@ class _Starts:
         """Count a host that is starting.
 
         Args:
-            kind: the purpose that it will be ready for; ``None`` if it is outdated.
+            kind: the purpose that it will be ready for; ``None`` if it is outdated, or its node is drained.
         """
         self._by_node[host.node] += 1
         if kind is not None:
             self._started.add(kind[0])
-            self._on_their_way[kind] += 1
+            self._on_their_way[kind, host.node] += 1
 
-    def start(self, kind: _Kind) -> None:
-        """Start a host unless one is on its way, or too many are, or there is no room for it."""
-        fleet, (code, isolation, group) = self._fleet, kind
-        if self._on_their_way[kind]:
-            self._on_their_way[kind] -= 1
+    def start_for(self, kind: _Kind, address: Address) -> None:
+        """Start a host for an agent unless one is on its way, or too many are, or there is no room for it."""
+
+        def preference(node: NodeId) -> tuple[bool, float]:
+            return _preference(self._fleet, self._loads, address, node)
+
+        coming = [node for node in self._left if self._on_their_way[kind, node]]
+        if coming:
+            self._on_their_way[kind, min(coming, key=preference)] -= 1
             return
-        if (code in fleet.unknown and code in self._started) or self._by_node.total() >= self._most:
-            return
-        needs = _needs(fleet, code)
-        fit = [node for node in self._left if node.lacks(needs) == NO_NEEDS]
+        needs = _needs(self._fleet, kind[0])
+        fit = [node for node, left in self._left.items() if left.lacks(needs) == NO_NEEDS]
         if not fit:
-            self.without_room = self.without_room or unmet(fleet.nodes, needs) is None
+            self.without_room = self.without_room or unmet(self._fleet.nodes, needs) is None
             return
-        node = min(fit, key=lambda each: self._by_node[each.node_id])
-        alone = isolation if isolation != _declared(fleet, code) else None
-        self.actions.append(StartHost(code, fleet.code_stamps[code], alone, group, node.node_id, needs))
+        free = [node for node in fit if self._by_node[node] < self._limits[node]]
+        if free:
+            self._start(kind, min(free, key=preference), needs)
+
+    def start_on(self, kind: _Kind, node: Node) -> None:
+        """Start a host for the reserve of a node, under the same conditions."""
+        place, needs = node.node_id, _needs(self._fleet, kind[0])
+        if self._on_their_way[kind, place]:
+            self._on_their_way[kind, place] -= 1
+        elif self._left[place].lacks(needs) == NO_NEEDS and self._by_node[place] < self._limits[place]:
+            self._start(kind, place, needs)
+
+    def _start(self, kind: _Kind, node: NodeId, needs: Needs) -> None:
+        code, isolation, group = kind
+        if code in self._fleet.unknown and code in self._started:
+            return
+        alone = isolation if isolation != _declared(self._fleet, code) else None
+        self.actions.append(StartHost(code, self._fleet.code_stamps[code], alone, group, node, needs))
         self._started.add(code)
-        self._by_node[node.node_id] += 1
-        self._left[self._left.index(node)] = node.without(needs)
+        self._by_node[node] += 1
+        self._loads.add(node)
+        self._left[node] = self._left[node].without(needs)
+
+
+def _preference(fleet: Observed, loads: _Loads, address: Address, node: NodeId) -> tuple[bool, float]:
+    """Return the rank of a node for an agent, the best one the least."""
+    return fleet.last_nodes.get(address) != node, loads.of(node)
+
+
+def _to_move(host: Host) -> tuple[Address, ...]:
+    """Return the agents of a host that have to leave it, and were not told so; those that are activated."""
+    if host.status in {HostStatus.LOST, HostStatus.ENDING}:
+        return ()
+    return tuple(address for address, each in host.placements.items() if each.epoch is not None and not each.is_moving)
 
 
 def _latest_first(fleet: Observed) -> list[Code]:

@@ -56,7 +56,7 @@ class FleetState:
         share: Needs = NO_NEEDS,
     ) -> None:
         self.nodes: Sequence[Node] = (Node(LOCAL_NODE),)
-        """Those that hosts may start on."""
+        """Those with a node manager."""
         self._share = share
         self.store = store
         self.clock = clock
@@ -113,6 +113,9 @@ class FleetState:
             ),
             alone=frozenset(address for address, code in wanted if self.why_alone(address, code) is not None),
             groups={address: group for address, _ in wanted if (group := self.suspects.group_of(address)) is not None},
+            last_nodes={
+                address: node for address, _ in wanted if (node := self.hosts.last_node_of(address)) is not None
+            },
         )
 
     def needs_of_host(self, declared: Needs | None) -> Needs:

@@ -38,8 +38,9 @@ class CoordinatorConfig:
     """Limit of agents on a shared host."""
     warm_hosts: int
     most_warm_hosts: int
-    """Limit of warm hosts of all classes."""
-    most_starting: int
+    """Limit of warm hosts of all classes on a node."""
+    most_starting: int | None
+    """Limit of starts on a node; ``None`` for its cores, at least two."""
     lease_ttl_s: float
     silence_s: float
     hang_s: float

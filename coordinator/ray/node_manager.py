@@ -157,7 +157,7 @@ class NodeManagerActor:
         """Return what Ray counts on this node."""
         ray_id = ray.get_runtime_context().get_node_id()
         found = next(node for node in ray.nodes() if node["NodeID"] == ray_id)  # type: ignore[no-untyped-call]
-        return Node(NodeId(Path(self._config.directory).name), found["Resources"], found["Labels"])
+        return Node(NodeId(Path(self._config.directory).name), found["Resources"], found["Labels"], os.cpu_count() or 1)
 
     async def describe(self) -> NodeState:
         """Return the state of this node."""

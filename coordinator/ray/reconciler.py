@@ -16,7 +16,7 @@ from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.access.outbox_quotas import check_of_receivers
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
-from coordinator.fleet.model import Assign, EndHost, Placement, ProjectView, Refuse, Route, StartHost
+from coordinator.fleet.model import Assign, EndHost, Placement, ProjectView, Refuse, Route, StartHost, Vacate
 from coordinator.fleet.plan import plan
 from coordinator.fleet.wakes.requests import QuietPeriod
 from coordinator.fleet.wakes.retries import may_pass
@@ -210,6 +210,10 @@ class Reconciler:
                 self._tasks.spawn(self._wake(hosts[host_id], address, request), f"wake-{address}")
             case EndHost(host_id):
                 _ = self._pool.begin_end(hosts[host_id])
+            case Vacate(host_id, agents):
+                hosts[host_id].vacates(agents)
+                for address in agents:
+                    self._tasks.spawn(self._pool.retire(address, host_id), f"move-{address}")
             case Refuse(code, problem):
                 self._refuse(code, problem)
 
@@ -295,7 +299,7 @@ class Reconciler:
         if self._state.known is not known:  # registered meanwhile
             self._pool.tell_types(host_id, self._state.known.types_to_tell)
         self._state.progressed()
-        self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded, config))
+        self._state.requests.fulfil(address, request, Route(host_id, lease.epoch, turn, loaded, config, host.node))
         if request.poked:
             self._pool.poke(address)
         self._pool.watch(host)

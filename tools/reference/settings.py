@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
-from typing import get_args
+from typing import Literal, get_args, get_origin
 
 from coordinator.settings import Settings
 from tools.reference.markdown import code, docstrings, table
 
 __all__ = ["section"]
 
-_COMPUTED = {"most_starting": "cores, at least 2", "shared_host_bytes": "a quarter of the memory"}
+_COMPUTED = {"most_starting": "cores of the node, at least 2", "shared_host_bytes": "a quarter of the memory"}
 """Defaults that depend on the machine."""
 
 
@@ -36,5 +36,7 @@ def _default(name: str) -> str:
 
 
 def _meaning(name: str, text: str) -> str:
-    choices = ", ".join(code(str(choice)) for choice in get_args(Settings.model_fields[name].annotation))
+    annotation = Settings.model_fields[name].annotation
+    options = get_args(annotation) if get_origin(annotation) is Literal else ()
+    choices = ", ".join(code(str(choice)) for choice in options)
     return f"{text} One of {choices}." if choices else text

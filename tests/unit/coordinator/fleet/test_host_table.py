@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from coordinator.fleet import host_table
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Code, Loaded, Placement, Route
+from coordinator.fleet.nodes import NodeId
 from podium.address import Address
 
 if TYPE_CHECKING:
@@ -154,3 +156,13 @@ def test_a_code_whose_hosts_died_is_tried_again_after_delays_that_grow(tmp_path:
     codes.loads(Loaded(code, (), ""))
     codes.drop(code, "its process died", now_s)
     assert codes.to_try_again(now_s + 15) == [code]
+
+
+def test_the_last_nodes_of_the_latest_agents_are_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_table, "_MAX_PLACES", 2)
+    table, eve = HostTable(), Address("hello", "eve")
+    for number, (address, node) in enumerate(((ALICE, "a"), (BOB, "a"), (ALICE, "b"), (eve, "c"))):
+        host = table.add(Host(f"h{number}", HELLO, "1", HostStatus.WARM, node=NodeId(node)))
+        table.assign(host.host_id, address)
+        table.remove(host)
+    assert [table.last_node_of(address) for address in (ALICE, BOB, eve)] == ["b", None, "c"]

@@ -48,14 +48,6 @@ def test_the_reserve_is_left_as_it_is_while_agents_wake() -> None:
     assert plan(observed, warm_reserve=None, most_starting=9) == [StartHost(HELLO, "1")]
 
 
-def test_hosts_start_on_the_node_with_the_fewest_starts() -> None:
-    nodes = NodeId("a"), NodeId("b")
-    observed = Observed((starting("h1"),), (), STAMPS, nodes=tuple(Node(node) for node in nodes))
-    observed.hosts[0].node = nodes[0]
-    actions = plan(observed, warm_reserve=2, most_starting=4)
-    assert [action.node for action in actions if isinstance(action, StartHost)] == ["b", "a", "b"]
-
-
 def test_hosts_on_their_way_count() -> None:
     observed = Observed((starting("h1"), starting("h2")), ((ALICE, HELLO),), {HELLO: "1"})
     assert plan(observed, warm_reserve=1, most_starting=9) == []

@@ -19,7 +19,9 @@ from chronicle.journal.records import NewMessage
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.host import Host, HostStatus
-from coordinator.fleet.model import AgentsLost, Code, Loaded, Placement
+from coordinator.fleet.model import AgentsLost, Code, Loaded, Placement, StartHost
+from coordinator.fleet.nodes import Node, NodeId
+from coordinator.fleet.plan import plan
 from coordinator.fleet.state import FleetState
 from coordinator.ray.reconciler import Reconciler
 from coordinator.telemetry.tracing import Tracing
@@ -389,3 +391,29 @@ async def test_an_agent_that_was_being_activated_when_a_message_came_is_poked(
     await fleet.loop._wake(host, ALICE, request)
     assert poked == [ALICE]
     assert fleet.wanted == []
+
+
+async def test_agents_of_a_drained_node_are_told_to_end_and_get_no_other_host_there(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[Address, str]] = []
+
+    async def retire(address: Address, host_id: str) -> None:
+        told.append((address, host_id))
+
+    monkeypatch.setattr(fleet.pool, "retire", retire, raising=False)
+    fleet.state.nodes = (Node(NodeId("a"), is_drained=True), Node(NodeId("b")))
+    host = fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, node=NodeId("a")))
+    fleet.state.hosts.place(Placement("host_1", ALICE, epoch=1))
+    for _ in range(2):
+        for action in plan(fleet.state.observe(), None, None):
+            fleet.loop._act(action)
+        await asyncio.sleep(0)
+    assert told == [(ALICE, "host_1")]
+    assert host.status is HostStatus.DRAINING
+    fleet.state.hosts.remove(host)
+    fleet.state.requests.add(ALICE, fleet.code)
+    assert fleet.state.observe().last_nodes == {ALICE: "a"}
+    [start] = plan(fleet.state.observe(), None, None)
+    assert isinstance(start, StartHost)
+    assert start.node == "b"
