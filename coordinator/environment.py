@@ -26,10 +26,11 @@ __all__ = [
     "add_variables",
     "disable_ray_usage_statistics",
     "environment_without_host_variable",
-    "has_ray_address",
     "home_directory",
+    "ray_address",
     "replace_variables",
     "set_host_variable",
+    "set_ray_address",
     "traces_to",
     "variables",
     "withheld",
@@ -59,9 +60,14 @@ def replace_variables(variables: Mapping[str, str]) -> None:
     os.environ.update(variables)
 
 
-def has_ray_address() -> bool:
-    """Whether ``RAY_ADDRESS`` names a cluster to join."""
-    return bool(os.environ.get("RAY_ADDRESS"))
+def ray_address() -> str:
+    """Return the address of the cluster to join, which ``RAY_ADDRESS`` names; empty for none."""
+    return os.environ.get("RAY_ADDRESS", "")
+
+
+def set_ray_address(address: str) -> None:
+    """Name the cluster to join for this process and its future children."""
+    os.environ["RAY_ADDRESS"] = address
 
 
 def disable_ray_usage_statistics() -> None:

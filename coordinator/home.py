@@ -9,7 +9,8 @@
     journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, its checksums and heads at the
                       last close, and journal.db-reserve, space reserved for a full disk
     blobs/            the blob store
-    nodes/<node>/     data of one node: layers/, mounts/ (a symlink per host), places/ (lock files of workspace paths)
+    nodes/<node>/     data of one node: layers/, used/ (records of layers in use), mounts/ (a symlink per host)
+    places/           lock files of the workspace paths on this machine
     models.json       the profiles of models, without keys; models.db: the records of their calls (SQLite)
     logs/             logs of the service and its hosts
 
@@ -452,6 +453,29 @@ class Home:
     def node(self, node: str) -> Path:
         """Return the directory of one node."""
         return self.path / "nodes" / node
+
+    @property
+    def places(self) -> Path:
+        """Directory of the lock files of workspace paths."""
+        return self.path / "places"
+
+    def note_cluster(self, address: str) -> None:
+        """Note which Ray cluster the service has joined, for `check_cluster`."""
+        (self.run_dir / "cluster").write_text(address, encoding="utf-8")
+
+    def check_cluster(self, address: str) -> None:
+        """Check that no service runs which has its agents elsewhere than on the Ray cluster at an address.
+
+        Raises:
+            HomeError: one does.
+        """
+        if not self.service_alive():
+            return
+        with contextlib.suppress(FileNotFoundError):  # it is starting, or ending
+            joined = (self.run_dir / "cluster").read_text(encoding="utf-8")
+            if joined != address:
+                where = f"on the Ray cluster at {joined}" if joined else "on this machine's own Ray"
+                raise HomeError(f"a service of the home {self.path} runs its agents {where}; end it with `podium down`")
 
     def has_layers(self) -> bool:
         """Whether a node has a layer of an agent's workspace."""

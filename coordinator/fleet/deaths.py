@@ -71,6 +71,15 @@ class Deaths:
             self._paying.add(verdict.payer.address)
         await self._release_all(verdict.spared)
 
+    async def note_node_gone(self, lost: AgentsLost) -> None:
+        """Note the agents of a host whose node is gone, before another host may take them.
+
+        It is not known what took the node down: each message that was attempted counts the attempt.
+        """
+        for placement in lost.agents:
+            self._state.hosts.note_death(placement.address, lost.how)
+        await self.note_lost([placement for placement in lost.agents if placement.epoch is not None])
+
     async def agents_lost(self, lost: AgentsLost) -> None:
         """Handle that agents have no host any more: wake those that have pending messages again."""
         state, addresses = self._state, [placement.address for placement in lost.agents]
@@ -120,7 +129,7 @@ class Deaths:
         return counted
 
     async def note_lost(self, agents: Sequence[Placement]) -> None:
-        """Note the agents of a host that has ended with its service: one without a message has attempted nothing."""
+        """Note the agents of a host that ended with its service or node: one without messages has attempted nothing."""
         pending = await self._state.pending_among([placement.address for placement in agents])
         await self._release_all([placement for placement in agents if placement.address not in pending])
 

@@ -35,6 +35,7 @@ class HostFacts(TypedDict):
     """The host of an agent."""
 
     host_id: str
+    node: str
     isolation: str
     """``process`` or ``shared``."""
     pid: int | None
@@ -135,6 +136,7 @@ def agent_facts(state: FleetState, address: Address, outbox_held: str | None = N
         if host is None
         else {
             "host_id": host.host_id,
+            "node": host.node,
             "isolation": host.isolation or "process",
             "pid": None,
             "activated": host.placements[address].epoch is not None,

@@ -30,7 +30,7 @@ class HostConfig:
     workspaces: str
     """Absolute directory of agents' workspace paths; see `coordinator.host.node.workspace_paths`."""
     path_locks: str
-    """The node's directory of lock files of workspace paths."""
+    """The machine's directory of lock files of workspace paths."""
     link: str
     """Symlink to the agent's workspace path, dangling before the activation; ``AGENT_WORKSPACE`` until then."""
     zygote_socket: str

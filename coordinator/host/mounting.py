@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["USED", "Mounting"]
 
-USED: Final = ".used"
-"""Suffix of use records: files beside the lock files of paths that note which workspaces of shared hosts are in use."""
+USED: Final = "used"
+"""Directory of use records, beside the node's layers: files that note which workspaces of shared hosts are in use."""
 
 
 class Mounting:
@@ -82,7 +82,9 @@ class Mounting:
 
     def record_use(self, path: Path) -> None:
         """Note durably that a workspace is in use, until `leave`: see `may_have_changes`."""
-        self._use_record(path).touch(mode=0o600)
+        record = self._use_record(path)
+        record.parent.mkdir(mode=0o700, exist_ok=True)
+        record.touch(mode=0o600)
 
     def may_have_changes(self, address: Address, *, unclean: bool) -> bool:
         """Whether an earlier activation may have left uncommitted changes in an agent's workspace on this node.
@@ -122,7 +124,7 @@ class Mounting:
             os.close(held)
 
     def _use_record(self, path: Path) -> Path:
-        return Path(self._config.path_locks) / f"{path.name}{USED}"
+        return Path(self._config.layers).parent / USED / path.name
 
     def link_to(self, path: Path) -> None:
         """Point this host's link at a workspace path, for code that read the link at its import."""

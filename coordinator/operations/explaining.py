@@ -62,6 +62,7 @@ def why_object(
         outbox=outbox,
         message_id=host["message_id"] if host is not None else None,
         host_id=host["host_id"] if host is not None else None,
+        node=host["node"] if host is not None else None,
         pid=host["pid"] if host is not None else None,
         isolation=host["isolation"] if host is not None else None,
         quarantine=facts["quarantine"] if facts is not None else None,

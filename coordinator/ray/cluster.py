@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
+import time
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from coordinator.environment import disable_ray_usage_statistics, has_ray_address
+from chronicle.errors import Unavailable
+from coordinator.cluster_address import check_address
+from coordinator.environment import disable_ray_usage_statistics
 from coordinator.fleet.liveness import TASKS_CANCELLED
+from coordinator.fleet.node_names import Member
 from coordinator.ray.embedded import worker_template
 from coordinator.ray.embedded.starting import few_processes
 from podium.errors import HostDied, PodiumError
@@ -20,23 +26,23 @@ if TYPE_CHECKING:
     import subprocess
     from pathlib import Path
 
-    from coordinator.fleet.nodes import NodeId
-
 __all__ = [
     "COORDINATOR_NAME",
-    "NAMESPACE",
     "cause_of",
-    "connect",
     "disconnect",
+    "end_actors",
     "find_actor",
+    "join",
     "lives",
+    "living_nodes",
     "lost_process",
     "node_manager_name",
+    "on_node",
     "probe",
+    "start",
+    "versions_in",
 ]
 
-NAMESPACE: Final = "podium"
-"""Ray's namespace for all named actors of Podium."""
 COORDINATOR_NAME: Final = "coordinator"
 
 _OBJECT_STORE_BYTES: Final = 100 * 1024 * 1024
@@ -61,35 +67,115 @@ _needed: Final[dict[str, subprocess.Popen[bytes]]] = {}
 """Ray's processes that an embedded cluster cannot lose, by their type."""
 _LOOK_S: Final = 0.5
 """Interval of looks whether they live."""
+_ACTORS_END_S: Final = 30.0
+"""Timeout for actors of the home that are killed to end."""
+_ACTORS_POLL_S: Final = 0.05
+_RAY_VERSION: Final = re.compile(r"^ *Ray: (\S+)$", re.MULTILINE)
+_PYTHON_VERSION: Final = re.compile(r"^ *Python: (\S+)$", re.MULTILINE)
+_SIDES: Final = 2
+"""Ray names the versions of the cluster first, then those of this process."""
 _NOT_SENT: Final = (ray.exceptions.UnserializableException, ray.exceptions.RayError)
 """Ray's substitutes for an exception that cannot be unpickled in the receiver, and for one that cannot be pickled."""
 
 
-def node_manager_name(node: NodeId) -> str:
-    """Return the name of the actor that manages a node."""
-    return f"node-manager-{node}"
+def node_manager_name(ray_id: str) -> str:
+    """Return the name of the actor that manages a node, by Ray's id of the node."""
+    return f"node-manager-{ray_id}"
 
 
-def connect(run_dir: Path, log: Path) -> None:
-    """Join the cluster of ``RAY_ADDRESS``, or start an embedded one that ends with this process.
-
-    A start takes two seconds on two idle cores, more on busy ones.
+def on_node(ray_id: str, *, or_another: bool = False) -> NodeAffinitySchedulingStrategy:
+    """Have an actor run on a node.
 
     Args:
+        or_another: whether it may run elsewhere if the node is gone.
+    """
+    return NodeAffinitySchedulingStrategy(ray_id, soft=or_another)
+
+
+def living_nodes() -> list[Member]:
+    """Return the nodes of the cluster that Ray takes for alive. Blocks for a call of Ray's control process."""
+    return [
+        Member(node["NodeID"], node["NodeName"], node["NodeManagerAddress"], node["NodeManagerHostname"])
+        for node in ray.nodes()  # type: ignore[no-untyped-call]
+        if node["Alive"]
+    ]
+
+
+def join(address: str, namespace: str) -> None:
+    """Join a cluster that runs, and end what an earlier service of the home has left there.
+
+    Args:
+        address: as `coordinator.cluster_address` has it.
+        namespace: Ray's namespace for the named actors of the home.
+
+    Raises:
+        InvalidInput: it is not an address.
+        Unavailable: no cluster answers there, or one of another version of Ray or Python.
+    """
+    disable_ray_usage_statistics()
+    check_address(address)
+    try:
+        ray.init(address=address, namespace=namespace, log_to_driver=False)
+    except ConnectionError as error:
+        raise Unavailable(
+            f"no Ray cluster runs at {address}; start one with `ray start --head`, or give another address with --ray"
+        ) from error
+    except RuntimeError as error:
+        ray.shutdown()
+        if (other := versions_in(str(error))) is None:
+            raise
+        theirs, ours = other
+        raise Unavailable(
+            f"the Ray cluster at {address} has {theirs}, and podium here has {ours}: start both with the same versions"
+        ) from error
+    end_actors()
+
+
+def versions_in(text: str) -> tuple[str, str] | None:
+    """Return the versions of a cluster and of this process that Ray says do not match; ``None`` for another text."""
+    pairs = zip(_RAY_VERSION.findall(text), _PYTHON_VERSION.findall(text), strict=False)
+    found = [f"Ray {of_ray} with Python {of_python}" for of_ray, of_python in pairs]
+    return (found[0], found[1]) if "Version mismatch" in text and len(found) == _SIDES else None
+
+
+def end_actors() -> None:
+    """End all actors of the home on the cluster, and wait until Ray knows of it; blocks.
+
+    Raises:
+        Unavailable: they were not ended in time.
+    """
+    names = [name for name in ray.util.list_named_actors() if isinstance(name, str)]
+    for name in sorted(names, key=lambda name: name != COORDINATOR_NAME):  # it would replace the others
+        actor = find_actor(name)
+        if actor is not None:
+            ray.kill(actor)
+    until_s = time.monotonic() + _ACTORS_END_S
+    while left := ray.util.list_named_actors():
+        if time.monotonic() > until_s:
+            raise Unavailable(
+                f"{len(left)} processes of an earlier service of this home do not end; end the Ray cluster"
+            )
+        time.sleep(_ACTORS_POLL_S)
+
+
+def start(namespace: str, run_dir: Path, log: Path) -> None:
+    """Start an embedded cluster that ends with this process.
+
+    It takes two seconds on two idle cores, more on busy ones.
+
+    Args:
+        namespace: Ray's namespace for the named actors of the home.
         run_dir: a short directory for an embedded cluster's session: Ray's sockets lie below it. The caller is its
             only user.
         log: for what the template of an embedded cluster's workers writes.
     """
     disable_ray_usage_statistics()
-    if has_ray_address():
-        ray.init(namespace=NAMESPACE, log_to_driver=False)
-        return
     sessions = run_dir / "ray"
     shutil.rmtree(sessions, ignore_errors=True)  # sessions of earlier services: the caller holds the home
     with few_processes() as started:
         ray.init(
             address="local",
-            namespace=NAMESPACE,
+            namespace=namespace,
             num_cpus=_EMBEDDED_CPUS_PER_CORE * (os.cpu_count() or 1),
             object_store_memory=_OBJECT_STORE_BYTES,
             include_dashboard=False,
@@ -168,9 +254,9 @@ async def probe(actor: Any, silence_s: float) -> None:
 
 
 def find_actor(name: str) -> Any | None:
-    """Return the handle of a living named actor, ``None`` if there is none."""
+    """Return the handle of a living named actor of the home, ``None`` if there is none."""
     try:
-        return ray.get_actor(name, namespace=NAMESPACE)
+        return ray.get_actor(name)
     except ValueError:
         return None
 

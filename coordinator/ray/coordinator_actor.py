@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 import structlog
@@ -30,6 +30,7 @@ from coordinator.home import Home
 from coordinator.homes.opening import open_records
 from coordinator.logs import log_to
 from coordinator.ray.host_pool import HostPool
+from coordinator.ray.node_pool import NodePool
 from coordinator.ray.reconciler import TICK_S, Reconciler
 from coordinator.registry.known_agents import kept_known_agents
 from coordinator.store.client import RemoteDocuments, remote_quotas
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from coordinator.documents import Documents
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.fleet.model import Route
+    from coordinator.fleet.nodes import Node, NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.registry.known_agents import KnownAgents
     from coordinator.telemetry.recorder import Series, Value
@@ -53,6 +55,9 @@ if TYPE_CHECKING:
     from podium.turn.busy import BusyPolicy
 
 __all__ = ["CoordinatorActor"]
+
+_NODE_STOP_S: Final = 10.0
+"""Timeout for a node to end its mounts; its agents have ended."""
 
 _log = structlog.stdlib.get_logger("coordinator")
 
@@ -80,7 +85,8 @@ class CoordinatorActor:
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
         deaths = Deaths(self._state, self._withdrawals)
-        self._pool = HostPool(self._state.hosts, config, self._tasks, self._state.changed.set, deaths)
+        self._nodes = NodePool(config, self._tasks, self._nodes_changed, self._node_gone)
+        self._pool = HostPool(self._state.hosts, config, self._tasks, self._state.changed.set, deaths, self._nodes)
         self._tracing = Tracing("coordinator")
         self._reconciler = Reconciler(
             config, self._state, self._pool, self._withdrawals, deaths, self._tasks, self._tracing.tracer
@@ -92,7 +98,7 @@ class CoordinatorActor:
             context.current_actor.recover.remote()
 
     async def recover(self) -> None:
-        """Recover the running hosts, and go on with what this actor did before it died."""
+        """Join the nodes, recover the running hosts, and go on with what this actor did before it died."""
         await self._begin()
 
     async def ping(self) -> None:
@@ -342,18 +348,28 @@ class CoordinatorActor:
         """
         await self._begin()
         await self._reconciler.end_agents(timeout_s)
+        await self._nodes.stop(_NODE_STOP_S)
         await self._tracing.flush()
         self._tasks.cancel()
+
+    def _nodes_changed(self, nodes: Sequence[Node]) -> None:
+        self._state.nodes = nodes
+        self._state.changed.set()
+
+    def _node_gone(self, node: NodeId) -> None:
+        self._pool.node_gone(node)
+        self._state.changed.set()
 
     async def _begin(self) -> None:
         """Recover the running hosts and start the loop, once per process; Ray may have restarted this actor."""
         async with self._beginning:
             if not self._begun:
-                self._pool.find_nodes()
-                self._state.nodes = await self._pool.measure_nodes()
+                hosts = await self._nodes.begin()
                 self._state.known = await asyncio.to_thread(kept_known_agents, self._config.known_agents)
-                await self._reconciler.recover()
+                await self._reconciler.recover(hosts)
                 self._begun = True
+                if not self._config.is_embedded:
+                    self._tasks.spawn(self._nodes.follow(), "nodes")
                 self._tasks.spawn(self._reconciler.run(), "coordinator-loop")  # also if the next lines fail
                 self._tasks.spawn(self._reconciler.courier.run(), "courier")
                 self._tasks.spawn(self._reconciler.reminders.run(), "reminders")

@@ -6,9 +6,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from coordinator.fleet.nodes import NodeId
+    from coordinator.ray.node_manager import NodeConfig
     from coordinator.store.links import StoreLink
 
 __all__ = ["CoordinatorConfig"]
@@ -26,8 +28,12 @@ class CoordinatorConfig:
     store: StoreLink | None
     """The store process of its node, if the coordinator is to open no store itself."""
     logs: Path
-    nodes: tuple[NodeId, ...]
-    """Those with a node manager."""
+    node: NodeConfig
+    """The configuration of the node managers, but for the names of their nodes."""
+    named_nodes: Mapping[str, NodeId]
+    """The names of nodes that have a manager already, by Ray's ids."""
+    is_embedded: bool
+    """Whether the cluster is the service's own: then no other node comes."""
     known_agents: Path
     """The file of `coordinator.registry.known_agents`, read at the start."""
     host_cpus: float

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 import structlog
@@ -12,6 +12,11 @@ import structlog
 from coordinator.fleet.liveness import until_hung
 from coordinator.ray.cluster import cause_of
 from podium.address import Address
+
+if TYPE_CHECKING:
+    from coordinator.fleet.host import Host
+    from coordinator.fleet.nodes import NodeId
+    from coordinator.ray.node_pool import NodePool
 
 __all__ = ["known_cause", "named_culprit", "probe_host"]
 
@@ -32,26 +37,21 @@ async def known_cause(handle: Any) -> str | None:
     return _NO_MEMORY if _SHORT_OF_MEMORY in await _death_of(handle) else None
 
 
-async def named_culprit(node: Any, host_id: str) -> Address | None:
-    """Return the agent that is to blame for the end of a host; ``None`` if that is not known.
-
-    Args:
-        node: the node manager.
-    """
+async def named_culprit(nodes: NodePool, node: NodeId, host_id: str) -> Address | None:
+    """Return the agent that is to blame for the end of a host of a node; ``None`` if that is not known."""
     try:
-        async with asyncio.timeout(_NODE_S):
-            culprit: str | None = await node.culprit.remote(host_id)
+        culprit: str | None = await nodes.ask(node, _NODE_S, "culprit", host_id)
     except Exception as error:  # noqa: BLE001  the agents must get another host in any case
         _log.warning("culprit_not_known", host_id=host_id, error=str(cause_of(error)))
         return None
     return Address.parse(culprit) if culprit is not None else None
 
 
-async def probe_host(handle: Any, node: Any, host_id: str, hang_s: float, silence_s: float) -> None:
+async def probe_host(handle: Any, nodes: NodePool, host: Host, hang_s: float, silence_s: float) -> None:
     """Probe the liveness of a host; see `coordinator.fleet.liveness.until_hung`.
 
     Args:
-        node: the node manager.
+        handle: of the host's actor.
 
     Raises:
         HostDied: it did not answer.
@@ -59,8 +59,7 @@ async def probe_host(handle: Any, node: Any, host_id: str, hang_s: float, silenc
     """
 
     async def computes() -> bool:
-        async with asyncio.timeout(_NODE_S):
-            return bool(await node.computes.remote(host_id))
+        return bool(await nodes.ask(host.node, _NODE_S, "computes", host.host_id))
 
     await until_hung(handle.ping.remote(), hang_s, silence_s, computes)
 

@@ -19,7 +19,7 @@ from coordinator.fleet.host import HostStatus
 from coordinator.fleet.leases import LEASE_POLL_S
 from coordinator.fleet.liveness import PROBES_PER_SILENCE, fate_of_silent, until_ended, with_probes
 from coordinator.fleet.model import AgentsLost
-from coordinator.ray.cluster import cause_of, find_actor, node_manager_name
+from coordinator.ray.cluster import cause_of, find_actor
 from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
 from podium.errors import AgentAsleep, HostDied
 
@@ -32,8 +32,9 @@ if TYPE_CHECKING:
     from coordinator.fleet.host import Host
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.model import Code, Ended, Loaded, Placement
-    from coordinator.fleet.nodes import Node, NodeId
+    from coordinator.fleet.nodes import NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
+    from coordinator.ray.node_pool import NodePool
     from podium.address import Address
     from podium.tasks import BackgroundTasks
     from podium.turn.busy import BusyPolicy
@@ -67,6 +68,7 @@ class HostPool:
         tasks: run the watches and the ends of hosts.
         changed: called when a host is removed, or an agent has left it.
         deaths: settles the ends.
+        nodes: where they are.
     """
 
     def __init__(
@@ -76,32 +78,26 @@ class HostPool:
         tasks: BackgroundTasks,
         changed: Callable[[], None],
         deaths: Deaths,
+        nodes: NodePool,
     ) -> None:
         self._table = table
         self._config = config
         self._tasks = tasks
         self._changed = changed
         self._deaths = deaths
-        self._nodes: dict[NodeId, Any] = {}
-        """The handles of the node managers."""
-
-    def find_nodes(self) -> None:
-        """Look up the node managers; call this first."""
-        self._nodes = {node: find_actor(node_manager_name(node)) for node in self._config.nodes}
-
-    async def measure_nodes(self) -> list[Node]:
-        """Return what the nodes have."""
-        async with asyncio.timeout(_NODE_DEADLINE_S):
-            return [await manager.measure.remote() for manager in self._nodes.values()]
+        self._nodes = nodes
 
     async def check_node(self, node: NodeId) -> None:
-        """Return when a node is ready for agents.
+        """Return when a node is ready for agents, or gone: then others are.
 
         Raises:
             Exception: the reason why it is not.
         """
-        async with asyncio.timeout(_NODE_DEADLINE_S):
-            await self._nodes[node].ready.remote()
+        try:
+            await self._nodes.ask(node, _NODE_DEADLINE_S, "ready")
+        except HostDied:
+            if node in self._nodes:
+                raise
 
     async def describe_nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts as they are now."""
@@ -109,9 +105,8 @@ class HostPool:
 
     async def _describe(self, node: NodeId) -> NodeState:
         try:
-            async with asyncio.timeout(_ANSWER_S):
-                state: NodeState = await self._nodes[node].describe.remote()
-        except (TimeoutError, ray.exceptions.RayError) as error:
+            state: NodeState = await self._nodes.ask(node, _ANSWER_S, "describe")
+        except (HostDied, TimeoutError, ray.exceptions.RayError) as error:
             return unreachable_node(node, str(cause_of(error)) or "its manager does not answer")
         return state
 
@@ -121,14 +116,13 @@ class HostPool:
     async def processes(self, hosts: Collection[Host]) -> dict[str, tuple[int, int]]:
         """Return the ids and the memory, bytes, of hosts' processes by host id, as far as their nodes know them."""
         found: dict[str, tuple[int, int]] = {}
-        for node, manager in self._nodes.items():
-            host_ids = [host.host_id for host in hosts if host.node == node]
-            if not host_ids:
-                continue
+        by_node: dict[NodeId, list[str]] = {}
+        for host in hosts:
+            by_node.setdefault(host.node, []).append(host.host_id)
+        for node, host_ids in by_node.items():
             try:
-                async with asyncio.timeout(_ANSWER_S):
-                    found |= await manager.processes.remote(host_ids)
-            except (TimeoutError, ray.exceptions.RayError) as error:
+                found |= await self._nodes.ask(node, _ANSWER_S, "processes", host_ids)
+            except (HostDied, TimeoutError, ray.exceptions.RayError) as error:
                 _log.warning("processes_not_known", node=node, error=str(cause_of(error)))
         return found
 
@@ -141,12 +135,12 @@ class HostPool:
             Exception: the start failed; the host is being ended.
         """
         try:
-            async with asyncio.timeout(_START_DEADLINE_S):
-                loaded: Loaded = await self._nodes[host.node].start_host.remote(
-                    host.host_id, code, host.isolation, host.needs
-                )
-                host.actor = find_actor(host.host_id)
-                if host.actor is not None:
+            loaded: Loaded = await self._nodes.ask(
+                host.node, _START_DEADLINE_S, "start_host", host.host_id, code, host.isolation, host.needs
+            )
+            host.actor = find_actor(host.host_id)
+            if host.actor is not None:
+                async with asyncio.timeout(_ANSWER_S):
                     await host.actor.ping.remote()  # the first call costs its look-up, and a new connection
             if host.status is HostStatus.LOST:
                 raise HostDied("its process has ended")
@@ -194,19 +188,22 @@ class HostPool:
     async def _end(self, host: Host, *, died: bool) -> None:
         how: str | None = None
         try:
-            async with asyncio.timeout(_NODE_DEADLINE_S):
-                how = await self._nodes[host.node].end_host.remote(host.host_id, died=died)
+            how = await self._nodes.ask(host.node, _NODE_DEADLINE_S, "end_host", host.host_id, died=died)
         except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host.host_id, error=str(cause_of(error)))
         if how is not None:
             host.cause = host.cause or how
             _log.info("host_ended_by_itself", host_id=host.host_id, how=how)
         shared, alone = (host.loaded, None) if host.is_shared else (None, host.loaded)
-        lost = AgentsLost(list(host.placements.values()), host.cause, shared, died=died or how is not None, alone=alone)
+        died = died or how is not None or host.node not in self._nodes
+        lost = AgentsLost(list(host.placements.values()), host.cause, shared, died=died, alone=alone)
         if lost.agents and (lost.died or (host.is_shared and host.cause is not None)):
-            lost = replace(lost, culprit=await named_culprit(self._nodes[host.node], host.host_id))
             try:
-                await self._deaths.note_end(lost)
+                if host.node in self._nodes:
+                    culprit = await named_culprit(self._nodes, host.node, host.host_id)
+                    await self._deaths.note_end(replace(lost, culprit=culprit))
+                else:
+                    await self._deaths.note_node_gone(lost)
             except Exception as error:  # noqa: BLE001  likewise
                 _log.warning("end_not_noted", host_id=host.host_id, error=str(error))
         agents = self._table.remove(host)
@@ -215,11 +212,17 @@ class HostPool:
             died = lost.died or host.cause is not None
             await self._deaths.agents_lost(replace(lost, agents=agents, how=host.cause, died=died))
 
+    def kill(self, host_id: str) -> None:
+        """Kill the process of a host that no node knows."""
+        handle = find_actor(host_id)
+        if handle is not None:
+            ray.kill(handle)
+
     async def end_unknown(self) -> None:
         """End the hosts of the nodes that are not in the table."""
-        async with asyncio.timeout(_NODE_DEADLINE_S):
-            for node, manager in self._nodes.items():
-                await manager.end_others.remote([host.host_id for host in self._hosts_of(node)])
+        for node in self._nodes:
+            known = [host.host_id for host in self._hosts_of(node)]
+            await self._nodes.ask(node, _NODE_DEADLINE_S, "end_others", known)
 
     async def stop_all(self, timeout_s: float) -> list[Placement]:
         """End all agents in order, within the timeout, then all hosts.
@@ -240,6 +243,12 @@ class HostPool:
         for host in self._table:
             await self.end(host)
         return late
+
+    def node_gone(self, node: NodeId) -> None:
+        """Note that a node is gone, and so the processes of its hosts are."""
+        for host in self._hosts_of(node):
+            host.lose()
+            _ = self.begin_end(host, f"its node {node} is gone")
 
     # -- watch ----------------------------------------------------------------------------------------------------
 
@@ -354,7 +363,7 @@ class HostPool:
             ends: Sequence[Ended] = await with_probes(
                 self.answer_of(host, handle.wait_ended.remote(seen)),
                 silence_s / PROBES_PER_SILENCE,
-                lambda: probe_host(handle, self._nodes[host.node], host.host_id, hang_s, silence_s),
+                lambda: probe_host(handle, self._nodes, host, hang_s, silence_s),
             )
             for end in ends:
                 _log.info("agent_ended", host_id=host.host_id, agent_id=str(end.address), ending=end.ending)

@@ -23,7 +23,8 @@ from chronicle.errors import ChronicleError, NotFound
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
-from coordinator.fleet.nodes import CPU, GPU, MEMORY, Node, NodeId
+from coordinator.fleet.nodes import CPU, GPU, MEMORY, Node
+from coordinator.home import Home
 from coordinator.host.host_config import HostConfig
 from coordinator.host.node.path_locks import PathLocks
 from coordinator.host.node.process_exit import (
@@ -39,7 +40,7 @@ from coordinator.host.node.process_exit import (
 from coordinator.host.node.process_marks import ProcessMark, end_marked
 from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
-from coordinator.ray.cluster import COORDINATOR_NAME, NAMESPACE, find_actor
+from coordinator.ray.cluster import COORDINATOR_NAME, find_actor, node_manager_name, on_node
 from podium.errors import HostDied, PodiumError
 from podium.tasks import BackgroundTasks
 
@@ -48,11 +49,11 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.facts import NodeState
     from coordinator.fleet.model import Code, Loaded
-    from coordinator.fleet.nodes import Needs
+    from coordinator.fleet.nodes import Needs, NodeId
     from coordinator.store.links import StoreAccess
     from podium.agent.base import Isolation
 
-__all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor"]
+__all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor", "start_node_manager"]
 
 DELIVERIES: Final = "hosts"
 """Directory below the home's ``run_dir`` with one socket per host; see `coordinator.host.delivery`."""
@@ -76,6 +77,7 @@ _log = structlog.stdlib.get_logger("coordinator.node_manager")
 class NodeConfig:
     """The configuration of a node manager, fixed for its life."""
 
+    node: NodeId
     home: str
     """The directory of the home."""
     journal: str
@@ -84,8 +86,6 @@ class NodeConfig:
     """Empty with ``store``."""
     store: StoreAccess | None
     """The store process of this node, if hosts are to open no store themselves."""
-    directory: str
-    """The node's part of the home: layers, hosts' links, path locks."""
     home_id: str
     home_identity: str
     """`coordinator.home.Home.identity`."""
@@ -124,11 +124,12 @@ class NodeManagerActor:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         log_to(Path(config.logs) / "node.log")
-        self._mounts = Path(config.directory) / "mounts"
-        self._layers = Path(config.directory) / "layers"
+        home = Home(Path(config.home))
+        self._mounts = home.node(config.node) / "mounts"
+        self._layers = home.node(config.node) / "layers"
         self._ends = Path(config.run_dir) / "ends"
         self._deliveries = Path(config.run_dir) / DELIVERIES
-        self._lock_files = Path(config.directory) / "places"
+        self._lock_files = home.places
         self._path_locks = PathLocks(self._lock_files, config.home_identity)
         self._paths = WorkspacePaths(Path(config.workspaces), config.home_id)
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"
@@ -157,7 +158,11 @@ class NodeManagerActor:
         """Return what Ray counts on this node."""
         ray_id = ray.get_runtime_context().get_node_id()
         found = next(node for node in ray.nodes() if node["NodeID"] == ray_id)  # type: ignore[no-untyped-call]
-        return Node(NodeId(Path(self._config.directory).name), found["Resources"], found["Labels"], os.cpu_count() or 1)
+        return Node(self._config.node, found["Resources"], found["Labels"], os.cpu_count() or 1)
+
+    async def hosts(self) -> list[str]:
+        """Return the hosts that were started on this node and not ended, by their names; some may be dead."""
+        return [link.name for link in self._mounts.iterdir()]
 
     async def describe(self) -> NodeState:
         """Return the state of this node."""
@@ -168,7 +173,7 @@ class NodeManagerActor:
             problem = str(error)
         pages, page = os.sysconf("SC_PHYS_PAGES"), os.sysconf("SC_PAGE_SIZE")
         return {
-            "node": Path(self._config.directory).name,
+            "node": self._config.node,
             "problem": problem,
             "presentation": self._config.presentation,
             "cpus": os.cpu_count() or 1,
@@ -212,16 +217,13 @@ class NodeManagerActor:
         store = self._config.store.link(host_id) if self._config.store is not None else None
         host: Any = HostActor.options(  # type: ignore[attr-defined]
             name=host_id,
-            namespace=NAMESPACE,
             lifetime="detached",
             get_if_exists=True,
             num_cpus=resources.pop(CPU, 0.0),
             num_gpus=resources.pop(GPU, 0.0),
             memory=resources.pop(MEMORY, None),
             resources=resources,
-            scheduling_strategy=ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-                ray.get_runtime_context().get_node_id(), soft=False
-            ),
+            scheduling_strategy=on_node(ray.get_runtime_context().get_node_id()),
         ).remote(
             HostConfig(
                 host_id=host_id,
@@ -424,3 +426,18 @@ class NodeManagerActor:
             transport=self._config.fuse_transport,
             blobs_url=self._config.blobs_url,
         )
+
+
+def start_node_manager(ray_id: str, config: NodeConfig) -> Any:
+    """Start the manager of a node unless it has one; return the handle of its actor.
+
+    Args:
+        ray_id: Ray's id of the node. A manager ends with it: it is not started elsewhere.
+    """
+    return NodeManagerActor.options(  # type: ignore[attr-defined]
+        name=node_manager_name(ray_id),
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        scheduling_strategy=on_node(ray_id),
+    ).remote(config)

@@ -31,12 +31,13 @@ from podium.reminders.firing import ReminderTask
 from podium.turn.telemetry import NO_TRACER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from chronicle.journal.records import Lease
     from coordinator.fleet.cancellation import Withdrawals
     from coordinator.fleet.deaths import Deaths
     from coordinator.fleet.model import Action, Code
+    from coordinator.fleet.nodes import NodeId
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wakes.requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig
@@ -100,10 +101,16 @@ class Reconciler:
         self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded)
         """Sends the messages of reminders that are due; likewise."""
 
-    async def recover(self) -> None:
-        """Recover the awake agents after a restart of the coordinator, and end all other hosts."""
+    async def recover(self, nodes: Mapping[str, NodeId]) -> None:
+        """Recover the awake agents after a restart of the coordinator, and end all other hosts.
+
+        Args:
+            nodes: where each host is.
+        """
         held = await asyncio.to_thread(self._held_by_hosts)
-        await asyncio.gather(*(self._recover_host(host_id, agents) for host_id, agents in held.items()))
+        await asyncio.gather(
+            *(self._recover_host(host_id, nodes.get(host_id), agents) for host_id, agents in held.items())
+        )
         # These are warm and starting hosts, and those left on the node by a killed service.
         await self._pool.end_unknown()
 
@@ -349,8 +356,9 @@ class Reconciler:
                 held.setdefault(lease.holder, []).append(placement)
         return held
 
-    async def _recover_host(self, host_id: str, agents: Sequence[Placement]) -> None:
-        if not lives(host_id):
+    async def _recover_host(self, host_id: str, node: NodeId | None, agents: Sequence[Placement]) -> None:
+        if node is None or not lives(host_id):
+            self._pool.kill(host_id)
             await self._deaths.note_lost(agents)
             return
         state = self._state
@@ -361,6 +369,7 @@ class Reconciler:
             host = Host(host_id, loaded.code, loaded.stamp, HostStatus.WARM, loaded, "shared")
         else:
             host = Host(host_id, None, "", HostStatus.ASSIGNED, loaded)
+        host.node = node
         host.needs = state.needs_of_host(loaded.needs if loaded is not None else None)
         state.hosts.add(host)
         for placement in agents:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -14,28 +15,31 @@ from chronicle.canonical import encode
 from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
+from coordinator.environment import ray_address
 from coordinator.fleet.code_stamp import SharedStamps
 from coordinator.fleet.liveness import PROBES_PER_SILENCE, with_probes
 from coordinator.fleet.nodes import LOCAL_NODE
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
-    NAMESPACE,
     cause_of,
-    connect,
     disconnect,
+    end_actors,
     find_actor,
+    join,
+    living_nodes,
     lost_process,
-    node_manager_name,
+    on_node,
     probe,
+    start,
 )
 from coordinator.ray.coordinator_actor import CoordinatorActor
 from coordinator.ray.coordinator_config import CoordinatorConfig
-from coordinator.ray.node_manager import DELIVERIES, NodeConfig, NodeManagerActor
+from coordinator.ray.node_manager import DELIVERIES, NodeConfig, start_node_manager
 from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
 from coordinator.registry.registry import source_of
 from coordinator.store.links import COORDINATOR
-from podium.errors import AgentAsleep, HostDied
+from podium.errors import AgentAsleep, HomeError, HostDied
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
     from chronicle.ids import MessageId
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.fleet.model import Code, Route
+    from coordinator.fleet.node_names import Member
     from coordinator.home import Home
     from coordinator.registry.known_agents import KnownAgents
     from coordinator.settings import Settings
@@ -78,7 +83,7 @@ class Router:
         self._settings = settings
         self._coordinator: Any = None
         self._agents_ended = False
-        self._node: Any = None
+        self._is_embedded = True
         self.routes = RouteCache(home.run_dir / DELIVERIES)
         self._stamps = SharedStamps()
         self._known_path = home.run_dir / "known-agents.json"
@@ -93,55 +98,42 @@ class Router:
         """Notice for clients, if workspaces are plain directories on this machine: the reason."""
 
     async def start(self, on_stage: Callable[[str], None]) -> None:
-        """Start or join Ray, and start the coordinator and this node's manager.
+        """Start Ray, or join the cluster of ``RAY_ADDRESS``, and start the coordinator and the managers of nodes.
 
         Args:
             on_stage: called with a short description of each stage of the start.
 
         Raises:
-            Exception: Ray did not start.
+            Exception: Ray did not start, or the cluster cannot be joined.
         """
-        on_stage("starting Ray")
-        await asyncio.to_thread(connect, self._home.run_dir, self._home.logs / "hosts.log")
+        on_stage("starting Ray" if not ray_address() else "joining the Ray cluster")
+        address, namespace = ray_address(), f"podium-{self._home.id}"
+        self._is_embedded = is_embedded = not address
+        if is_embedded:
+            await asyncio.to_thread(start, namespace, self._home.run_dir, self._home.logs / "hosts.log")
+        else:
+            await asyncio.to_thread(join, address, namespace)
+            self._check_machines(address, await asyncio.to_thread(living_nodes))
+        self._home.note_cluster(address)
         on_stage("starting the coordinator")
         settings, home = self._settings, self._home
-        journal = home.journal_url if self._store is None else ""
-        self._node = NodeManagerActor.options(  # type: ignore[attr-defined]
-            name=node_manager_name(LOCAL_NODE), namespace=NAMESPACE, lifetime="detached", num_cpus=0
-        ).remote(
-            NodeConfig(
-                home=str(home.path),
-                journal=journal,
-                blobs_url=home.blobs_url if self._store is None else "",
-                store=self._store,
-                directory=str(home.node(LOCAL_NODE)),
-                home_id=home.id,
-                home_identity=home.identity,
-                workspaces=str(settings.workspaces),
-                run_dir=str(home.run_dir),
-                logs=str(home.logs),
-                log_bytes=settings.log_bytes,
-                presentation=self._presentation(),
-                fuse_transport=settings.fuse_transport,
-                inbox_limit=settings.inbox_limit,
-                lease_ttl_s=settings.lease_ttl_s,
-                report_interval_s=settings.metrics_interval_s,
-                shared_host_bytes=settings.shared_host_bytes,
-                block_limit_s=settings.block_limit_s,
-                owner_pid=os.getpid(),
-                models=str(home.models_socket),
-            )
-        )
+        own, node = ray.get_runtime_context().get_node_id(), self._node_config()
+        started = start_node_manager(own, node).ready.remote() if is_embedded else None  # beside the coordinator
         self._coordinator = CoordinatorActor.options(  # type: ignore[attr-defined]
-            name=COORDINATOR_NAME, namespace=NAMESPACE, lifetime="detached", num_cpus=0
+            name=COORDINATOR_NAME,
+            lifetime="detached",
+            num_cpus=0,
+            scheduling_strategy=on_node(own, or_another=True),
         ).remote(
             CoordinatorConfig(
                 home=home.path,
                 home_id=home.id,
-                journal=journal,
+                journal=node.journal,
                 store=self._store.link(COORDINATOR) if self._store is not None else None,
                 logs=home.logs,
-                nodes=(LOCAL_NODE,),
+                node=node,
+                named_nodes={own: LOCAL_NODE} if is_embedded else {},
+                is_embedded=is_embedded,
                 known_agents=self._known_path,
                 host_cpus=settings.host_cpus,
                 inbox_limit=settings.inbox_limit,
@@ -156,7 +148,50 @@ class Router:
             )
         )
         async with asyncio.timeout(settings.start_timeout_s):
-            await self._node.ready.remote()
+            await (started or self._coordinator.recover.remote())
+
+    def _check_machines(self, address: str, nodes: Sequence[Member]) -> None:
+        """Check that all nodes can open the home; set `notice` if some are not used.
+
+        Raises:
+            HomeError: some cannot.
+        """
+        elsewhere = sorted({node.hostname for node in nodes} - {socket.gethostname()})
+        if not elsewhere:
+            return
+        machines = ", ".join(elsewhere)
+        if not self._home.is_shared:
+            raise HomeError(
+                f"the Ray cluster at {address} has nodes on other machines ({machines}), and the home "
+                f"{self._home.path} keeps its journal in a directory of this one; move it to a database with "
+                "`podium migrate`, or take another cluster"
+            )
+        self.notice = f"Agents run on the nodes of this machine only, and not on those of {machines}."
+
+    def _node_config(self) -> NodeConfig:
+        settings, home = self._settings, self._home
+        return NodeConfig(
+            node=LOCAL_NODE,
+            home=str(home.path),
+            journal=home.journal_url if self._store is None else "",
+            blobs_url=home.blobs_url if self._store is None else "",
+            store=self._store,
+            home_id=home.id,
+            home_identity=home.identity,
+            workspaces=str(settings.workspaces),
+            run_dir=str(home.run_dir),
+            logs=str(home.logs),
+            log_bytes=settings.log_bytes,
+            presentation=self._presentation(),
+            fuse_transport=settings.fuse_transport,
+            inbox_limit=settings.inbox_limit,
+            lease_ttl_s=settings.lease_ttl_s,
+            report_interval_s=settings.metrics_interval_s,
+            shared_host_bytes=settings.shared_host_bytes,
+            block_limit_s=settings.block_limit_s,
+            owner_pid=os.getpid(),
+            models=str(home.models_socket),
+        )
 
     async def end_agents(self, timeout_s: float) -> None:
         """End all agents in order, and wake none any more; deliveries of running turns continue meanwhile.
@@ -171,7 +206,6 @@ class Router:
         try:
             async with asyncio.timeout(timeout_s + _END_MARGIN_S):
                 await self._coordinator.stop.remote(timeout_s)
-                await self._node.stop.remote()
         except (TimeoutError, ray.exceptions.RayError) as error:
             _log.warning("agents_not_ended_in_order", error=str(error))
 
@@ -185,6 +219,8 @@ class Router:
         """End all agents in order, unless `end_agents` did, and leave Ray."""
         await self.end_agents(self._settings.stop_timeout_s)
         self._waking.cancel()
+        if not self._is_embedded and self._coordinator is not None:
+            await asyncio.to_thread(end_actors)  # an embedded Ray ends with them
         await asyncio.to_thread(disconnect)
 
     # -- routes and wakes ---------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import ray
 
-from coordinator.ray.cluster import cause_of, connect, disconnect
+from coordinator.ray.cluster import cause_of, disconnect, start
 from podium.errors import PodiumError
 from tests.error_classes import error_classes, name_of, sample, seen
 from tests.leftovers import new_directory
@@ -65,7 +65,7 @@ class Coordinator:
 def coordinator() -> Iterator[Any]:
     with new_directory("podium-ray-") as run_dir, pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))  # for the workers
-        connect(run_dir, run_dir / "log")
+        start("podium-test", run_dir, run_dir / "log")
         try:
             yield Coordinator.remote(Host.remote())  # type: ignore[attr-defined]
         finally:

@@ -66,6 +66,16 @@ def up(
     join: Annotated[
         bool, typer.Option("--join", help="Serve for the home's service on another machine; start none.")
     ] = False,
+    ray: Annotated[
+        str,
+        typer.Option(
+            "--ray",
+            metavar="ADDRESS",
+            envvar="RAY_ADDRESS",
+            help="Run the agents on the Ray cluster at HOST:PORT.",
+            show_default=False,
+        ),
+    ] = "",
     unattended: Annotated[bool, typer.Option("--unattended", hidden=True)] = False,
     project: ProjectOption = None,
     home: HomeOption = DEFAULT_HOME,
@@ -77,7 +87,8 @@ def up(
 
     The agents go on while no client is connected. With --json one object on stdout when it serves: its URL and process.
     """
-    from coordinator.environment import add_variables  # noqa: PLC0415  all of these are slow to import
+    from coordinator.cluster_address import check_address  # noqa: PLC0415  all of these are slow to import
+    from coordinator.environment import add_variables, set_ray_address  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.registry.project import load_project  # noqa: PLC0415
@@ -86,6 +97,10 @@ def up(
     place = Home(home_of(context, home, loaded, project))
     add_variables(loaded.variables)  # also for the service, which this process or its child starts
     create_home(place, *urls_of(project, blobs_url, journal_url))
+    if ray:
+        check_address(ray)
+        place.check_cluster(ray)
+        set_ray_address(ray)  # for the service, as above
     reach = _Reach(
         host,
         port,

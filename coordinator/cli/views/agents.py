@@ -71,7 +71,7 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
 
 def _host(why: Mapping[str, Any]) -> str:
     process = f"process {why['pid']}, " if why["pid"] is not None else ""
-    return f"{why['host_id']}, {process}isolation {why['isolation']}"
+    return f"{why['host_id']} on {why['node']}, {process}isolation {why['isolation']}"
 
 
 def show_outbox(agent: str, outbox: Mapping[str, Any], now_ms: int) -> None:

@@ -1,4 +1,4 @@
-"""Locks of workspace paths on a node: they isolate successive activations of an agent from each other.
+"""Locks of workspace paths on a machine: they isolate successive activations of an agent from each other.
 
 An agent's workspace is mounted at the same path in each of its activations (`coordinator.host.node.workspace_paths`). A
 leftover process of an earlier activation that writes by path would write into the files of a later one. So a host locks
@@ -51,13 +51,13 @@ class PathOwner:
 
 
 class PathLocks:
-    """The lock files of a node's workspace paths.
+    """The lock files of a machine's workspace paths; all nodes on the machine have the same.
 
     A lock file names its owner. It is locked while the owner's process lives, and removed after all processes that the
     owner started have exited. It is not synced: after a loss of power no process of the owner exists.
 
     Args:
-        directory: directory of the lock files, in the node's part of the home.
+        directory: directory of the lock files, in the home.
         home: `coordinator.home.Home.identity` of the home.
     """
 

@@ -96,6 +96,8 @@ class Why(Result):
     """The message whose turn runs; null if none runs."""
     host_id: str | None = None
     """Its host; null if it has none."""
+    node: str | None = None
+    """The node of its host."""
     pid: int | None = None
     """The id of the host's process, on its node; null if it has none, or it is not known."""
     isolation: str | None = None

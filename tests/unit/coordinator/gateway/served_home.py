@@ -180,6 +180,7 @@ class HarnessFleet:
             "held": False,
             "host": {
                 "host_id": "host_1",
+                "node": "local",
                 "isolation": "process",
                 "pid": 4711,
                 "activated": True,

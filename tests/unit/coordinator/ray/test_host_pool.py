@@ -13,14 +13,17 @@ from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import AgentsLost, Code, Ended, Loaded, Placement
 from coordinator.fleet.nodes import LOCAL_NODE
+from coordinator.fleet.nodes import Node as NodeValue
 from coordinator.ray import host_deaths, host_pool
 from coordinator.ray.host_pool import HostPool
+from coordinator.ray.node_pool import NodePool, _Joined
 from podium.address import Address
 from podium.errors import HostDied
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from coordinator.fleet.deaths import Deaths
+    from coordinator.fleet.nodes import NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
 
 pytestmark = pytest.mark.usefixtures("caplog")  # deaths are logged as warnings
@@ -56,12 +59,28 @@ class Fleet:
         self.removed_at_change: list[bool] = []
         monkeypatch.setattr(host_pool, "find_actor", lambda _: self.node)
         self.settled: list[tuple[AgentsLost, bool]] = []
-        config = cast("CoordinatorConfig", SimpleNamespace(nodes=(LOCAL_NODE,), silence_s=60.0, hang_s=5.0))
-        deaths = cast("Deaths", SimpleNamespace(note_end=self._settle, agents_lost=self._lost))
-        self.pool = HostPool(self.table, config, BackgroundTasks(), self._changed, deaths)
-        self.pool.find_nodes()
+        config = cast("CoordinatorConfig", SimpleNamespace(named_nodes={}, silence_s=60.0, hang_s=5.0))
+        deaths = cast(
+            "Deaths",
+            SimpleNamespace(note_end=self._settle, note_node_gone=self._node_gone, agents_lost=self._lost),
+        )
+        self.node_gone: list[AgentsLost] = []
+        self.pool = HostPool(self.table, config, BackgroundTasks(), self._changed, deaths, self._nodes(config))
         self.host = self.table.add(Host("host_1", None, "", HostStatus.ASSIGNED))
         self.table.place(Placement("host_1", ALICE, epoch=1))
+
+    def _nodes(self, config: CoordinatorConfig) -> NodePool:
+        """A pool of nodes with this one."""
+        nodes = NodePool(config, BackgroundTasks(), lambda _: None, self._node_is_gone)
+        self.joined = nodes._joined[LOCAL_NODE] = _Joined("1", NodeValue(LOCAL_NODE), self.node)
+        self.nodes = nodes
+        return nodes
+
+    def _node_is_gone(self, node: NodeId) -> None:
+        self.pool.node_gone(node)
+
+    async def _node_gone(self, lost: AgentsLost) -> None:
+        self.node_gone.append(lost)
 
     def _changed(self) -> None:
         self.removed_at_change.append("host_1" not in self.table)
@@ -263,3 +282,25 @@ async def test_what_is_known_of_a_dead_shared_host_is_settled_before_another_tak
     assert fleet.settled == [(AgentsLost(agents, HOW, fleet.loaded, culprit, died=True), True)]
     assert fleet.lost == [(ALICE, HOW), (BOB, HOW)]
     assert "host_1" not in fleet.table
+
+
+@pytest.mark.parametrize("notices_first", ["host", "node"])
+async def test_the_hosts_of_a_node_that_is_gone_end_at_once_and_none_of_their_agents_is_a_suspect(
+    monkeypatch: pytest.MonkeyPatch, notices_first: str
+) -> None:
+    fleet = Shared(monkeypatch, None)  # its manager, which is gone too, never answers
+    agents = list(fleet.host.placements.values())
+    async with asyncio.timeout(DEADLINE_S):
+        if notices_first == "host":
+            _ = fleet.pool.begin_end(fleet.host)
+            while not fleet.node.calls:
+                await asyncio.sleep(0)
+        fleet.nodes._lose(fleet.joined)
+        assert fleet.host.end is not None
+        await asyncio.wait({fleet.host.end})
+    how = "its node local is gone"
+    assert fleet.node_gone == [AgentsLost(agents, how, fleet.loaded, died=True)]
+    assert fleet.settled == []
+    assert fleet.lost == [(ALICE, how), (BOB, how)]
+    await fleet.pool.check_node(LOCAL_NODE)  # other nodes may be ready: a wake goes on
+    assert await fleet.pool.processes([Host("host_2", None, "")]) == {}

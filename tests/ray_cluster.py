@@ -1,0 +1,90 @@
+"""A Ray cluster of several nodes on this machine: real raylets, which a test may kill.
+
+The cluster is a process of its own, ``python -m tests.ray_cluster NODE...``, which says where it is and ends with its
+standard input. So the test's process has neither Ray nor Ray's variables.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from tests.leftovers import new_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+CPUS: Final = 2
+"""Of each node, as Ray counts them."""
+_STORE_BYTES: Final = 100 * 1024 * 1024
+_FAST: Final = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "500",
+    "RAY_health_check_timeout_ms": "1000",
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_USAGE_STATS_ENABLED": "0",
+}
+"""Ray takes a node for dead after about two seconds, instead of fourteen."""
+
+
+@dataclass(frozen=True, slots=True)
+class RayCluster:
+    """A cluster that runs."""
+
+    address: str
+    raylets: Mapping[str, int]
+    """The processes of the nodes, by their names; the first one is the head."""
+
+
+@contextmanager
+def running_cluster(*names: str) -> Iterator[RayCluster]:
+    """Run a cluster of nodes with these names."""
+    with new_directory("ray-") as directory:
+        environment = {**os.environ, **_FAST, "RAY_TMPDIR": str(directory)}
+        environment.pop("RAY_ADDRESS", None)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "tests.ray_cluster", *names],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            cwd=Path(__file__).parents[1],
+            text=True,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            said = process.stdout.readline()
+            assert said, "the Ray cluster did not start"
+            yield RayCluster(**json.loads(said))
+        finally:
+            process.stdin.close()
+            process.wait()
+            process.stdout.close()
+
+
+def main(names: Sequence[str]) -> None:
+    """Run a cluster until the end of the standard input."""
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster()
+    nodes: dict[str, Any] = {}
+    for name in names:
+        only_head = {} if nodes else {"include_dashboard": False}
+        nodes[name] = cluster.add_node(
+            num_cpus=CPUS, node_name=name, object_store_memory=_STORE_BYTES, wait=False, **only_head
+        )
+    cluster.wait_for_nodes()
+    raylets = {name: node.all_processes["raylet"][0].process.pid for name, node in nodes.items()}
+    print(json.dumps({"address": cluster.address, "raylets": raylets}), flush=True)
+    sys.stdin.read()
+    cluster.shutdown()  # type: ignore[no-untyped-call]
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,187 @@
+"""The nodes of a cluster as they come and go, without Ray."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from coordinator.fleet.node_names import Member
+from coordinator.fleet.nodes import Node, NodeId
+from coordinator.ray import node_pool
+from coordinator.ray.node_pool import NodePool
+from podium.errors import HostDied
+from podium.tasks import BackgroundTasks
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+
+    from coordinator.ray.coordinator_config import CoordinatorConfig
+    from coordinator.ray.node_manager import NodeConfig
+
+pytestmark = pytest.mark.usefixtures("caplog")  # lost nodes are logged as warnings
+
+HERE = socket.gethostname()
+
+
+class Manager:
+    """The manager of a node, which answers at once."""
+
+    def __init__(self, name: str, hosts: tuple[str, ...] = (), failure: Exception | None = None) -> None:
+        async def ready() -> None:
+            if failure is not None:
+                raise failure
+
+        self.ready = remote(ready)
+        self.measure = remote(lambda: soon(Node(NodeId(name))))
+        self.hosts = remote(lambda: soon(list(hosts)))
+        self.never = remote(asyncio.Event().wait)
+
+
+async def soon(value: Any) -> Any:
+    return value
+
+
+def remote(method: Callable[[], Awaitable[Any]]) -> Any:
+    return SimpleNamespace(remote=method)
+
+
+class Cluster:
+    """The nodes that Ray takes for alive, and their managers."""
+
+    def __init__(self) -> None:
+        self.members: list[Member] = []
+        self.managers: dict[str, Manager] = {}
+        self.broken: set[str] = set()
+        self.changes: list[list[NodeId]] = []
+        self.lost: list[NodeId] = []
+
+    def add(self, ray_id: str, name: str, hostname: str = HERE) -> None:
+        self.members.append(Member(ray_id, name, "10.0.0.1", hostname))
+
+    def start(self, ray_id: str, config: NodeConfig) -> Manager:
+        if ray_id in self.broken:
+            return Manager(config.node, failure=RuntimeError("no Python there"))
+        return self.managers.setdefault(ray_id, Manager(config.node))
+
+    @asynccontextmanager
+    async def pool(self) -> AsyncIterator[NodePool]:
+        async with BackgroundTasksUntilEnd() as tasks:
+            config = cast("CoordinatorConfig", SimpleNamespace(named_nodes={}, node=NodeConfigLike()))
+            yield NodePool(config, tasks, self._changed, self.lost.append)
+
+    def _changed(self, nodes: Sequence[Node]) -> None:
+        self.changes.append([node.node_id for node in nodes])
+
+
+class BackgroundTasksUntilEnd(BackgroundTasks):
+    async def __aenter__(self) -> BackgroundTasks:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def NodeConfigLike() -> Any:  # noqa: N802  stands for a class
+    from coordinator.ray.node_manager import NodeConfig
+
+    fields = dict.fromkeys(NodeConfig.__dataclass_fields__, cast("Any", None))
+    return NodeConfig(**fields)
+
+
+@pytest.fixture
+def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    cluster = Cluster()
+    monkeypatch.setattr(node_pool, "living_nodes", lambda: list(cluster.members))
+    monkeypatch.setattr(node_pool, "start_node_manager", cluster.start)
+    monkeypatch.setattr(node_pool, "find_actor", lambda name: cluster.managers.get(name.removeprefix("node-manager-")))
+    monkeypatch.setattr(node_pool, "_LOOK_S", 0.001)
+    monkeypatch.setattr(node_pool, "_AGAIN_S", 0.01)
+    return cluster
+
+
+async def test_nodes_are_joined_as_they_come_and_forgotten_when_they_are_gone(cluster: Cluster) -> None:
+    cluster.add("1", "a")
+    cluster.managers["1"] = Manager("a", ("host_1", "host_2"))
+    async with cluster.pool() as pool, asyncio.TaskGroup() as tasks:
+        assert await pool.begin() == {"host_1": "a", "host_2": "a"}
+        following = tasks.create_task(pool.follow())
+        cluster.add("2", "b")
+        await until(lambda: NodeId("b") in pool)
+        waiting = tasks.create_task(refused(pool.ask(NodeId("a"), 60, "never")))
+        await asyncio.sleep(0)
+        del cluster.members[0]
+        assert await waiting == "its node a is gone"
+        assert await refused(pool.ask(NodeId("a"), 60, "ready")) == "its node a is gone"
+        assert list(pool) == ["b"]
+        assert cluster.changes == [["a"], ["a", "b"], ["b"]]
+        assert cluster.lost == ["a"]
+        following.cancel()
+
+
+async def refused(answer: Awaitable[Any]) -> str:
+    with pytest.raises(HostDied) as caught:
+        await answer
+    return str(caught.value)
+
+
+async def test_a_restarted_coordinator_finds_the_names_that_the_managers_have(cluster: Cluster) -> None:
+    cluster.add("1", "10.0.0.1")
+    cluster.add("2", "10.0.0.1")
+    cluster.managers["1"] = Manager(f"{HERE}-2")
+    async with cluster.pool() as pool:
+        await pool.begin()
+        assert sorted(pool) == [HERE, f"{HERE}-2"]
+        assert pool._joined[NodeId(f"{HERE}-2")].ray_id == "1"
+
+
+async def test_a_node_whose_manager_does_not_start_is_tried_again_and_keeps_no_other_one_back(
+    cluster: Cluster,
+) -> None:
+    cluster.add("1", "a")
+    cluster.add("2", "b")
+    cluster.broken.add("1")
+    async with cluster.pool() as pool, asyncio.TaskGroup() as tasks:
+        await pool.begin()
+        assert list(pool) == ["b"]
+        following = tasks.create_task(pool.follow())
+        cluster.broken.clear()
+        await until(lambda: NodeId("a") in pool)
+        following.cancel()
+
+
+async def test_what_keeps_all_nodes_from_being_joined_is_said(cluster: Cluster) -> None:
+    cluster.add("1", "a")
+    cluster.broken.add("1")
+    async with cluster.pool() as pool:
+        with pytest.raises(RuntimeError, match="no Python there"):
+            await pool.begin()
+    cluster.members = []
+    cluster.add("2", "b", "elsewhere")
+    async with cluster.pool() as pool:
+        with pytest.raises(HostDied, match="no node on this machine"):
+            await pool.begin()
+
+
+async def test_a_manager_that_died_with_its_node_is_not_mistaken_for_one_that_failed(cluster: Cluster) -> None:
+    """Ray fails the call before the next look at the nodes."""
+    import ray
+
+    cluster.add("1", "a")
+    async with cluster.pool() as pool:
+        await pool.begin()
+
+        async def fail() -> None:
+            raise ray.exceptions.ActorUnschedulableError("its node does not exist any more")
+
+        cluster.managers["1"].never = remote(fail)
+        with pytest.raises(ray.exceptions.ActorUnschedulableError):
+            await pool.ask(NodeId("a"), 60, "never")
+        cluster.members.clear()
+        assert await refused(pool.ask(NodeId("a"), 60, "never")) == "its node a is gone"
+        assert cluster.lost == ["a"]
