@@ -11,8 +11,10 @@ from chronicle.system.atomic_files import replacing, sync_directory, sync_file
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["MODELS", "QUARANTINE", "Documents", "FileDocuments"]
+__all__ = ["DRAINED", "MODELS", "QUARANTINE", "Documents", "FileDocuments"]
 
+DRAINED: Final = "drained.json"
+"""The document of the nodes that are to have no agents (`coordinator.fleet.drains`)."""
 MODELS: Final = "models.json"
 """The document of the profiles of models (`coordinator.models.config_file`)."""
 QUARANTINE: Final = "quarantine.json"

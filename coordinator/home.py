@@ -69,7 +69,7 @@ _ID_LENGTH: Final = 12
 _ID: Final = re.compile(f"[{_ID_LETTERS}]{{{_ID_LENGTH}}}")
 _NAMES_BEFORE_FORMAT: Final = frozenset({"blobs", "nodes", "logs", "id"})
 """What may exist before the format file: during creation, or after a crash in it."""
-_MOVED: Final = ("journal.db*", "access.db*", "models.db*", "models.json", "quarantine.json", "blobs")
+_MOVED: Final = ("journal.db*", "access.db*", "models.db*", "models.json", "quarantine.json", "drained.json", "blobs")
 """What a home has elsewhere after it was moved."""
 
 

@@ -19,7 +19,7 @@ from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.journal.opening import open_journal
 from chronicle.journal.places import without_password
 from coordinator.backup import read_back, release_leases
-from coordinator.documents import MODELS, QUARANTINE
+from coordinator.documents import DRAINED, MODELS, QUARANTINE
 from coordinator.gateway_record import check_no_gateway
 from coordinator.home import Identity
 from coordinator.homes.identity import create_identity, read_identity, write_identity
@@ -128,7 +128,7 @@ def _begin(documents: SharedDocuments, store: StoredJournal, mine: Identity, pla
 
 
 def _copy_documents(source: Documents, target: Documents) -> None:
-    for name in (MODELS, QUARANTINE):
+    for name in (MODELS, QUARANTINE, DRAINED):
         data = source.read(name)
         if data is not None:
             target.write(name, data)

@@ -177,6 +177,19 @@ class AsyncRequests:
         """
         return list((await self._backend.call(Request("GET", "/nodes", "nodes", lambda: objects.NodeList))).items)
 
+    async def drain(self, node: str, *, undo: bool = False) -> objects.Node:
+        """Move the agents of a node to other nodes after their running turns, and keep it empty; return the node.
+
+        Args:
+            undo: use a drained node again instead.
+
+        Raises:
+            ResourceNotFound: no such node.
+            PermissionDenied: the key is not an operator's.
+        """
+        request = Request("POST", "/nodes/{node}/drain", "drain", lambda: objects.Node)
+        return await self._backend.call(request, node=node, undo=undo)
+
     async def passivate(self, agent: str) -> None:
         """Put an agent to sleep after its running turn; return when it sleeps."""
         request = Request("POST", "passivate", "passivate", lambda: objects.Passivated)
@@ -243,6 +256,7 @@ class Requests(Twin):
     import_archive = waiting(AsyncRequests.import_archive)
     why = waiting(AsyncRequests.why)
     nodes = waiting(AsyncRequests.nodes)
+    drain = waiting(AsyncRequests.drain)
     passivate = waiting(AsyncRequests.passivate)
     verify = waiting(AsyncRequests.verify)
     state = waiting(AsyncRequests.state)

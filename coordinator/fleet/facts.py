@@ -118,6 +118,8 @@ class NodeFacts(NodeState):
     """Hosts with an agent, or with many."""
     agents: int
     """The agents on them."""
+    drained: bool
+    """Whether they are being moved to other nodes, and none come."""
 
 
 def agent_facts(state: FleetState, address: Address, outbox_held: str | None = None) -> AgentFacts:
@@ -171,7 +173,7 @@ def awake_facts(hosts: HostTable, memory: Mapping[str, int], agents: Iterable[Ad
     return found
 
 
-def node_facts(node: NodeState, hosts: Collection[Host]) -> NodeFacts:
+def node_facts(node: NodeState, hosts: Collection[Host], *, drained: bool) -> NodeFacts:
     """Return a node with its hosts."""
     counts = Counter(host.phase for host in hosts)
     return {
@@ -180,6 +182,7 @@ def node_facts(node: NodeState, hosts: Collection[Host]) -> NodeFacts:
         "warm": counts[HostStatus.WARM],
         "assigned": counts[HostStatus.ASSIGNED],
         "agents": sum(host.agents for host in hosts),
+        "drained": drained,
     }
 
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
 from coordinator.fleet.code_registry import CodeRegistry
+from coordinator.fleet.drains import Drains
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
 from coordinator.fleet.plan import Observed, left_on
@@ -44,6 +46,7 @@ class FleetState:
         quarantine: the agents of shared classes that get processes of their own; by default none, kept in memory.
         quotas: returns what tenants may have, by tenant; by default there are no limits.
         share: what a host needs of its node where its class declares nothing else.
+        drains: the nodes that are to have no agents; by default none, kept in memory.
     """
 
     def __init__(
@@ -54,6 +57,7 @@ class FleetState:
         quarantine: Quarantine | None = None,
         quotas: Callable[[], Mapping[str, Quota]] = dict,
         share: Needs = NO_NEEDS,
+        drains: Drains | None = None,
     ) -> None:
         self.nodes: Sequence[Node] = (Node(LOCAL_NODE),)
         """Those with a node manager."""
@@ -75,6 +79,7 @@ class FleetState:
         self.holds = SleepHolds(clock)
         self.retries = WakeRetries(clock)
         self.quarantine = quarantine if quarantine is not None else Quarantine()
+        self.drains = drains if drains is not None else Drains()
         self.suspects = Suspects()
         self.quotas = quotas
         self.over_quota: Mapping[Address, str] = {}
@@ -101,7 +106,7 @@ class FleetState:
         declared = self.codes.needs()
         return Observed(
             hosts=tuple(self.hosts),
-            nodes=tuple(self.nodes),
+            nodes=tuple(self._with_drains()),
             wanted=wanted,
             code_stamps=stamps,
             needs={code: self.needs_of_host(declared.get(code)) for code in stamps},
@@ -129,7 +134,10 @@ class FleetState:
     def lacking(self, code: Code) -> str | None:
         """Return what the nodes lack for a host of a code beside the hosts that they have; ``None`` if one has room."""
         needs = self.needs_of_host(self.codes.needs().get(code, NO_NEEDS))
-        return unmet([left_on(node, self.hosts) for node in self.nodes], needs)
+        return unmet([left_on(node, self.hosts) for node in self._with_drains()], needs)
+
+    def _with_drains(self) -> list[Node]:
+        return [replace(node, is_drained=node.node_id in self.drains) for node in self.nodes]
 
     def why_alone(self, address: Address, code: Code) -> str | None:
         """Return why an agent gets a process of its own although its class is shared; ``None`` if it does not."""

@@ -74,6 +74,13 @@ class RewindBody(_Body):
     """The parts to restore; all by default."""
 
 
+class DrainBody(_Body):
+    """Whether a node is drained."""
+
+    undo: bool = Field(default=False, strict=True)
+    """Whether to use a drained node again."""
+
+
 class FoldBody(_Body):
     """How much of an agent's history to keep."""
 

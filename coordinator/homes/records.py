@@ -81,7 +81,7 @@ class HomeRecords(Protocol):
         ...
 
     def documents(self) -> Documents:
-        """Return the documents: the quarantine, the profiles of models."""
+        """Return the documents: the quarantine, the drained nodes, the profiles of models."""
         ...
 
     def service_claim(self) -> ServiceClaim:

@@ -200,6 +200,18 @@ class HomeAgents(HomeContents):
         nodes = await (await self._link.client()).nodes()
         return objects.NodeList(items=tuple(objects.Node(**node) for node in nodes))
 
+    async def drain(self, node: str, *, undo: bool = False) -> objects.Node:
+        """Move the agents of a node to other nodes after their running turns, and keep it empty; return the node.
+
+        Args:
+            undo: use a drained node again instead.
+
+        Raises:
+            NotFound: there is no such node.
+        """
+        await (await self._link.client()).drain(node, undo=undo)
+        return next(each for each in (await self.nodes()).items if each.node == node)
+
     async def passivate(self, address: Address) -> objects.Passivated:
         """Put an agent to sleep after its running turn; return when it sleeps. Its next message wakes it.
 

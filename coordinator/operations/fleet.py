@@ -91,6 +91,10 @@ class Fleet(Protocol):
         """Return the nodes and their hosts."""
         ...
 
+    async def drain(self, node: str, *, undo: bool = False) -> None:
+        """Move the agents of a node to other nodes after their running turns, or use a drained node again."""
+        ...
+
     async def metrics(self) -> dict[Series, Value]:
         """Return the metrics of the home."""
         ...

@@ -14,12 +14,14 @@ import ray
 import structlog
 
 from chronicle.clock import SystemClock
+from chronicle.errors import NotFound
 from chronicle.ids import IdSource
 from chronicle.journal.opening import open_journal
 from chronicle.journal.remote import remote_journal
 from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.deaths import Deaths
+from coordinator.fleet.drains import Drains
 from coordinator.fleet.facts import agent_facts, awake_facts
 from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.model import Code
@@ -82,6 +84,7 @@ class CoordinatorActor:
             Quarantine(documents),
             LatestQuotas(quotas),
             Needs(((CPU, config.host_cpus),)),
+            Drains(documents),
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
         deaths = Deaths(self._state, self._withdrawals)
@@ -338,7 +341,27 @@ class CoordinatorActor:
     async def nodes(self) -> list[NodeFacts]:
         """Return the nodes and their hosts."""
         await self._begin()
-        return await self._pool.describe_nodes()
+        return await self._pool.describe_nodes(self._state.drains)
+
+    async def drain(self, node: NodeId, *, undo: bool) -> None:
+        """Move the agents of a node to other nodes, after their running turns, and start none there; durable on return.
+
+        Args:
+            undo: use a drained node again instead.
+
+        Raises:
+            NotFound: there is no such node, nor is one of that name drained.
+            ChronicleError: it cannot be recorded.
+        """
+        await self._begin()
+        drains = self._state.drains
+        known = set(self._nodes) | set(drains if undo else ())
+        if node not in known:
+            raise NotFound(
+                f"there is no node {node}; there {'are' if len(known) > 1 else 'is'} {', '.join(sorted(known))}"
+            )
+        await asyncio.to_thread(drains.remove if undo else drains.add, node)
+        self._state.changed.set()
 
     async def stop(self, timeout_s: float) -> None:
         """End all agents in order, then all hosts; no agent is woken afterwards.

@@ -19,6 +19,7 @@ from coordinator.fleet.host import HostStatus
 from coordinator.fleet.leases import LEASE_POLL_S
 from coordinator.fleet.liveness import PROBES_PER_SILENCE, fate_of_silent, until_ended, with_probes
 from coordinator.fleet.model import AgentsLost
+from coordinator.fleet.nodes import NodeId
 from coordinator.ray.cluster import cause_of, find_actor
 from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
 from podium.errors import AgentAsleep, HostDied
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from coordinator.fleet.deaths import Deaths
+    from coordinator.fleet.drains import Drains
     from coordinator.fleet.facts import NodeFacts, NodeState
     from coordinator.fleet.host import Host
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.model import Code, Ended, Loaded, Placement
-    from coordinator.fleet.nodes import NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.node_pool import NodePool
     from podium.address import Address
@@ -99,9 +100,14 @@ class HostPool:
             if node in self._nodes:
                 raise
 
-    async def describe_nodes(self) -> list[NodeFacts]:
-        """Return the nodes and their hosts as they are now."""
-        return [node_facts(await self._describe(node), self._hosts_of(node)) for node in self._nodes]
+    async def describe_nodes(self, drains: Drains) -> list[NodeFacts]:
+        """Return the nodes and their hosts as they are now, and those that are drained, or not used."""
+        states = [await self._describe(node) for node in self._nodes]
+        states += [unreachable_node(node, "it is gone") for node in drains if node not in self._nodes]
+        states += [unreachable_node(name, problem) for name, problem in self._nodes.unused]
+        return [
+            node_facts(state, self._hosts_of(node := NodeId(state["node"])), drained=node in drains) for state in states
+        ]
 
     async def _describe(self, node: NodeId) -> NodeState:
         try:

@@ -78,7 +78,7 @@ class NodePool:
         """Why they failed."""
         self._names = dict(config.named_nodes)
         self._looking = asyncio.Lock()
-        self._elsewhere: set[str] = set()
+        self._elsewhere: dict[str, Member] = {}
         """The nodes on other machines, by Ray's ids."""
 
     def __iter__(self) -> Iterator[NodeId]:
@@ -88,6 +88,14 @@ class NodePool:
     def __contains__(self, node: NodeId) -> bool:
         """Whether a node is there."""
         return node in self._joined
+
+    @property
+    def unused(self) -> list[tuple[str, str]]:
+        """The nodes of the cluster that have no manager, by their own names, and why."""
+        return [
+            (member.name, f"it is on another machine, {member.hostname}, and agents run on the service's only")
+            for member in self._elsewhere.values()
+        ]
 
     async def ask(self, node: NodeId, timeout_s: float, method: str, *arguments: object, **named: object) -> Any:
         """Await the answer of a node's manager.
@@ -156,6 +164,7 @@ class NodePool:
         for joined in list(self._joined.values()):
             if joined.ray_id not in members:
                 self._lose(joined)
+        self._elsewhere = {ray_id: member for ray_id, member in self._elsewhere.items() if ray_id in members}
         here = [member for member in members.values() if self._is_here(member)]
         known = {joined.ray_id for joined in self._joined.values()}
         new = [member for member in here if member.ray_id not in known and member.ray_id not in self._joining]
@@ -171,7 +180,7 @@ class NodePool:
         if member.hostname == socket.gethostname():
             return True
         if member.ray_id not in self._elsewhere:
-            self._elsewhere.add(member.ray_id)
+            self._elsewhere[member.ray_id] = member
             _log.warning("node_on_another_machine", node=member.name, hostname=member.hostname)
         return False
 

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.fleet.model import Code, Route
     from coordinator.fleet.node_names import Member
+    from coordinator.fleet.nodes import NodeId
     from coordinator.home import Home
     from coordinator.registry.known_agents import KnownAgents
     from coordinator.settings import Settings
@@ -385,6 +386,14 @@ class Router:
         """Return the nodes and their hosts."""
         nodes: list[NodeFacts] = await self._in_time(self._coordinator.nodes.remote())
         return nodes
+
+    async def drain(self, node: NodeId, *, undo: bool) -> None:
+        """Move the agents of a node to other nodes, or use a drained node again.
+
+        Raises:
+            NotFound: there is no such node.
+        """
+        await self._ask(self._coordinator.drain.remote(node, undo=undo))
 
     async def measured(self) -> dict[Series, Value]:
         """Return the sums and gauges of the coordinator.

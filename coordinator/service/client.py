@@ -293,6 +293,10 @@ class ServiceClient:
         nodes: list[NodeFacts] = (await self._ask({"op": "nodes"}))["nodes"]
         return nodes
 
+    async def drain(self, node: str, *, undo: bool = False) -> None:
+        """Move the agents of a node to other nodes after their running turns, or use a drained node again."""
+        await self._ask({"op": "drain", "node": node, "undo": undo})
+
     # -- the service ----------------------------------------------------------------------------------------------
 
     async def register(

@@ -71,6 +71,9 @@ that agents inherit (`coordinator.process_environment`);
     `coordinator.fleet.facts.AwakeFacts`;
 ``nodes {}``
     answers ``{"nodes"}``, a list of `coordinator.fleet.facts.NodeFacts`;
+``drain {"node", "undo"}``
+    moves the agents of a node to other nodes after their running turns, and keeps it empty from now on, or uses a
+    drained node again; answered when that is recorded;
 ``ps {}``; ``ping {}``, a liveness probe.
 
 Unless stated otherwise ``agent`` is an address. A packet that is not a request is answered by an error of the type

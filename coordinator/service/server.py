@@ -20,6 +20,7 @@ from coordinator.access.quotas import MessageQuotaExceeded, Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.channel import BatchedWriter, PacketTooLong, id_of, pack, read_packet
 from coordinator.client_messages import Admission, Arrival, position_of
+from coordinator.fleet.nodes import NodeId
 from coordinator.homes.opening import open_records
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.registry.registry import Registry
@@ -234,6 +235,9 @@ class ServiceServer:
                 return {"hosts": await self._router.running()}
             case "nodes":
                 return {"nodes": await self._router.nodes()}
+            case "drain":
+                await self._router.drain(NodeId(str(request.get("node"))), undo=bool(switch_in(request, "undo")))
+                return {}
             case "awake":
                 return {"agents": await self._router.awake(addresses_in(request))}
             case "facts":

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.cli.exits import ExitCode
 from tests.e2e.conftest import HELLO, Podium, fresh_home
 from tests.ray_cluster import RayCluster, running_cluster
 from tests.waiting import wait_until
@@ -76,3 +77,27 @@ def test_agents_are_spread_over_the_nodes_and_answer_elsewhere_when_one_is_kille
     }
     assert nodes(podium).keys() == {"n1", "n3"}
     assert json.loads(podium("verify", "--json").stdout)["ok"]
+
+
+def test_a_drained_node_gets_empty_and_its_agents_go_on_elsewhere(podium: Podium, cluster: RayCluster) -> None:
+    for agent in AGENTS:
+        say(podium, agent, "first")
+    moved = [agent for agent, place in places(podium).items() if place == "n3"]
+    assert moved
+    answer = podium("drain", "n3")
+    assert "n3 is drained" in answer.stderr
+    there = nodes(podium)["n3"]
+    assert (there["drained"], there["agents"], there["warm"], there["starting"]) == (True, 0, 0, 0)
+    for agent in AGENTS:
+        assert "This is message 2" in say(podium, agent, "second")
+    assert "n3" not in places(podium).values()
+    for agent in moved:
+        assert podium("cat", agent, "notes.txt").stdout == "1. first\n2. second\n"
+        assert podium.json("why", agent)["last_error"] is None, "no attempt was counted"
+
+    refused = podium("drain", "n9", check=False)
+    assert refused.returncode == ExitCode.NOT_FOUND
+    assert "there is no node n9; there are n1, n2, n3" in refused.stderr
+    podium("drain", "n3", "--undo")
+    assert not nodes(podium)["n3"]["drained"]
+    wait_until(lambda: nodes(podium)["n3"]["warm"])

@@ -86,6 +86,11 @@ def _of_outbox(outbox: Mapping[str, Any] | None, now_ms: int) -> str | None:
     return f"{outbox['messages']} to be delivered, the oldest of {ago(now_ms - outbox['oldest_at'])}{held}"
 
 
+def _status(node: Mapping[str, Any]) -> str:
+    said = "ready" if node["problem"] is None else f"not ready: {node['problem']}"
+    return f"drained, {said}" if node["drained"] else said
+
+
 def show_nodes(nodes: Sequence[Mapping[str, Any]] | None) -> None:
     """Write nodes as a table; ``None`` if no service runs."""
     if nodes is None:
@@ -96,7 +101,7 @@ def show_nodes(nodes: Sequence[Mapping[str, Any]] | None) -> None:
         [
             (
                 node["node"],
-                "ready" if node["problem"] is None else f"not ready: {node['problem']}",
+                _status(node),
                 str(node["agents"]),
                 str(node["assigned"]),
                 str(node["warm"]),

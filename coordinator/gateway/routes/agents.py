@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Annotated, Any
 
+from fastapi import Path as PathParameter
 from fastapi import Query
 
 from coordinator.access.caller import Scope
-from coordinator.gateway.bodies import EraseBody, FoldBody
+from coordinator.gateway.bodies import DrainBody, EraseBody, FoldBody
 from coordinator.gateway.dependencies import (
     AUDITED,
     Administering,
@@ -27,6 +28,7 @@ from coordinator.operations.objects import (
     Deleted,
     Erased,
     Folded,
+    Node,
     NodeList,
     Page,
     Passivated,
@@ -106,6 +108,21 @@ async def list_nodes(agents: Agents, caller: Called) -> NodeList:
     """List the nodes that run agents. It needs the scope `admin`, and a key of the tenant `default`."""
     caller.require_operator()
     return await agents.nodes()
+
+
+@router.post("/nodes/{node}/drain", responses=statuses(404), dependencies=[AUDITED])
+async def drain_node(
+    agents: Agents,
+    caller: Called,
+    node: Annotated[str, PathParameter(max_length=128, description="As the list of nodes shows it.")],
+    body: DrainBody,
+) -> Node:
+    """Move the agents of a node to other nodes after their running turns, and keep it empty, or use it again.
+
+    The answer comes at once. It needs the scope `admin`, and a key of the tenant `default`.
+    """
+    caller.require_operator()
+    return await agents.drain(node, undo=body.undo)
 
 
 @agent.post("/passivate", responses=statuses(404))

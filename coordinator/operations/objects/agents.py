@@ -147,6 +147,8 @@ class Node(Result):
     """Hosts that have an agent."""
     agents: int
     """Agents on them; many may share one."""
+    drained: bool
+    """Whether its agents are moved to other nodes, after their running turns, and none come."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -370,7 +370,16 @@ async def test_why_and_nodes(podium: AsyncPodium) -> None:
         await podium.why("notes/none")
     assert caught.value.code == "unknown_agent"
     (node,) = await podium.nodes()
-    assert (node.node, node.warm, node.problem) == ("local", 1, "its manager does not answer")
+    assert (node.node, node.warm, node.problem, node.drained) == ("local", 1, "its manager does not answer", False)
+
+
+async def test_a_node_is_drained_and_used_again(podium: AsyncPodium) -> None:
+    assert (await podium.drain("local")).drained
+    (node,) = await podium.nodes()
+    assert node.drained
+    assert not (await podium.drain("local", undo=True)).drained
+    with pytest.raises(ResourceNotFound, match="there is no node n9; there is local"):
+        await podium.drain("n9")
 
 
 async def test_fork_rewind_passivate_verify_and_delete(podium: AsyncPodium) -> None:

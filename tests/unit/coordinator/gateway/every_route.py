@@ -77,7 +77,8 @@ BODIES: Final[dict[str, Any]] = {
 QUERIES: Final = {"get_difference": "?from=0"}
 SESSION_IDS: Final = ("session_id", "branch_id", "event_id", "stored_artifact_id", "bundle_id", "response_id")
 NAMES: Final = {
-    name: f"<{name}>" for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "chat_id")
+    name: f"<{name}>"
+    for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "chat_id", "node")
 }
 FOREIGN: Final = "alice"
 """The key of an agent that the other tenant has."""
@@ -183,6 +184,7 @@ async def tenants_of_home(tmp_path: Path) -> AsyncIterator[Tenants]:
             "name": reminder["name"],
             **await things_of_a_session(home, keys, "default"),
             "chat_id": "chat-9f2c",
+            "node": "local",
         }
         keep(tmp_path / "home", record("call_1", owner=f"notes/{FOREIGN}"))
         for agent in (f"notes/{FOREIGN}", f"acme:notes/{OWN}"):

@@ -16,7 +16,7 @@ import httpx
 
 from chronicle.canonical import encode
 from chronicle.clock import ManualClock
-from chronicle.errors import ChronicleError, InboxFull
+from chronicle.errors import ChronicleError, InboxFull, NotFound
 from chronicle.ids import IdSource, MessageId
 from coordinator.access.administration import KeyAdministration
 from coordinator.access.audit import Audit
@@ -79,6 +79,7 @@ class HarnessFleet:
         self.clock = clock
         self._classes = {agent_type_of(kind): kind for kind in classes}
         self._harnesses: dict[str, AgentHarness] = {}
+        self._drained = False
         self.inbox_limit = 1000
         self.losses = 0
         """How often the connection breaks while a message is followed."""
@@ -204,8 +205,14 @@ class HarnessFleet:
         return {agent: {"isolation": "process", "memory": 1024} for agent in agents if agent in self._harnesses}
 
     async def nodes(self) -> list[NodeFacts]:
-        node = unreachable_node("local", "its manager does not answer")
-        return [{**node, "starting": 0, "warm": 1, "assigned": len(self._harnesses), "agents": len(self._harnesses)}]
+        node, agents = unreachable_node("local", "its manager does not answer"), len(self._harnesses)
+        return [{**node, "starting": 0, "warm": 1, "assigned": agents, "agents": agents, "drained": self._drained}]
+
+    async def drain(self, node: str, *, undo: bool = False) -> None:
+        if node != "local":
+            with refusals():
+                raise NotFound(f"there is no node {node}; there is local")
+        self._drained = not undo
 
     async def rewind(self, agent: str, turn: int, only: Collection[Part] | None) -> tuple[int, int | None]:
         await self.sleep(agent)

@@ -45,10 +45,10 @@ SCOPES: Final = {
     Scope.ADMIN: {
         *("delete_agent", "fold_agent", "erase_events", "delete_response"),
         *("list_keys", "create_key", "revoke_key", "rotate_key", "create_token"),
-        *("import_agent", "reload_project", "list_nodes"),
+        *("import_agent", "reload_project", "list_nodes", "drain_node"),
     },
 }
-OF_THE_HOME: Final = {"import_agent", "reload_project", "list_nodes", "get_metrics"}
+OF_THE_HOME: Final = {"import_agent", "reload_project", "list_nodes", "drain_node", "get_metrics"}
 """Those that need a key of the tenant ``default``: they are about the home, and not about one tenant."""
 PERMITS: Final = {
     Scope.READ: SCOPES[Scope.READ],

@@ -220,6 +220,6 @@ async def test_a_node_has_its_hosts_by_their_phases(home: Home) -> None:
         home.state.hosts.add(Host(f"shared_{number}", home.code, "", HostStatus.WARM, isolation="shared"))
     for key in ("a", "b", "c"):
         home.state.hosts.assign("shared_0", Address("shared", key))
-    node = node_facts(unreachable_node("local", "it hangs"), list(home.state.hosts))
-    assert (node["node"], node["problem"]) == ("local", "it hangs")
+    node = node_facts(unreachable_node("local", "it hangs"), list(home.state.hosts), drained=True)
+    assert (node["node"], node["problem"], node["drained"]) == ("local", "it hangs", True)
     assert (node["starting"], node["warm"], node["assigned"], node["agents"]) == (0, 2, 2, 4)

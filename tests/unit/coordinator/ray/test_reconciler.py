@@ -402,7 +402,8 @@ async def test_agents_of_a_drained_node_are_told_to_end_and_get_no_other_host_th
         told.append((address, host_id))
 
     monkeypatch.setattr(fleet.pool, "retire", retire, raising=False)
-    fleet.state.nodes = (Node(NodeId("a"), is_drained=True), Node(NodeId("b")))
+    fleet.state.nodes = (Node(NodeId("a")), Node(NodeId("b")))
+    fleet.state.drains.add(NodeId("a"))
     host = fleet.state.hosts.add(Host("host_1", fleet.code, "", HostStatus.WARM, node=NodeId("a")))
     fleet.state.hosts.place(Placement("host_1", ALICE, epoch=1))
     for _ in range(2):
