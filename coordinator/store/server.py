@@ -5,8 +5,8 @@ Frames are those of `chronicle.control`; a connection has one request at a time.
 
 ``journal {"method", "arguments"}``
     calls a method of the journal's port; arguments and answer are those of `chronicle.journal.record_wire`. A host has
-    the methods that `coordinator.store.permits` lets it have, and its commits and steps share transactions with those
-    of all hosts of the node; the coordinator has all methods.
+    the methods that `coordinator.store.permits` lets it have. A commit or step that comes alone shares a transaction
+    with those of other hosts; those that have gathered in a host have one together. The coordinator has all methods.
 ``get {"ids"}``, ``put {"blobs"}``, ``missing {"ids"}``, ``sizes {"ids"}``
     of the blob store. `get` may answer with a part, at least one blob.
 ``ask {"asker", "receiver", "question"}``
@@ -206,7 +206,7 @@ class StoreServer:
             case "put_step", (session_id, step, epoch):
                 return await self._written(permits, StepWrite(session_id, step, epoch))
             case "commit_many", (writes,):
-                return await asyncio.gather(*(self._written(permits, each) for each in writes), return_exceptions=True)
+                return await self._run(_commit_many, self._journal, permits, writes)
             case _:
                 return await self._run(permits.call, method, arguments, named)
 
@@ -266,6 +266,20 @@ class StoreServer:
             self._journal, self._blobs, self._ids, self._run, wake, self._inbox_limit, self._quotas.check_ask
         )
         return {"answer": await store_asker.ask(asker, receiver, question, noticed)}
+
+
+def _commit_many(
+    journal: JournalStore, permits: HostPermits, writes: Sequence[Commit | StepWrite]
+) -> list[Head | Exception | None]:
+    """Make writes that have gathered in a host, in one transaction; each is made or refused by itself."""
+    refused: dict[int, Exception] = {}
+    for number, write in enumerate(writes):
+        try:
+            permits.check_write(write)
+        except ChronicleError as error:
+            refused[number] = error
+    made = iter(journal.commit_many([write for number, write in enumerate(writes) if number not in refused]))
+    return [refused[number] if number in refused else next(made) for number in range(len(writes))]
 
 
 async def _answer_all(
