@@ -97,6 +97,11 @@ def test_the_database_wants_a_password(found: dict[str, Any]) -> None:
     assert "no password supplied" in found["database"]
 
 
+def test_ray_leads_it_to_the_other_actors(found: dict[str, Any]) -> None:
+    """What it can still do: docs/internals/processes.md."""
+    assert "coordinator" in found["ray"]
+
+
 def test_the_store_process_lets_a_host_at_its_own_session_only(found: dict[str, Any]) -> None:
     said = found["store"]
     assert not [name for name, text in said.items() if text.startswith("got")]

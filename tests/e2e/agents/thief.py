@@ -34,6 +34,7 @@ class Thief(BaseAgent):
                 "files": in_files(Path(asked["home"]), secrets),
                 "database": database(asked["conninfo"]),
                 "store": store_process(asked["other"]),
+                "ray": actors(),
             }
         )
 
@@ -96,6 +97,14 @@ def store_process(other: dict[str, str]) -> dict[str, str]:
         except (ChronicleError, PodiumError) as error:
             said[name] = f"{type(error).__name__}: {error}"
     return said
+
+
+def actors() -> list[str]:
+    """Return the names of the actors of its home that it reaches by Ray."""
+    import ray
+
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return [each["name"] for each in named if ray.get_actor(each["name"], each["namespace"]) is not None]
 
 
 def _has(path: Path, secrets: list[str]) -> bool:
