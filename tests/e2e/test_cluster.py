@@ -2,102 +2,150 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from tests.e2e.conftest import HELLO, Podium, fresh_home
+from tests.e2e.conftest import AGENTS, Podium, fresh_home, processes_of
 from tests.ray_cluster import RayCluster, running_cluster
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
-AGENTS = [f"hello/{name}" for name in ("ann", "bob", "cat", "dan", "eve", "fay")]
+PATIENT = f"{AGENTS / 'plain.py'}:Patient"
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
+    """A cluster that the tests share: one kills the node n2, and another one drains n3."""
     with running_cluster("n1", "n2", "n3") as cluster:
         yield cluster
 
 
-@pytest.fixture
-def podium(cluster: RayCluster, tmp_path: Path) -> Iterator[Podium]:
+@pytest.fixture(scope="module")
+def podium(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podium]:
     """The command on a home that is served on the cluster."""
-    project = tmp_path / "podium.toml"
-    project.write_text(f"agents = [{HELLO!r}]\n")
+    project = tmp_path_factory.mktemp("project") / "podium.toml"
+    project.write_text(f"agents = [{PATIENT!r}]\n")
     with fresh_home({"PODIUM_MOST_STARTING": "1"}) as podium:
         podium("up", "--ray", cluster.address, "--project", str(project), "--detach", "--port", "0")
         try:
             yield podium
         finally:
             podium("down")
+            podium.print_logs({})
 
 
-def say(podium: Podium, agent: str, text: str) -> str:
-    return podium("send", agent, text).stdout
+def actors_of(cluster: RayCluster, name: str) -> list[int]:
+    """Return the processes of the cluster's actors of a class."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):  # no process, or it has ended
+            pid, parent = int(entry.name), (entry / "stat").read_text().rpartition(")")[2].split()[1]
+            if int(parent) in cluster.raylets.values() and name in (entry / "cmdline").read_text():
+                found.append(pid)
+    return found
+
+
+def say(podium: Podium, agent: str, text: str) -> int:
+    """Have an agent handle a message; return how many it has handled."""
+    return int(podium("send", agent, text).stdout.split()[1])
 
 
 def nodes(podium: Podium) -> dict[str, dict[str, Any]]:
     return {node["node"]: node for node in podium.json("nodes")["nodes"]}
 
 
-def places(podium: Podium) -> dict[str, str | None]:
+def places(podium: Podium, agents: list[str]) -> dict[str, str | None]:
     """Where agents are awake."""
-    return {agent: podium.json("why", agent)["node"] for agent in AGENTS}
+    return {agent: podium.json("why", agent)["node"] for agent in agents}
+
+
+def test_a_drained_node_gets_empty_and_its_agents_go_on_elsewhere(podium: Podium, tmp_path: Path) -> None:
+    agents = [f"patient/drained-{number}" for number in range(6)]
+    for agent in agents:
+        assert say(podium, agent, "first") == 1
+    before = places(podium, agents)
+    moved = [agent for agent, place in before.items() if place == "n3"]
+    assert moved
+    with ThreadPoolExecutor() as threads:
+        turn = threads.submit(say, podium, moved[0], f"wait for {tmp_path / 'go'}")
+        wait_until(lambda: podium.json("why", moved[0])["message_id"])
+        drain = threads.submit(podium, "drain", "n3")
+        wait_until(lambda: nodes(podium)["n3"]["drained"] and nodes(podium)["n3"]["agents"] == 1)
+        assert not drain.done(), "it waits for the running turn"
+        (tmp_path / "go").touch()
+        assert turn.result() == 2
+        assert "n3 is drained" in drain.result().stderr
+    there = nodes(podium)["n3"]
+    assert (there["agents"], there["assigned"], there["warm"], there["starting"]) == (0, 0, 0, 0)
+    for agent in moved:
+        count = say(podium, agent, "again")
+        assert count == (3 if agent == moved[0] else 2)
+        assert podium("cat", agent, "out.txt").stdout == f"{count} again\n"
+        assert podium.json("why", agent)["last_error"] is None, "no attempt was counted"
+    assert "n3" not in places(podium, agents).values()
+
+    refused = podium("drain", "n9", check=False)
+    assert refused.returncode == ExitCode.NOT_FOUND
+    assert "there is no node n9; there are n1, " in refused.stderr
+    podium("drain", "n3", "--undo")
+    wait_until(lambda: nodes(podium)["n3"]["warm"])
 
 
 def test_agents_are_spread_over_the_nodes_and_answer_elsewhere_when_one_is_killed(
     podium: Podium, cluster: RayCluster
 ) -> None:
-    for agent in AGENTS:
-        assert "This is message 1" in say(podium, agent, "first")
-    before = places(podium)
-    assert set(before.values()) >= {"n1", "n2", "n3"}
+    agents = [f"patient/killed-{number}" for number in range(6)]
+    for agent in agents:
+        assert say(podium, agent, "first") == 1
+    before = places(podium, agents)
+    assert set(before.values()) == {"n1", "n2", "n3"}
     assert {name: node["problem"] for name, node in nodes(podium).items()} == dict.fromkeys(("n1", "n2", "n3"))
 
     os.kill(cluster.raylets["n2"], signal.SIGKILL)
-    for agent in AGENTS:
-        assert "This is message 2" in say(podium, agent, "second")
+    for agent in agents:
+        assert say(podium, agent, "second") == 2
     wait_until(lambda: "n2" not in nodes(podium))  # until Ray knows, its hosts may have answered
-    for agent in AGENTS:
-        assert "This is message 3" in say(podium, agent, "third")
-        assert podium("cat", agent, "notes.txt").stdout == "1. first\n2. second\n3. third\n"
-        assert podium.row(agent)["turn"] == 3
-    after = places(podium)
+    for agent in agents:
+        assert say(podium, agent, "third") == 3
+        assert podium("cat", agent, "out.txt").stdout == "3 third\n"
+        assert [row["turn"] for row in podium.json("history", agent, "out.txt")] == [1, 2, 3]
+    after = places(podium, agents)
     assert "n2" not in after.values()
-    assert {agent: place for agent, place in after.items() if before[agent] != "n2"} == {
+    assert {agent: after[agent] for agent, place in before.items() if place != "n2"} == {
         agent: place for agent, place in before.items() if place != "n2"
     }
     assert nodes(podium).keys() == {"n1", "n3"}
     assert json.loads(podium("verify", "--json").stdout)["ok"]
 
 
-def test_a_drained_node_gets_empty_and_its_agents_go_on_elsewhere(podium: Podium, cluster: RayCluster) -> None:
-    for agent in AGENTS:
-        say(podium, agent, "first")
-    moved = [agent for agent, place in places(podium).items() if place == "n3"]
-    assert moved
-    answer = podium("drain", "n3")
-    assert "n3 is drained" in answer.stderr
-    there = nodes(podium)["n3"]
-    assert (there["drained"], there["agents"], there["warm"], there["starting"]) == (True, 0, 0, 0)
-    for agent in AGENTS:
-        assert "This is message 2" in say(podium, agent, "second")
-    assert "n3" not in places(podium).values()
-    for agent in moved:
-        assert podium("cat", agent, "notes.txt").stdout == "1. first\n2. second\n"
-        assert podium.json("why", agent)["last_error"] is None, "no attempt was counted"
+def test_agents_survive_the_coordinator_and_their_messages_the_service(podium: Podium, cluster: RayCluster) -> None:
+    agents = [f"patient/kept-{number}" for number in range(3)]
+    for agent in agents:
+        assert say(podium, agent, "first") == 1
+    before = {agent: (podium.json("why", agent)["host_id"], place) for agent, place in places(podium, agents).items()}
 
-    refused = podium("drain", "n9", check=False)
-    assert refused.returncode == ExitCode.NOT_FOUND
-    assert "there is no node n9; there are n1, n2, n3" in refused.stderr
-    podium("drain", "n3", "--undo")
-    assert not nodes(podium)["n3"]["drained"]
-    wait_until(lambda: nodes(podium)["n3"]["warm"])
+    [coordinator] = actors_of(cluster, "CoordinatorActor")
+    os.kill(coordinator, signal.SIGKILL)
+    for agent in agents:
+        assert say(podium, agent, "second") == 2
+    why = [podium.json("why", agent) for agent in agents]
+    assert {each["agent"]: (each["host_id"], each["node"]) for each in why} == before
+
+    [service] = processes_of(podium, "coordinator.service.daemon")
+    os.kill(service, signal.SIGKILL)
+    wait_until(lambda: service not in (found := processes_of(podium, "coordinator.service.daemon")) and found)
+    wait_until(lambda: podium.json("nodes")["service"], "the gateway starts no other service")
+    for agent in agents:
+        assert say(podium, agent, "third") == 3
+        assert podium("cat", agent, "out.txt").stdout == "3 third\n"
+    assert all(host_id != before[agent][0] for agent in agents if (host_id := podium.json("why", agent)["host_id"]))
