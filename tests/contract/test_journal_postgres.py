@@ -27,6 +27,7 @@ from chronicle.errors import (
 )
 from chronicle.journal.opening import copy_journal, open_journal
 from chronicle.journal.postgres import PostgresJournalStore
+from chronicle.journal.postgres.database import PostgresConnection
 from chronicle.journal.postgres.schema import JOURNAL, Migration
 from chronicle.journal.records import (
     Head,
@@ -494,3 +495,18 @@ def test_a_pooler_of_sessions_will_do(server: str, schema: str) -> None:
         for _ in range(3):
             with closing(PostgresJournalStore(conninfo, schema=schema)) as store:
                 Writer.on(store, f"hello/{IDS.message(1)}").turns(2)
+
+
+def test_a_server_that_is_gone_is_noticed(server: str) -> None:
+    """By the kernel, which probes a connection over TCP; a string may have other times."""
+    with (
+        closing(PostgresJournalStore(f"{server} keepalives_count=7", schema="alive")) as store,
+        store._db.reading() as db,
+    ):
+        assert isinstance(db, PostgresConnection)
+        found = {part.keyword: part.val for part in db.raw.pgconn.info}
+    assert (found[b"keepalives_idle"], found[b"tcp_user_timeout"], found[b"keepalives_count"]) == (
+        b"10",
+        b"25000",
+        b"7",
+    )

@@ -31,6 +31,14 @@ __all__ = ["PostgresConnection", "PostgresDatabase"]
 
 _WAIT_S: Final = 30.0
 """Timeout of the wait for a free connection, and of a connect."""
+_ALIVE: Final = {
+    "keepalives_idle": "10",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "25000",
+}
+"""libpq's parameters by which a server that is gone without a word is noticed after 25 s, unless the string has
+others."""
 _NAME_BYTES: Final = 63
 """The server cuts longer names, and would take two schemas for one (``NAMEDATALEN``)."""
 _OLDEST_SERVER: Final = 14
@@ -152,7 +160,7 @@ class PostgresDatabase:
                 f"the name of schema {schema} has {size} bytes, and the server keeps {_NAME_BYTES}; give a shorter one "
                 "(?schema=NAME)"
             )
-        self._conninfo = conninfo
+        self._conninfo = libpq.make_conninfo(conninfo, **{name: _ALIVE[name] for name in _ALIVE.keys() - parts.keys()})
         self._schema = schema
         self._read_only = read_only
         self.place = f"{parts.get('host', 'local')}/{parts.get('dbname', '')} schema {schema}"
