@@ -64,7 +64,7 @@ docs: setup
 	$(BIN)/python tools/links.py
 
 bench: setup
-	@$(BIN)/python -c "import langgraph.checkpoint.sqlite, agents" 2>/dev/null || { \
+	@$(BIN)/python -c "import langgraph.checkpoint.sqlite, agents, dbos" 2>/dev/null || { \
 		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[bench]" && \
 		$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt --no-deps openai-agents; }
 	@$(BIN)/python -m tests.benchmarks $(ARGS)

@@ -2,7 +2,8 @@
 
 A turn makes 1.2 KB new (`tests.benchmarks.podium.turn_load`). The agents' process has no connection to the database:
 its commits go through a real store process. Admission is not timed. The floor are plain committed INSERTs of the same
-bytes, from 8 connections at once or from one; each side in turn, medians of the runs.
+bytes, from 8 connections at once or from one. Peers are LangGraph and DBOS on the same server (`postgres_peers`). All
+sides in turn, medians of the runs.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from chronicle.journal.remote import remote_journal
 from coordinator.home import Home
 from coordinator.homes.opening import create_home
 from coordinator.store.supervisor import StoreProcess
+from tests.benchmarks.coordinator.postgres_peers import dbos, langgraph
 from tests.benchmarks.podium.turn_load import HOLDER, TEXT, awake
 from tests.e2e.servers import servers
 
@@ -69,10 +71,15 @@ async def _measure(directory: Path, conninfo: str, settings: dict[str, str]) -> 
     home = create_home(Home(directory / "home"), settings["PODIUM_BLOBS_URL"], settings["PODIUM_JOURNAL_URL"])
     home.make_run_dir()
     home.logs.mkdir(exist_ok=True)
-    many: list[tuple[float, float]] = []
-    one: list[tuple[float, float]] = []
+    many: list[tuple[float, ...]] = []
+    one: list[tuple[float, ...]] = []
     try:
-        with closing(open_journal(home.journal_url)) as service, _tables(conninfo) as connections:
+        with (
+            closing(open_journal(home.journal_url)) as service,
+            _tables(conninfo) as connections,
+            langgraph(conninfo, AGENTS) as langgraph_rate,
+            dbos(conninfo) as dbos_rate,
+        ):
             async with StoreProcess(home, os.environ, 1000) as process:
                 with closing(process.access.link(HOLDER).calls()) as calls:
                     await asyncio.to_thread(lambda: calls.greeting)  # this loop starts the process, and then blocks
@@ -82,7 +89,9 @@ async def _measure(directory: Path, conninfo: str, settings: dict[str, str]) -> 
                         for _ in range(RUNS):
                             agents.admit(TURNS)
                             rate = AGENTS * TURNS / await agents.handle_s()
-                            many.append((rate, await asyncio.to_thread(_insert_rate, connections)))
+                            floor = await asyncio.to_thread(_insert_rate, connections)
+                            peers = [await asyncio.to_thread(peer) for peer in (langgraph_rate, dbos_rate)]
+                            many.append((rate, floor, *peers))
                     committer.close()
                     async with awake(store, DirectCommitter(store), directory, 1, service) as agents:
                         for _ in range(RUNS):
@@ -91,24 +100,24 @@ async def _measure(directory: Path, conninfo: str, settings: dict[str, str]) -> 
                             one.append((rate, await asyncio.to_thread(_insert_rate, connections[:1])))
     finally:
         home.remove_run_dir()
+    together = f"turns of {AGENTS} shared agents at once"
     return [
-        _row(
-            f"{AGENTS} shared agents at once, durable turns", many, f"INSERTs from {CONNECTIONS} connections", ">= 0.4"
-        ),
-        _row("one agent, durable turns", one, "INSERTs from one connection", ""),
+        _row(together, many, 1, f"INSERTs from {CONNECTIONS} connections", ">= 0.4"),
+        _row(f"{together} / LangGraph", many, 2, "PostgresSaver, its turns from 8 threads", ">= 5"),
+        _row(f"{together} / DBOS", many, 3, "its workflows of one step from 8 threads", ">= 3"),
+        _row("turns of one agent", one, 1, "INSERTs from one connection", ""),
     ]
 
 
-def _row(name: str, rates: list[tuple[float, float]], floor: str, target: str) -> Row:
-    value = median(ours / theirs for ours, theirs in rates)
-    ours, theirs = (median(side) for side in zip(*rates, strict=True))
-    against = f"{floor}, {theirs:.0f}/s; turns {ours:.0f}/s"
+def _row(name: str, rates: list[tuple[float, ...]], peer: int, against: str, target: str) -> Row:
+    value = median(sides[0] / sides[peer] for sides in rates)
+    ours, theirs = median(sides[0] for sides in rates), median(sides[peer] for sides in rates)
     return {
-        "name": f"home on servers: {name}",
+        "name": f"home on servers: durable {name}",
         "value": round(value, 3),
         "unit": "x",
         "target": target,
-        "floor": against,
+        "floor": f"{against}, {theirs:.0f}/s; turns {ours:.0f}/s",
     }
 
 
