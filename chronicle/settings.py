@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 __all__ = [
+    "BACKUP_WINDOW_S",
     "CACHE_BYTES",
     "STORE_PATIENCE_S",
     "STORE_VARIABLE",
@@ -41,6 +42,8 @@ WARM_BYTES: Final = 256 * 1024 * 1024
 STORE_PATIENCE_S: Final = 50.0
 """For so long a failing request is retried: a server's restart or failover takes less. A mount server
 that is opening its layer may take a minute (`chronicle.fuse.watchdog`), so the default is below that."""
+BACKUP_WINDOW_S: Final = 7 * 24 * 3600.0
+"""A database that is restored to a moment of the last week finds its blobs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,8 @@ class Settings:
     """``CHRONICLE_WARM_BYTES``, if it is set; see `warm_bytes`."""
     store_patience_s: float
     """``CHRONICLE_STORE_PATIENCE_S``: how long a failing request to a store at a URL is retried, seconds."""
+    backup_window_s: float
+    """``CHRONICLE_BACKUP_WINDOW_S``: how long gc keeps condemned packs of a store at a URL, seconds."""
 
     def warm_bytes(self, *, is_far: bool) -> int:
         """Return how many bytes of committed files a workspace keeps as plain files beside its store; 0 for none.
@@ -90,7 +95,8 @@ def read_settings(environment: Mapping[str, str] | None = None, home: Path | Non
         cache_dir=_directory(environment, home, "CHRONICLE_CACHE_DIR", "XDG_CACHE_HOME", ".cache"),
         cache_bytes=CACHE_BYTES if cache_bytes is None else cache_bytes,
         given_warm_bytes=warm_bytes,
-        store_patience_s=_patience_s(environment),
+        store_patience_s=_seconds(environment, "CHRONICLE_STORE_PATIENCE_S", STORE_PATIENCE_S),
+        backup_window_s=_seconds(environment, "CHRONICLE_BACKUP_WINDOW_S", BACKUP_WINDOW_S),
     )
 
 
@@ -138,14 +144,14 @@ def _bytes(environment: Mapping[str, str], name: str, zero: str) -> int | None:
     return int(given)
 
 
-def _patience_s(environment: Mapping[str, str]) -> float:
-    given = environment.get("CHRONICLE_STORE_PATIENCE_S")
+def _seconds(environment: Mapping[str, str], name: str, default: float) -> float:
+    given = environment.get(name)
     if given is None:
-        return STORE_PATIENCE_S
+        return default
     try:
         seconds = float(given)
     except ValueError:
         seconds = math.nan
     if not 0 <= seconds < math.inf:
-        raise InvalidInput(f"CHRONICLE_STORE_PATIENCE_S is {given!r}; give a number of seconds, such as 50")
+        raise InvalidInput(f"{name} is {given!r}; give a number of seconds, such as {default:g}")
     return seconds

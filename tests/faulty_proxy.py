@@ -132,6 +132,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         finally:
             upstream.close()
+        with proxy.lock:  # before the client can go on
+            proxy.exchanges.append(Exchange(self.command, self.path, self.headers.get("Range"), len(data)))
         self.send_response(answer.status, answer.reason)
         own = ("connection", "transfer-encoding", "date", "server")
         for name, value in answer.getheaders():
@@ -140,8 +142,6 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.send_header("Content-Length", str(len(data)))
         self.end_headers()
-        with proxy.lock:
-            proxy.exchanges.append(Exchange(self.command, self.path, self.headers.get("Range"), len(data)))
         if fault == "tear":
             self.wfile.write(data[: len(data) // 2])
             self.wfile.flush()

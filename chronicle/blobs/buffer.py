@@ -126,8 +126,10 @@ class BlobBuffer:
     def _put(self) -> None:
         if self._pending:
             # Tree nodes come last and adjacent: listing directories of a far store reads many nodes in one request,
-            # without contents.
-            ordered = dict(sorted(self._pending.items(), key=_is_node))
+            # without contents. The blob added last is the root of the others, and stays the last one: it is the key of
+            # their pack.
+            *others, root = self._pending.items()
+            ordered = dict([*sorted(others, key=_is_node), root])
             self._run_in_thread(lambda: self._store.put(ordered))
             self._pending = {}
             self._pending_bytes = 0

@@ -97,6 +97,10 @@ class BlobCache:
             return None
         return data[_HASH_BYTES:] if data is not None else None
 
+    def has_part(self, name: str) -> bool:
+        """Whether there are bytes cached under a name, maybe damaged ones."""
+        return self._path("parts", blake3(name.encode()).digest()).exists()
+
     def put_part(self, name: str, data: bytes) -> None:
         """Cache bytes under a name that never stands for other bytes. Never fails."""
         self._put("parts", blake3(name.encode()).digest(), blake3(data).digest() + data)

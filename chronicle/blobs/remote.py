@@ -1,7 +1,7 @@
 """`RemoteBlobStore`: a blob store that another process of this node has, with the credentials for it.
 
-What is in the node's cache is read from there; the rest, and all that is put, goes through the process, whose id of a
-blob is the right to read it: nobody guesses one.
+What is in the node's cache is read from there, but for keys of packs; the rest, and all that is put, goes through the
+process, whose id of a blob is the right to read it: nobody guesses one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from cachetools import LRUCache
 
 from chronicle.blobs import ident
 from chronicle.blobs.cache import cache_from
+from chronicle.blobs.packs.linked_catalog import key_name
 from chronicle.control.calls import Calls
 from chronicle.settings import read_settings
 
@@ -63,7 +64,12 @@ class RemoteBlobStore:
         return bool(self._calls.greeting["is_far"])
 
     def get(self, blob_id: BlobId) -> bytes:
-        """Return a blob's bytes; see the port."""
+        """Return a blob's bytes; see the port.
+
+        A pack's key is asked for even if it is here: the process learns from it what the next put follows.
+        """
+        if self._disk is not None and self._disk.has_part(key_name(ident.to_raw(blob_id))):
+            return self._ask([blob_id])[blob_id]
         return self.get_many([blob_id])[blob_id]
 
     def get_many(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
@@ -71,10 +77,7 @@ class RemoteBlobStore:
         found = self.get_here(blob_ids)
         lacking = [blob_id for blob_id in dict.fromkeys(blob_ids) if blob_id not in found]
         while lacking:
-            part: dict[BlobId, bytes] = self._calls.call("get", ids=lacking)
-            ident.check_ids(part)
-            self._keep(part)
-            found |= part
+            found |= (part := self._ask(lacking))
             lacking = [blob_id for blob_id in lacking if blob_id not in part]
         return found
 
@@ -133,6 +136,13 @@ class RemoteBlobStore:
         """Close the connections."""
         self.drop_cached()
         self._calls.close()
+
+    def _ask(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
+        """Return the first ones of some blobs, from the process."""
+        part: dict[BlobId, bytes] = self._calls.call("get", ids=blob_ids)
+        ident.check_ids(part)
+        self._keep(part)
+        return part
 
     def _keep(self, blobs: Mapping[BlobId, bytes]) -> None:
         with self._guard:

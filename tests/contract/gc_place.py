@@ -55,7 +55,7 @@ class Place:
         return collect(
             self.url,
             reached,
-            GcRules(grace_s=GRACE_S, alone=alone, dry_run=dry_run, keep_from=keep_from),
+            GcRules(grace_s=GRACE_S, alone=alone, dry_run=dry_run, keep_from=keep_from, kept_s=0.0),
             roots=roots,
             clock=self.clock,
         )

@@ -18,7 +18,7 @@ from chronicle.blobs.media.fsspec_objects import RemoteObjects
 from chronicle.blobs.media.objects import LocalObjects
 from chronicle.blobs.packs.catalog import read_pack_index
 from chronicle.blobs.packs.local_catalog import LocalCatalog
-from chronicle.blobs.packs.pack_format import PackEntry
+from chronicle.blobs.packs.pack_format import PackIndex
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
@@ -101,12 +101,12 @@ def test_who_has_read_a_pack_before_it_goes_does_not_tell_others_of_it_afterward
             store.collect(b"kept")  # the index is made anew, and then it dies
     dropped: list[int] = []
 
-    def read(*arguments: Any) -> list[PackEntry]:
-        entries = read_pack_index(*arguments)
+    def read(*arguments: Any) -> PackIndex:
+        index = read_pack_index(*arguments)
         if not dropped:
             dropped.append(1)
             dropped.append(store.collect(b"kept").dropped)
-        return entries
+        return index
 
     with monkeypatch.context() as patch:
         patch.setattr("chronicle.blobs.packs.catalog.read_pack_index", read)
@@ -134,7 +134,7 @@ def test_an_index_that_has_what_is_gone_is_not_believed_and_is_mended(store: Sto
     assert [path.name for path in (store.folder / "index").glob("*.tmp")] == []
 
 
-def test_a_far_writer_whose_look_at_the_packs_failed_looks_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_far_writer_that_cannot_look_for_a_pack_does_not_rely_on_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """It has seen the list, and not yet what has gone: what it knows must not count until it has."""
     monkeypatch.setattr(RemoteObjects, "stamp", lambda _self, _name: uuid4().hex)
     url, clock = f"memory://{uuid4().hex}", ManualClock()
@@ -147,11 +147,11 @@ def test_a_far_writer_whose_look_at_the_packs_failed_looks_again(monkeypatch: py
     sleeper.put(named(b"gone"))
     assert (collected().condemned, collected().dropped) == (1, 1)
 
-    def away(_: RemoteObjects, folder: str) -> dict[str, int]:
-        raise Unavailable(folder)
+    def away(_: RemoteObjects, name: str) -> int:
+        raise Unavailable(name)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RemoteObjects, "sizes", away)
+        patch.setattr(RemoteObjects, "size", away)
         with pytest.raises(Unavailable):
             sleeper.put(named(b"gone"))
     sleeper.put(named(b"gone"))
@@ -193,7 +193,7 @@ def test_a_copy_elsewhere_that_is_damaged_is_none(store: Store) -> None:
     data = os.urandom(300)
     damaged_copies(store, data, first=True)
     (_, nearly_dead) = sorted((store.folder / "packs").glob("*/*"), key=lambda path: path.name)
-    entries = read_pack_index(LocalObjects(store.folder), nearly_dead.name)
+    entries = read_pack_index(LocalObjects(store.folder), nearly_dead.name).entries
     assert len(entries) == 2
     assert store.collect(data, alone=True, keep_from=0.99).dropped == 1
     assert not nearly_dead.exists()

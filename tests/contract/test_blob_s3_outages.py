@@ -145,7 +145,7 @@ def test_a_server_that_is_killed_and_comes_back(tmp_path: Path, url: str) -> Non
         for action in (
             lambda: store.get(blob_id(DATA)),
             lambda: store.put(named(b"during")),
-            lambda: PackBlobStore(url, options=server.options(), cache=None),
+            lambda: PackBlobStore(url, options=server.options(), cache=None).get(blob_id(DATA)),
         ):
             with pytest.raises(Unavailable, match=f"{url} does not answer"):
                 action()
@@ -180,7 +180,7 @@ def test_errors_hold_no_secrets() -> None:
                 "client_kwargs": {"region_name": "us-east-1"},
             },
             cache=None,
-        )
+        ).get(blob_id(DATA))
     assert "hunter2" not in str(caught.value)
     assert "s3://bucket/prefix" in str(caught.value)
 
@@ -202,7 +202,7 @@ def test_without_credentials_it_is_not_tried_five_times(
     monkeypatch.setenv("HOME", str(tmp_path))
     given = {"endpoint_url": s3.endpoint, "client_kwargs": {"region_name": "us-east-1"}, "anon": False}
     with pytest.raises(Unavailable, match="was refused: .*credentials"):
-        PackBlobStore(f"s3://{BUCKET}/nobody", options=given, cache=None)
+        PackBlobStore(f"s3://{BUCKET}/nobody", options=given, cache=None).get(blob_id(DATA))
 
 
 def test_of_two_who_create_an_object_one_does(s3: S3Server, proxy: FaultyProxy, url: str) -> None:

@@ -83,7 +83,7 @@ def test_an_outage_is_said_and_nothing_of_the_put_is_there(url: str) -> None:
     with pytest.raises(Unavailable, match="connection reset"):
         store.get(blob_id(b"before"))
     with pytest.raises(Unavailable):
-        PackBlobStore(url)
+        PackBlobStore(url).get(blob_id(b"before"))
     FlakyFileSystem.failures = 0
     assert store.missing(named(b"before", b"during")) == set(named(b"during"))
     assert store.get(blob_id(b"before")) == b"before"
@@ -97,7 +97,7 @@ def test_what_is_not_there_is_not_asked_for_again(url: str) -> None:
     before = FlakyFileSystem.requests
     with pytest.raises(NotFound):
         store.get(blob_id(b"never"))
-    assert FlakyFileSystem.requests - before <= 3
+    assert FlakyFileSystem.requests - before <= 4, "its name, the shared index, twice, and a listing"
 
 
 def test_a_put_costs_one_request(url: str) -> None:

@@ -26,15 +26,17 @@ from chronicle.blobs.gc.local_disk import ROOM_BYTES, clear_tmp, free_bytes, is_
 from chronicle.blobs.gc.repack import Copier
 from chronicle.blobs.gc.survey import Survey
 from chronicle.blobs.media.objects import STAMP_S, LocalObjects, Objects
-from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, Catalog, pack_object, read_pack_index
-from chronicle.blobs.packs.condemned import CondemnedPacks, read_condemned, write_condemned
+from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, Catalog, pack_object, read_pack_indexes
+from chronicle.blobs.packs.condemned import Batch, CondemnedPacks, read_condemned, write_condemned
 from chronicle.blobs.packs.opening import open_medium
+from chronicle.blobs.packs.pack_format import PackIndex
 from chronicle.clock import Clock, SystemClock
-from chronicle.errors import Corrupt, InvalidInput, NotFound
-from chronicle.ids import IdSource, made_ms
+from chronicle.errors import Corrupt, InvalidInput
+from chronicle.ids import IdSource
+from chronicle.settings import read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from chronicle.blobs.packs.pack_format import PackEntry
     from chronicle.ids import BlobId
@@ -52,6 +54,8 @@ _AGAIN: Final = 5
 most similar to their previous versions, which are in the large packs."""
 _MERGE_BYTES: Final = 1024**3
 """Above this total size large packs are not merged: merging takes 10 s per GiB, and for a while the space of both."""
+_READ_TOGETHER: Final = 64
+"""Indexes per batch of reads: at most 4 MiB of them."""
 _INDEX_BYTES: Final = 60
 """Bytes of the index per blob."""
 
@@ -72,6 +76,10 @@ class GcRules:
     permanent deletion needs."""
     merge_from: int = MERGE_FROM
     """The number of small packs from which they are merged."""
+    kept_s: float | None = None
+    """For how long condemned packs are kept, seconds, if that is longer than the grace period: a journal that is
+    restored to a moment within it finds its blobs. By default ``CHRONICLE_BACKUP_WINDOW_S`` for far stores, and nothing
+    for local ones, whose backup has the packs. ``alone`` waits for nothing."""
 
 
 _RULES: Final = GcRules()
@@ -159,23 +167,32 @@ def collect(
         if alone and not dry_run and isinstance(objects, LocalObjects) and is_full(objects):
             collection.make_room(kept)
         grace_ms = round(rules.grace_s * 1000)
-        if condemned.packs:
-            left_ms = condemned.left_ms(grace_ms, clock)
-            if alone or left_ms <= 0:
-                condemned = collection.sweep(condemned, kept)
-            elif left_ms > grace_ms:  # the clock was set back: the grace period restarts, or it might last for years
-                condemned = collection.announce(condemned.generation, condemned.packs)
-        if not condemned.packs:
-            condemned = collection.condemn(condemned, kept, None if alone else grace_ms)
-            if alone and condemned.packs:
-                condemned = collection.sweep(condemned, kept)
-        if condemned.packs:
-            collection.report.ripe_ms = clock.now_ms() + max(0, condemned.left_ms(0 if alone else grace_ms, clock))
+        wait_ms = 0 if alone else max(grace_ms, round(_kept_s(rules, objects) * 1000))
+        ripe = [batch for batch in condemned.batches if alone or batch.left_ms(wait_ms, clock) <= 0]
+        if ripe:
+            condemned = collection.sweep(condemned, ripe, kept)
+        # A clock was set back: the wait begins again, or it might last for years.
+        if any(batch.left_ms(wait_ms, clock) > wait_ms for batch in condemned.batches):
+            condemned = collection.announce(
+                condemned.generation, [Batch.made(clock, batch.packs) for batch in condemned.batches]
+            )
+        condemned = collection.condemn(condemned, kept, None if alone else grace_ms)
+        if alone and condemned.batches:
+            condemned = collection.sweep(condemned, condemned.batches, kept)
+        if condemned.batches:
+            left_ms = min(max(0, batch.left_ms(wait_ms, clock)) for batch in condemned.batches)
+            collection.report.ripe_ms = clock.now_ms() + left_ms
         elif named is not None and not dry_run and collection.is_done(kept):
             note(objects, state(named, collection.listed()))
         if isinstance(objects, LocalObjects) and not dry_run:
             clear_tmp(objects)
         return collection.report
+
+
+def _kept_s(rules: GcRules, objects: Objects) -> float:
+    if rules.kept_s is not None:
+        return rules.kept_s
+    return read_settings().backup_window_s if objects.is_far else 0.0
 
 
 class _Collection:
@@ -204,15 +221,16 @@ class _Collection:
 
     def survey(self) -> None:
         """Read the index of every pack."""
-        for name, size in self.listed().items():
-            try:
-                self._survey.add(name, read_pack_index(self._objects, name, size), size)
-            except NotFound:
-                continue
-            except Corrupt as error:
-                self.report.damaged.append(str(error))
-                self.report.packs += 1
-                self.report.size_bytes += size
+        listed = self.listed()
+        names = list(listed)
+        for at in range(0, len(names), _READ_TOGETHER):
+            for name, index in read_pack_indexes(self._objects, names[at : at + _READ_TOGETHER], listed):
+                if isinstance(index, PackIndex):
+                    self._survey.add(name, index, listed[name])
+                elif isinstance(index, Corrupt):
+                    self.report.damaged.append(str(index))
+                    self.report.packs += 1
+                    self.report.size_bytes += listed[name]
         self.report.packs += len(self._survey.sizes)
         self.report.size_bytes += sum(self._survey.sizes.values())
 
@@ -231,9 +249,9 @@ class _Collection:
             self._objects.delete(pack_object(name))
             self._forget(name)
 
-    def announce(self, generation: int, names: Collection[str] = ()) -> CondemnedPacks:
+    def announce(self, generation: int, batches: Iterable[Batch] = ()) -> CondemnedPacks:
         """Replace the list of condemned packs."""
-        condemned = CondemnedPacks.made(generation, self._clock, names)
+        condemned = CondemnedPacks(generation, tuple(batches))
         if not self._rules.dry_run:
             write_condemned(self._objects, condemned)
         return condemned
@@ -247,16 +265,19 @@ class _Collection:
             grace_ms: younger packs are spared; ``None``: none are, whatever their date.
         """
         sizes = self._survey.sizes
-        old = {name for name in sizes if grace_ms is None or made_ms(name) <= self._now_ms - grace_ms}
+        there = sizes.keys() - before.packs
+        old = {name for name in there if grace_ms is None or self._survey.made_ms[name] <= self._now_ms - grace_ms}
         chosen = self._wasteful(old, kept)
-        merged = self._merge(self._worth_merging(old - chosen), kept)
+        merged = self._merge(self._worth_merging(old - chosen), there, kept)
+        if not self._rules.dry_run:
+            self._catalog.cover(self._index(), self._survey.names(), self._now_ms)
         self.report.merged = len(merged)
         chosen |= merged
         self.report.condemned = len(chosen)
         self.report.condemned_bytes = sum(sizes[name] for name in chosen)
         if not chosen:
             return before
-        return self.announce(before.generation + 1, chosen)
+        return self.announce(before.generation + 1, [*before.batches, Batch.made(self._clock, chosen)])
 
     def is_done(self, kept: set[bytes]) -> bool:
         """Whether another collection of the same store would find neither work nor damage."""
@@ -280,29 +301,37 @@ class _Collection:
     def _worth_merging(self, names: set[str]) -> set[str]:
         """Return the packs to merge: the small ones if there are many, perhaps with the large ones.
 
-        Large ones only if they are not much larger in total, so that each byte is rewritten only a few times.
+        Large ones only if they are not much larger in total, so that each byte is rewritten only a few times; on far
+        stores never. There the last pack of each line stays as well: a workspace is opened from it in one request.
         """
-        if self._objects.is_far:
-            return set()
         sizes = self._survey.sizes
         small = {name for name in names if sizes[name] < _SMALL_BYTES}
+        if self._objects.is_far:
+            small -= self._survey.heads()
         if len(small) < self._rules.merge_from:
             return set()
+        if self._objects.is_far:
+            return small
         total = sum(sizes[name] for name in names)
         if total > _MERGE_BYTES or total > _AGAIN * sum(sizes[name] for name in small):
             return small
         return names
 
-    def _merge(self, names: set[str], kept: set[bytes]) -> set[str]:
+    def _merge(self, names: set[str], there: set[str], kept: set[bytes]) -> set[str]:
         """Write the reachable blobs of packs to new ones; return the packs that are no longer needed.
 
         The copies are visible to writers before the old packs are condemned, so that no blob is put again. Without
         space for all copies nothing is merged: a collection must not fill the disk.
+
+        Args:
+            names: the packs to merge.
+            there: the packs that are not condemned.
+            kept: the reachable blobs.
         """
         if not names:
             return set()
         needed = self._survey.places(names, kept)
-        for name in self._survey.names() - names:
+        for name in there - names:
             for raw_id in self._survey.raw_ids(name):
                 needed.pop(raw_id, None)
         if self._rules.dry_run:
@@ -311,16 +340,16 @@ class _Collection:
         if not self._has_room_for(needed):
             return set()
         stuck = self._copy(needed)
-        self._catalog.replace(self._index(), set())
+        self._catalog.replace(self._index(), set(), self._now_ms)
         return names - stuck
 
-    def sweep(self, condemned: CondemnedPacks, kept: set[bytes]) -> CondemnedPacks:
+    def sweep(self, condemned: CondemnedPacks, ripe: Collection[Batch], kept: set[bytes]) -> CondemnedPacks:
         """Copy the reachable blobs out of condemned packs and drop the packs.
 
         A copy in another pack counts only if it is undamaged: it is read before the last other one is dropped. Copies
         in far stores, which check their data and are slow to read, are trusted.
         """
-        doomed = condemned.packs & self._survey.names()
+        doomed = frozenset().union(*(batch.packs for batch in ripe)) & self._survey.names()
         needed = self._survey.places(doomed, kept)
         for name in self._survey.names() - doomed:
             entries = [entry for entry in self._survey.entries(name) if entry.raw_id in needed]
@@ -340,12 +369,12 @@ class _Collection:
                 self._drop(doomed - lacking)
                 going = doomed & lacking
             self._drop(going - self._copy(needed))
-        return self.announce(condemned.generation + 1)
+        return self.announce(condemned.generation + 1, [batch for batch in condemned.batches if batch not in ripe])
 
     def _drop(self, names: Collection[str]) -> None:
         """Remove packs."""
         if not self._rules.dry_run and names:
-            self._catalog.replace(self._index(), frozenset(names))
+            self._catalog.replace(self._index(), frozenset(names), self._now_ms)
         for name in names:
             self._forget(name)
 
@@ -367,11 +396,11 @@ class _Collection:
 
         Copied blobs are removed from ``needed``.
         """
-        for name, entries, size in self._copier.copy(needed):
-            self._survey.add(name, entries, size)
-            self.report.copied += len(entries)
+        for name, index, size in self._copier.copy(needed, self._clock.now_ms()):
+            self._survey.add(name, index, size)
+            self.report.copied += len(index.entries)
             self.report.copied_bytes += size
-            for entry in entries:
+            for entry in index.entries:
                 del needed[entry.raw_id]
         stuck = set()
         for raw_id, places in needed.items():

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.gc.survey import Survey
     from chronicle.blobs.media.objects import Objects
-    from chronicle.blobs.packs.pack_format import PackEntry
+    from chronicle.blobs.packs.pack_format import PackEntry, PackIndex
 
     Places = Mapping[bytes, Sequence[int]]
 
@@ -67,7 +67,7 @@ class Copier:
                         firsts.append(place)
                         break
             rest = []
-            firsts.sort()  # by pack; within a pack, places are ordered by id
+            firsts.sort(key=self._survey.in_time)  # within a pack, places are ordered by id
             for name, of_pack in groupby(map(self._survey.at, firsts), itemgetter(0)):
                 for raw_id, data in self.sound_in(name, [entry for _, entry in of_pack]):
                     if data is None:
@@ -86,18 +86,22 @@ class Copier:
                 else:
                     yield entry.raw_id, data
 
-    def copy(self, places: Places) -> Iterator[tuple[str, list[PackEntry], int]]:
-        """Write blobs to new packs; yield each pack's name, entries and bytes once it is durable.
+    def copy(self, places: Places, made_ms: int) -> Iterator[tuple[str, PackIndex, int]]:
+        """Write blobs to new packs; yield each pack's name, index and bytes once it is durable.
 
         Blobs without an undamaged place are left out. The caller may remove yielded blobs from ``places``.
+
+        Args:
+            places: the places of blobs.
+            made_ms: dates the packs, epoch milliseconds.
         """
         for groups in self._in_order(places) if self._objects.is_far else self._alike(places):
             named = [{ident.from_raw(raw_id): data for raw_id, data in group.items()} for group in groups if group]
             if named:
-                parts, entries = pack_format.encode_groups(named)
+                parts, entries = pack_format.encode_groups(named, made_ms)
                 name = self._new_name()
                 self._objects.write(pack_object(name), parts)
-                yield name, entries, sum(len(part) for part in parts)
+                yield name, pack_format.PackIndex(entries, made_ms=made_ms), sum(len(part) for part in parts)
 
     def _in_order(self, places: Places) -> Iterator[list[dict[bytes, bytes]]]:
         """Yield the contents of each new pack, each blob in its own group."""

@@ -6,6 +6,7 @@ number that denotes a pack and an entry in it.
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.packs import pack_format
@@ -13,7 +14,7 @@ from chronicle.blobs.packs import pack_format
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator
 
-    from chronicle.blobs.packs.pack_format import PackEntry
+    from chronicle.blobs.packs.pack_format import PackEntry, PackIndex
 
 __all__ = ["Survey"]
 
@@ -27,24 +28,40 @@ class Survey:
     def __init__(self) -> None:
         self.sizes: dict[str, int] = {}
         """By name: the size of each pack, bytes."""
+        self.made_ms: dict[str, int] = {}
+        """By name: when each pack was made, epoch milliseconds."""
+        self._followed: dict[str, tuple[str, ...]] = {}
+        """By name: the packs that each pack of a line follows."""
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
         self._indexes: dict[str, bytes] = {}
 
-    def add(self, name: str, entries: list[PackEntry], size: int) -> None:
+    def add(self, name: str, index: PackIndex, size: int) -> None:
         """Add a pack."""
         self.sizes[name] = size
-        self._indexes[name] = pack_format.pack_entries(entries)
+        self.made_ms[name] = index.made_ms
+        if index.links.follows:
+            self._followed[name] = index.links.follows
+        self._indexes[name] = pack_format.pack_entries(index.entries)
         self._numbers[name] = len(self._names)
         self._names.append(name)
 
     def remove(self, name: str) -> None:
         """Remove a pack; its places become invalid."""
-        del self.sizes[name], self._indexes[name], self._numbers[name]
+        del self.sizes[name], self.made_ms[name], self._indexes[name], self._numbers[name]
+        self._followed.pop(name, None)
 
     def names(self) -> set[str]:
         """Return the names of the packs."""
         return set(self._indexes)
+
+    def heads(self) -> set[str]:
+        """Return the last packs of lines (`chronicle.blobs.packs.linked_catalog`): they follow one, and none them."""
+        return self._followed.keys() - set(chain(*self._followed.values()))
+
+    def in_time(self, place: int) -> tuple[int, int]:
+        """Return a sort key of places: by the packs' times, then in the order of their entries."""
+        return self.made_ms[self._names[place // _POSITIONS]], place
 
     def entries(self, name: str) -> Iterator[PackEntry]:
         """Yield the entries of a pack, ascending by id."""
@@ -65,7 +82,7 @@ class Survey:
             wanted: the blobs' raw ids.
         """
         found: dict[bytes, tuple[int, ...]] = {}
-        for name in sorted(names):
+        for name in sorted(names, key=lambda name: (self.made_ms[name], name)):
             first = self._numbers[name] * _POSITIONS
             for position, raw_id in enumerate(self.raw_ids(name)):
                 if raw_id in wanted:

@@ -262,10 +262,10 @@ class RemoteObjects:
         """Return bytes of an object."""
         if size == 0:
             return b""
-        end = None if size is None else offset + size
-        start = offset if offset or end is not None else None
+        end = None if size is None or offset < 0 else offset + size
         try:
-            return bytes(self._request(name, size or 0, "cat_file", self._path(name), start=start, end=end))
+            # Always a range: s3fs would ask for the size of a whole object first, and list its folder if it is missing.
+            return bytes(self._request(name, size or 0, "cat_file", self._path(name), start=offset, end=end))
         except FileNotFoundError as error:
             raise NotFound(f"no object {self.shown}/{name}") from error
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-__all__ = ["STAMP_S", "LocalObjects", "Objects", "shown_url"]
+__all__ = ["STAMP_S", "CreatingObjects", "LocalObjects", "Objects", "shown_url"]
 
 STAMP_S: Final = 60
 """The longest time for which `Objects.stamp` may miss the replacement of a remote object."""
@@ -108,6 +108,18 @@ class Objects(Protocol):
 
         Raises:
             Unavailable: the medium could not be reached.
+        """
+
+
+class CreatingObjects(Objects, Protocol):
+    """A medium that refuses to store a second object of a name."""
+
+    def create(self, name: str, data: bytes) -> None:
+        """Store an object unless the name is taken; of several concurrent callers one succeeds.
+
+        Raises:
+            Conflict: the object exists, with other bytes.
+            Unavailable: the medium could not store it, or it is unknown whether it did.
         """
 
 

@@ -1,53 +1,67 @@
-"""Catalogs map blobs to their places: the part that is common to all media, and the catalog for remote ones.
+"""Catalogs map blobs to their places: the part that is common to all media.
 
 A catalog is derived from the packs, the only source of truth: it may be lost or outdated, and is then rebuilt. It
 has *segments* (`chronicle.blobs.packs.segments`), which cover many packs, and *fresh* entries of packs that no segment
-covers yet. `ListedCatalog` finds new packs by listing them and reads their own indexes; a process that finds many
-uncovered ones writes a segment for the others. Not safe to share between threads: the store locks it.
+covers yet. `chronicle.blobs.packs.local_catalog` and `chronicle.blobs.packs.linked_catalog` implement it. Not safe to
+share between threads: the store locks it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import partial
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.packs import pack_format
-from chronicle.blobs.packs.segments import Segment, build_segment
 from chronicle.errors import Corrupt, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
-    from chronicle.blobs.cache import BlobCache
     from chronicle.blobs.media.objects import Objects
-    from chronicle.blobs.packs.pack_format import PackEntry
+    from chronicle.blobs.packs.pack_format import Links, PackEntry, PackIndex
+    from chronicle.blobs.packs.segments import Segment
 
 __all__ = [
     "INDEX_FOLDER",
+    "KEY_MARK",
     "PACK_FOLDER",
+    "TAIL_BYTES",
     "Catalog",
-    "ListedCatalog",
+    "PackEnd",
     "Places",
     "check_pack",
+    "index_from",
     "pack_object",
     "read_pack_index",
+    "read_pack_indexes",
 ]
 
 PACK_FOLDER: Final = "packs"
 INDEX_FOLDER: Final = "index"
 SEGMENT_SUFFIX: Final = ".idx"
+KEY_MARK: Final = "Z"
+"""The first letter of packs that are named by their key blob; no id that encodes a time begins with it."""
 _SHARD_DIGITS: Final = 5
 """Packs are in folders by the first digits of their names, which encode a time: one folder for nine hours."""
-_UNCOVERED_LIMIT: Final = 64
-"""With this many packs without a segment one is written: reading each one's index takes a request."""
-_SEGMENT_LIMIT: Final = 8
-"""More segments than this are merged, because a look-up searches each."""
-_READ_TOGETHER: Final = 64
-"""Indexes per batch of reads: at most 4 MiB of them."""
-_TAIL_BYTES: Final = 64 * 1024
+_KEY_SHARD_DIGITS: Final = 2
+TAIL_BYTES: Final = 64 * 1024
 """The first read of a pack's end: it includes the whole index of up to 1,300 blobs."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackEnd:
+    """What the end of a pack was found to have."""
+
+    name: str
+    index: PackIndex | None
+    """``None`` if it is damaged."""
+    blobs: dict[bytes, bytes]
+    """The blobs that are whole in it, by raw id, checked."""
+    damage: str = ""
+    is_cached: bool = False
+    """Whether it was read from this node: the pack may be gone."""
 
 
 class Catalog(ABC):
@@ -69,29 +83,110 @@ class Catalog(ABC):
 
     @abstractmethod
     def refresh(self) -> None:
-        """Find other writers' packs as far as that is cheap."""
+        """Find other writers' packs as far as that costs less than to store a blob twice."""
+
+    @abstractmethod
+    def look_for(self, raw_ids: Sequence[bytes]) -> None:
+        """Find the packs of blobs that neither `find` nor `read_end` knows, as far as possible without `scan`."""
+
+    def read_end(self, raw_key: bytes) -> PackEnd | None:  # noqa: ARG002 - where keys name packs
+        """Read the end of the pack with a key, if there is one. May be called without the lock.
+
+        Raises:
+            Unavailable: the medium could not be reached.
+        """
+        return None
+
+    def learn_end(self, raw_key: bytes, end: PackEnd) -> None:  # noqa: B027 - as above
+        """Add the pack whose end was read."""
+
+    @abstractmethod
+    def renew(self) -> None:
+        """Drop what may be outdated after a collection."""
 
     @abstractmethod
     def scan(self) -> None:
         """Find every pack of the store."""
 
+    def links(self, key: bytes) -> Links:  # noqa: ARG002 - for media that announce packs otherwise
+        """Return the links of a new pack.
+
+        Args:
+            key: the blob that a reader of the pack will look for first.
+        """
+        return pack_format.Links()
+
+    def write(
+        self,
+        raw_key: bytes,  # noqa: ARG002 - names the pack where nothing announces it
+        parts: list[bytes],
+        avoiding: AbstractSet[str],  # noqa: ARG002 - a new name is in no list
+    ) -> str:
+        """Write a pack, durable on return.
+
+        Args:
+            raw_key: the raw id of the blob that a reader will look for first.
+            parts: of the pack.
+            avoiding: names that the pack must not have.
+
+        Returns:
+            its name.
+
+        Raises:
+            Unavailable: the medium could not store it.
+        """
+        name = self._new_name()
+        self._objects.write(pack_object(name), parts)
+        return name
+
     @abstractmethod
-    def note(self, name: str, entries: list[PackEntry]) -> None:
-        """Add a pack that was just written, and announce it to other processes if that is cheap."""
+    def note(self, name: str, index: PackIndex, raw_key: bytes) -> None:
+        """Add a pack that was just written, and announce it to other processes if that is cheap.
+
+        Args:
+            raw_key: as of `write`.
+        """
+
+    def note_read(self, raw_id: bytes) -> None:  # noqa: B027 - nothing to learn where packs have no links
+        """Learn that a blob was read by itself from this node: a new pack may follow the one that it names.
+
+        May be called without the lock.
+        """
+
+    def read_again(self, name: str) -> bool:  # noqa: ARG002 - where a name is never given again
+        """Read a pack's index again after a blob in it was found damaged; return whether another one was known."""
+        return False
 
     def forget(self, name: str) -> None:
         """Treat a pack as removed."""
         self._places.gone.add(name)
 
     @abstractmethod
-    def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
+    def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str], listed_ms: int) -> None:
         """Rebuild the index from these places and from entries added since; then remove the dropped packs.
+
+        Args:
+            places: of all packs that there were at ``listed_ms``.
+            dropped: the packs to remove.
+            listed_ms: when the packs were listed, epoch milliseconds.
 
         The index omits them before the first of them is removed, so a reader that misses a pack finds the copies. They
         must not be added again, or writers would treat their blobs as present.
 
         Raises:
             Unavailable: it was interrupted. Another call continues.
+        """
+
+    def cover(self, places: Iterable[tuple[str, PackEntry]], packs: AbstractSet[str], listed_ms: int) -> None:  # noqa: B027 - where each pack is announced
+        """Let others find the blobs of many packs without looking at each of them.
+
+        Args:
+            places: of the blobs.
+            packs: the names of all packs that there were at ``listed_ms``.
+            listed_ms: when the packs were listed, epoch milliseconds.
+
+        Raises:
+            Unavailable: the index could not be written.
         """
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
@@ -106,16 +201,17 @@ class Catalog(ABC):
 
 def pack_object(name: str) -> str:
     """Return the object name of a pack."""
-    return f"{PACK_FOLDER}/{name[:_SHARD_DIGITS]}/{name}"
+    digits = _KEY_SHARD_DIGITS if name.startswith(KEY_MARK) else _SHARD_DIGITS
+    return f"{PACK_FOLDER}/{name[:digits]}/{name}"
 
 
-def read_pack_index(objects: Objects, name: str, size: int | None = None) -> list[PackEntry]:
-    """Return the entries of a pack, read from the pack itself.
+def read_pack_index(objects: Objects, name: str, size: int | None = None) -> PackIndex:
+    """Return the index of a pack, read from the pack itself.
 
     Args:
         objects: the medium.
         name: the pack's.
-        size: of the pack, bytes; by default it is requested.
+        size: of the pack, bytes; by default the pack's end tells it.
 
     Raises:
         NotFound: no such pack.
@@ -123,10 +219,29 @@ def read_pack_index(objects: Objects, name: str, size: int | None = None) -> lis
         UnsupportedFormat: written by a newer version.
         Unavailable: the medium could not be reached.
     """
-    at = pack_object(name)
-    if size is None:
-        size = objects.size(at)
-    return _index_from(objects, name, size, objects.read(at, max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES)))
+    tail = objects.read(pack_object(name), -TAIL_BYTES)
+    return index_from(objects, name, size if size is not None else pack_format.pack_size(name, tail), tail)
+
+
+def read_pack_indexes(
+    objects: Objects, names: Sequence[str], sizes: Mapping[str, int]
+) -> Iterator[tuple[str, PackIndex | NotFound | Corrupt]]:
+    """Yield the indexes of packs, whose ends are read together; for a removed or damaged pack, the error.
+
+    Args:
+        objects: the medium.
+        names: the packs'.
+        sizes: of packs, bytes.
+
+    Raises:
+        UnsupportedFormat, Unavailable: as `read_pack_index`.
+    """
+    ends = [(pack_object(name), max(0, sizes[name] - TAIL_BYTES), min(sizes[name], TAIL_BYTES)) for name in names]
+    for name, tail in zip(names, objects.read_many(ends), strict=True):
+        try:
+            yield name, tail if isinstance(tail, NotFound) else index_from(objects, name, sizes[name], tail)
+        except (NotFound, Corrupt) as error:
+            yield name, error
 
 
 def check_pack(objects: Objects, name: str) -> None:
@@ -137,13 +252,17 @@ def check_pack(objects: Objects, name: str) -> None:
     """
     at = pack_object(name)
     size = objects.size(at)
-    tail = objects.read(at, max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES))
-    _index_from(objects, name, size, tail)
+    tail = objects.read(at, max(0, size - TAIL_BYTES), min(size, TAIL_BYTES))
+    index_from(objects, name, size, tail)
     pack_format.check_head(name, objects.read(at, 0, len(pack_format.HEAD)), tail)
 
 
-def _index_from(objects: Objects, name: str, size: int, tail: bytes) -> list[PackEntry]:
-    """Return the entries of a pack, given its last bytes."""
+def index_from(objects: Objects, name: str, size: int, tail: bytes) -> PackIndex:
+    """Return the index of a pack, given its last bytes; it is read if it is longer.
+
+    Raises:
+        Corrupt, UnsupportedFormat, NotFound, Unavailable: as `read_pack_index`.
+    """
     at = pack_object(name)
     start = pack_format.index_start(name, size, tail)
     if size - start > len(tail):
@@ -178,20 +297,21 @@ class Places:
 
     def read(self, objects: Objects, name: str) -> list[PackEntry] | None:
         """Add a pack from its own index; ``None`` if it is removed or damaged."""
-        return self.take(name, lambda: read_pack_index(objects, name))
+        index = self.take(name, lambda: read_pack_index(objects, name))
+        return index.entries if index is not None else None
 
-    def take(self, name: str, read: Callable[[], list[PackEntry]]) -> list[PackEntry] | None:
+    def take(self, name: str, read: Callable[[], PackIndex]) -> PackIndex | None:
         """Add a pack from the index that ``read`` returns; ``None`` if it is removed or damaged."""
         try:
-            entries = read()
+            index = read()
         except NotFound:
             return None
         except Corrupt as error:
             self.damaged[name] = str(error)
             return None
         self.damaged.pop(name, None)
-        self.add(name, entries)
-        return entries
+        self.add(name, index.entries)
+        return index
 
     def entries(self) -> Iterator[tuple[str, PackEntry]]:
         """Yield one place for each id."""
@@ -206,128 +326,3 @@ class Places:
                     continue
                 if place[0] not in self.gone:
                     yield place
-
-
-class ListedCatalog(Catalog):
-    """The catalog for media that can only be listed, such as ``memory://`` and ``s3://``.
-
-    Args:
-        objects, new_name: see `Catalog`.
-        cache: caches indexes and segments, which are immutable, on this node.
-    """
-
-    def __init__(self, objects: Objects, new_name: Callable[[], str], cache: BlobCache | None = None) -> None:
-        super().__init__(objects, new_name)
-        self._cache = cache
-        self._known: set[str] = set()
-        self._scanned = False
-
-    def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
-        """Return a place of a blob."""
-        if not self._scanned:
-            self.scan()
-        return super().find(raw_id, avoiding)
-
-    def refresh(self) -> None:
-        """List once. A later listing would cost as much as its put, so duplicate blobs are accepted."""
-        if not self._scanned:
-            self.scan()
-
-    def scan(self) -> None:
-        """List packs and segments, and read the new ones."""
-        found = self._objects.sizes(INDEX_FOLDER)
-        loaded = {segment.name for segment in self._places.segments}
-        for name in found.keys() - loaded:
-            segment = self._load(name, found[name]) if name.endswith(SEGMENT_SUFFIX) else None
-            if segment is not None:
-                self._places.segments.append(segment)
-                self._known.update(segment.pack_names())
-        listed = {name.rpartition("/")[2]: size for name, size in self._objects.sizes(PACK_FOLDER).items()}
-        self._places.gone |= self._known - listed.keys()
-        uncovered = []
-        new = sorted(listed.keys() - self._known)
-        for at in range(0, len(new), _READ_TOGETHER):
-            for name, read in self._indexes({name: listed[name] for name in new[at : at + _READ_TOGETHER]}):
-                entries = self._places.take(name, read)
-                if entries is not None:
-                    self._known.add(name)
-                    uncovered.append((name, entries))
-        self._scanned = True
-        if len(uncovered) > _UNCOVERED_LIMIT:
-            self._cover(uncovered)
-
-    def note(self, name: str, entries: list[PackEntry]) -> None:
-        """Add a pack that was just written."""
-        self._places.add(name, entries)
-        self._known.add(name)
-
-    def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
-        """Replace all segments by one for all packs except the dropped ones; then remove the dropped packs.
-
-        Another process may add them to a segment meanwhile, but a pack that is missing in the listing never counts as
-        present.
-        """
-        self.scan()
-        found = [place for place in (*places, *self._places.fresh.values()) if place[0] not in dropped]
-        name = f"{INDEX_FOLDER}/{self._new_name()}{SEGMENT_SUFFIX}"
-        data = build_segment(found)
-        self._objects.write(name, [data])
-        for segment in self._places.segments:
-            self._objects.delete(segment.name)
-        self._places.segments = [Segment(name, data)]
-        self._places.fresh.clear()
-        self._known = set(self._places.segments[0].pack_names())
-        for pack in dropped:
-            self._objects.delete(pack_object(pack))
-
-    def _load(self, name: str, size: int) -> Segment | None:
-        try:
-            kept = self._cache.get_part(name) if self._cache is not None else None
-            data = kept if kept is not None else self._objects.read(name, 0, size)
-            segment = Segment(name, data)
-        except (NotFound, Corrupt):
-            return None  # merged or damaged: the packs themselves are read instead
-        if kept is None and self._cache is not None:
-            self._cache.put_part(name, data)
-        return segment
-
-    def _indexes(self, sizes: dict[str, int]) -> Iterator[tuple[str, Callable[[], list[PackEntry]]]]:
-        """Yield packs, in order, with functions that return their entries; the packs' ends are read in batches."""
-        kept = {name: self._cache.get_part(name) if self._cache is not None else None for name in sizes}
-        ends = {
-            name: (pack_object(name), max(0, size - _TAIL_BYTES), min(size, _TAIL_BYTES))
-            for name, size in sizes.items()
-            if kept[name] is None
-        }
-        tails = dict(zip(ends, self._objects.read_many(list(ends.values())), strict=True))
-
-        def entries(name: str) -> list[PackEntry]:
-            index = kept[name]
-            if index is not None:
-                return pack_format.unpack_entries(index)
-            tail = tails[name]
-            if isinstance(tail, NotFound):
-                raise tail
-            found = _index_from(self._objects, name, sizes[name], tail)
-            if self._cache is not None:
-                self._cache.put_part(name, pack_format.pack_entries(found))
-            return found
-
-        for name in sizes:
-            yield name, partial(entries, name)
-
-    def _cover(self, uncovered: list[tuple[str, list[PackEntry]]]) -> None:
-        """Write a segment for uncovered packs; merge all others into it if there are too many."""
-        found = [(name, entry) for name, entries in uncovered for entry in entries]
-        merged = self._places.segments if len(self._places.segments) >= _SEGMENT_LIMIT else []
-        for segment in merged:
-            found.extend(place for place in segment.entries() if place[0] not in self._places.gone)
-        name = f"{INDEX_FOLDER}/{self._new_name()}{SEGMENT_SUFFIX}"
-        data = build_segment(found)
-        self._objects.write(name, [data])
-        for segment in merged:
-            self._objects.delete(segment.name)
-        kept = [] if merged else self._places.segments
-        self._places.segments = [Segment(name, data), *kept]
-        for entry_id in [entry.raw_id for _, entries in uncovered for entry in entries]:
-            self._places.fresh.pop(entry_id, None)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.system.boot import boot_id
@@ -20,10 +20,41 @@ if TYPE_CHECKING:
     from chronicle.blobs.media.objects import Objects
     from chronicle.clock import Clock
 
-__all__ = ["CondemnedPacks", "CondemnedWatch", "read_condemned", "write_condemned"]
+__all__ = ["Batch", "CondemnedPacks", "CondemnedWatch", "read_condemned", "write_condemned"]
 
 _OBJECT: Final = "condemned"
 _FORMAT: Final = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Packs that were condemned together."""
+
+    since_ms: int
+    """When, epoch milliseconds."""
+    packs: frozenset[str]
+    """Names of packs."""
+    boot: str
+    """The machine and the boot to which `since_s` refers."""
+    since_s: float
+    """When, by a clock that cannot be set and only advances while the machine runs."""
+
+    @classmethod
+    def made(cls, clock: Clock, packs: Iterable[str]) -> Batch:
+        """Return a batch with the current time."""
+        return cls(clock.now_ms(), frozenset(packs), _boot(), clock.monotonic_s())
+
+    def left_ms(self, wait_ms: int, clock: Clock) -> int:
+        """Return the rest of a wait, milliseconds; 0 or less if it is over.
+
+        On the machine that wrote the batch, a commit in flight was suspended whenever the machine was, and a clock that
+        is set forward gives it no time. So the machine's running time since then counts as well as the date.
+        """
+        left = self.since_ms + wait_ms - clock.now_ms()
+        ran_s = clock.monotonic_s() - self.since_s
+        if self.boot and self.boot == _boot() and ran_s >= 0:
+            left = max(left, wait_ms - round(ran_s * 1000))
+        return left
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,31 +63,12 @@ class CondemnedPacks:
 
     generation: int = 0
     """Incremented by each condemnation and each collection."""
-    since_ms: int = 0
-    """When the packs were condemned, epoch milliseconds."""
-    packs: frozenset[str] = frozenset()
-    """Names of packs."""
-    boot: str = ""
-    """The machine and the boot to which `since_s` refers."""
-    since_s: float = 0.0
-    """When the packs were condemned, by a clock that cannot be set and only advances while the machine runs."""
+    batches: tuple[Batch, ...] = ()
 
-    @classmethod
-    def made(cls, generation: int, clock: Clock, packs: Iterable[str] = ()) -> CondemnedPacks:
-        """Return a list with the current time."""
-        return cls(generation, clock.now_ms(), frozenset(packs), _boot(), clock.monotonic_s())
-
-    def left_ms(self, grace_ms: int, clock: Clock) -> int:
-        """Return the rest of the grace period, milliseconds; 0 or less if it is over.
-
-        On the machine that wrote the list, a commit in flight was suspended whenever the machine was, and a clock that
-        is set forward gives it no time. So the machine's running time since then counts as well as the date.
-        """
-        left = self.since_ms + grace_ms - clock.now_ms()
-        ran_s = clock.monotonic_s() - self.since_s
-        if self.boot and self.boot == _boot() and ran_s >= 0:
-            left = max(left, grace_ms - round(ran_s * 1000))
-        return left
+    @property
+    def packs(self) -> frozenset[str]:
+        """The names of all of them."""
+        return frozenset().union(*(batch.packs for batch in self.batches))
 
 
 def read_condemned(objects: Objects) -> CondemnedPacks:
@@ -77,28 +89,28 @@ def read_condemned(objects: Objects) -> CondemnedPacks:
             raise UnsupportedFormat(
                 f"the list of condemned packs has format {found['format']}; this code reads {_FORMAT}"
             )
-        return CondemnedPacks(
-            int(found["generation"]),
-            int(found["since_ms"]),
-            frozenset(found["packs"]),
-            str(found["boot"]),
-            float(found["since_s"]),
-        )
+        return CondemnedPacks(int(found["generation"]), tuple(_batch(batch) for batch in found["batches"]))
     except (ValueError, KeyError, TypeError) as error:
         raise Corrupt(f"the list of condemned packs, {_OBJECT!r}, is damaged: {error}") from error
 
 
 def write_condemned(objects: Objects, condemned: CondemnedPacks) -> None:
     """Write the list, durable on return."""
-    described = {
-        "format": _FORMAT,
-        "generation": condemned.generation,
-        "since_ms": condemned.since_ms,
-        "packs": sorted(condemned.packs),
-        "boot": condemned.boot,
-        "since_s": condemned.since_s,
-    }
+    batches = [
+        {
+            "since_ms": batch.since_ms,
+            "packs": sorted(batch.packs),
+            "boot": batch.boot,
+            "since_s": batch.since_s,
+        }
+        for batch in condemned.batches
+    ]
+    described = {"format": _FORMAT, "generation": condemned.generation, "batches": batches}
     objects.write(_OBJECT, [json.dumps(described).encode()])
+
+
+def _batch(found: dict[str, Any]) -> Batch:
+    return Batch(int(found["since_ms"]), frozenset(found["packs"]), str(found["boot"]), float(found["since_s"]))
 
 
 def _boot() -> str:
@@ -109,7 +121,7 @@ def _boot() -> str:
 
 
 class CondemnedWatch:
-    """Follows the condemned packs of a store; each `refresh` is cheap.
+    """Follows the condemned packs of a store; each `refresh` is cheap. Those of a far store are read by the first one.
 
     Args:
         objects: the medium.
@@ -120,20 +132,23 @@ class CondemnedWatch:
 
     def __init__(self, objects: Objects) -> None:
         self._objects = objects
+        self._is_unread = objects.is_far
         self._stamp = objects.stamp(_OBJECT)
-        self._condemned = CondemnedPacks() if self._stamp is None else read_condemned(objects)
+        self._condemned = CondemnedPacks() if self._stamp is None or self._is_unread else read_condemned(objects)
+        self._packs = self._condemned.packs
 
     @property
     def packs(self) -> frozenset[str]:
         """The condemned packs as of the last `refresh`."""
-        return self._condemned.packs
+        return self._packs
 
     def refresh(self) -> bool:
         """Read the list if it may have changed; return whether packs may have been removed since the last look."""
         stamp = self._objects.stamp(_OBJECT)
-        if stamp == self._stamp:
+        if stamp == self._stamp and not self._is_unread:
             return False
-        before = self._condemned.generation
+        before = None if self._is_unread else self._condemned.generation
         self._condemned = read_condemned(self._objects)
-        self._stamp = stamp
-        return self._condemned.generation != before
+        self._packs = self._condemned.packs
+        self._stamp, self._is_unread = stamp, False
+        return before is not None and self._condemned.generation != before

@@ -21,18 +21,19 @@ from blake3 import blake3
 
 from chronicle.blobs.packs import pack_format
 from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, SEGMENT_SUFFIX, Catalog, pack_object
-from chronicle.blobs.packs.segments import NAME_BYTES, Segment, build_segment
+from chronicle.blobs.packs.pack_format import NAME_BYTES
+from chronicle.blobs.packs.segments import Segment, build_segment
 from chronicle.errors import Corrupt, NotFound, StorageRefused
 from chronicle.system.atomic_files import replacing, sync_directory
 from chronicle.system.locks import lock, unlock
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from chronicle.blobs.media.objects import LocalObjects
-    from chronicle.blobs.packs.pack_format import PackEntry
+    from chronicle.blobs.packs.pack_format import PackEntry, PackIndex
 
 __all__ = ["LocalCatalog"]
 
@@ -82,6 +83,14 @@ class LocalCatalog(Catalog):
             with suppress(OSError):  # read-only: the sound records and the packs themselves suffice
                 self._mend()
 
+    def look_for(self, raw_ids: Sequence[bytes]) -> None:  # noqa: ARG002 - the log has all of them
+        """Read what was appended to the log."""
+        self.refresh()
+
+    def renew(self) -> None:
+        """List the packs."""
+        self.scan()
+
     def scan(self) -> None:
         """List the packs and log the uncovered ones, from their own indexes."""
         if self._log.exists():
@@ -100,12 +109,17 @@ class LocalCatalog(Catalog):
             if entries is not None:
                 self._append(name, entries)
 
-    def note(self, name: str, entries: list[PackEntry]) -> None:
+    def note(self, name: str, index: PackIndex, raw_key: bytes) -> None:  # noqa: ARG002 - readers have the log
         """Add a pack that was just written, and log it for other processes."""
-        self._places.add(name, entries)
-        self._append(name, entries)
+        self._places.add(name, index.entries)
+        self._append(name, index.entries)
 
-    def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str]) -> None:
+    def replace(
+        self,
+        places: Iterable[tuple[str, PackEntry]],
+        dropped: AbstractSet[str],
+        listed_ms: int,  # noqa: ARG002 - the log has what came since
+    ) -> None:
         """Write one segment of these places, and another of the other known ones, without places in dropped packs.
 
         The dropped packs are removed under the same lock: a process that listed one of them before, and wants to log

@@ -6,13 +6,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chronicle.blobs.cache import BlobCache, cache_from
-from chronicle.blobs.media.objects import LocalObjects, Objects
-from chronicle.blobs.packs.catalog import Catalog, ListedCatalog
+from chronicle.blobs.media.objects import CreatingObjects, LocalObjects, Objects
+from chronicle.blobs.packs.linked_catalog import LinkedCatalog
 from chronicle.blobs.packs.local_catalog import LocalCatalog
 from chronicle.settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+    from chronicle.blobs.packs.catalog import Catalog
 
 __all__ = ["open_medium", "open_objects"]
 
@@ -41,10 +43,10 @@ def open_medium(
         cache = None
     elif cache == "node":
         cache = cache_from(read_settings())
-    return objects, ListedCatalog(objects, new_name, cache), cache
+    return objects, LinkedCatalog(objects, new_name, cache), cache
 
 
-def open_objects(url: str, options: Mapping[str, Any] | None = None) -> Objects:
+def open_objects(url: str, options: Mapping[str, Any] | None = None) -> LocalObjects | CreatingObjects:
     """Return the objects of a store.
 
     Raises:

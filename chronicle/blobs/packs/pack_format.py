@@ -3,7 +3,12 @@
     magic and version, 8 bytes
     the blobs, one after the other, each raw or as one zstd frame, or several similar ones in one frame
     the index: an entry of 49 bytes for each blob, ascending by id
-    the trailer, 36 bytes: where the index begins, how many entries it has, its checksum, magic
+    the links: names of 26 bytes of packs that it follows, of other earlier packs, and of index segments
+    the trailer, 50 bytes: where the index begins, the numbers of its entries and of the links of each kind, when the
+        pack was made, a checksum of index, links and these numbers, magic
+
+The links of a far store's pack name what else its reader may need (`chronicle.blobs.packs.links`); other packs have
+none.
 
 Blobs that share a frame (a *group*) have entries with the same range; the entry's codec is the blob's position in the
 group. The frame contains their number, their sizes, and their bytes one after the other. A pack with groups has version
@@ -18,6 +23,7 @@ from __future__ import annotations
 import struct
 import threading
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Final
 
 import zstandard
@@ -36,15 +42,20 @@ __all__ = [
     "GROUP_BLOBS",
     "GROUP_BYTES",
     "HEAD",
+    "NAME_BYTES",
     "TRAILER_BYTES",
+    "Links",
     "PackEntry",
+    "PackIndex",
     "check_head",
     "encode_groups",
+    "encode_index",
     "encode_pack",
     "index_start",
     "iter_entries",
     "iter_raw_ids",
     "pack_entries",
+    "pack_size",
     "read_index",
     "unpack_blob",
     "unpack_entries",
@@ -61,8 +72,11 @@ HEAD: Final = _MAGIC + bytes((FORMAT,))
 _ENDS: Final = {_END_MAGIC + bytes((number,)) for number in (FORMAT, FORMAT_GROUPS)}
 _ENTRY: Final = struct.Struct(">32sQIIB")
 ENTRY_BYTES: Final = _ENTRY.size
-_TRAILER: Final = struct.Struct(">QI16s8s")
+_NUMBERS: Final = struct.Struct(">QIHHHQ")
+_TRAILER: Final = struct.Struct(f"{_NUMBERS.format}16s8s")
 TRAILER_BYTES: Final = _TRAILER.size
+NAME_BYTES: Final = 26
+"""The length of a pack's and a segment's name."""
 _AS_IS, _ZSTD, _FIRST_OF_GROUP = 0, 1, 2
 GROUP_BLOBS: Final = 64
 """Most blobs of a group: the codec is one byte."""
@@ -98,7 +112,34 @@ class PackEntry:
     """0: raw; 1: a zstd frame; 2 and more: the first, second, … blob of a group."""
 
 
-def encode_pack(blobs: Mapping[BlobId, bytes]) -> tuple[list[bytes], list[PackEntry]]:
+@dataclass(frozen=True, slots=True)
+class Links:
+    """Names that a pack gives to its readers."""
+
+    follows: tuple[str, ...] = ()
+    """Of the packs whose keys this pack's key refers to."""
+    packs: tuple[str, ...] = ()
+    """Of other earlier packs that no index has."""
+    segments: tuple[str, ...] = ()
+    """Of index segments."""
+
+
+@dataclass(frozen=True, slots=True)
+class PackIndex:
+    """All of a pack but its blobs."""
+
+    entries: list[PackEntry]
+    """Ascending by id."""
+    links: Links = Links()
+    made_ms: int = 0
+    """When the pack was made, epoch milliseconds."""
+
+
+def encode_pack(
+    blobs: Mapping[BlobId, bytes],
+    made_ms: int = 0,
+    links: Links = Links(),
+) -> tuple[list[bytes], list[PackEntry]]:
     """Return a pack as parts to write one after the other, and its entries, ascending by id."""
     compressor = _compressor(_ZSTD_LEVEL)
     parts = [HEAD]
@@ -109,10 +150,10 @@ def encode_pack(blobs: Mapping[BlobId, bytes]) -> tuple[list[bytes], list[PackEn
         parts.append(stored)
         entries.append(PackEntry(to_raw(identifier), offset, len(stored), len(data), codec))
         offset += len(stored)
-    return _finished(parts, entries, FORMAT)
+    return _finished(parts, PackIndex(entries, links, made_ms), FORMAT)
 
 
-def encode_groups(groups: Iterable[Mapping[BlobId, bytes]]) -> tuple[list[bytes], list[PackEntry]]:
+def encode_groups(groups: Iterable[Mapping[BlobId, bytes]], made_ms: int = 0) -> tuple[list[bytes], list[PackEntry]]:
     """Return a pack in which similar blobs share a frame; else as `encode_pack`.
 
     Args:
@@ -135,7 +176,7 @@ def encode_groups(groups: Iterable[Mapping[BlobId, bytes]]) -> tuple[list[bytes]
         for number, (identifier, data) in enumerate(group.items()):
             entries.append(PackEntry(to_raw(identifier), offset, len(stored), len(data), codec + number))
         offset += len(stored)
-    return _finished(parts, entries, FORMAT_GROUPS)
+    return _finished(parts, PackIndex(entries, made_ms=made_ms), FORMAT_GROUPS)
 
 
 def _compressed(compressor: zstandard.ZstdCompressor, data: bytes) -> tuple[bytes, int]:
@@ -147,14 +188,26 @@ def _compressed(compressor: zstandard.ZstdCompressor, data: bytes) -> tuple[byte
     return data, _AS_IS
 
 
-def _finished(parts: list[bytes], entries: list[PackEntry], version: int) -> tuple[list[bytes], list[PackEntry]]:
-    """Append index and trailer to the blobs."""
+def _finished(parts: list[bytes], index: PackIndex, version: int) -> tuple[list[bytes], list[PackEntry]]:
+    """Append index, links and trailer to the blobs."""
     start = sum(map(len, parts))
-    entries.sort(key=lambda entry: entry.raw_id)
-    index = pack_entries(entries)
-    end = _END_MAGIC + bytes((version,))
-    parts.extend((index, _TRAILER.pack(start, len(entries), blake3(index).digest(length=16), end)))
-    return parts, entries
+    index.entries.sort(key=lambda entry: entry.raw_id)
+    parts.append(encode_index(index, start, version))
+    return parts, index.entries
+
+
+def encode_index(index: PackIndex, start: int, version: int = FORMAT) -> bytes:
+    """Return the end of a pack: index, links and trailer.
+
+    Args:
+        index: its entries are sorted.
+        start: the offset of the index in the pack.
+        version: of the pack.
+    """
+    links = (index.links.follows, index.links.packs, index.links.segments)
+    body = pack_entries(index.entries) + "".join(chain(*links)).encode()
+    numbers = _NUMBERS.pack(start, len(index.entries), *map(len, links), index.made_ms)
+    return body + numbers + blake3(body + numbers).digest(length=16) + _END_MAGIC + bytes((version,))
 
 
 def pack_entries(entries: list[PackEntry]) -> bytes:
@@ -177,6 +230,20 @@ def iter_raw_ids(index: bytes) -> Iterator[bytes]:
     return (index[at : at + RAW_ID_BYTES] for at in range(0, len(index), ENTRY_BYTES))
 
 
+def pack_size(name: str, tail: bytes) -> int:
+    """Return the size of a whole pack, given its last bytes.
+
+    Args:
+        name: the pack's, for messages.
+        tail: its last bytes, the trailer at least.
+
+    Raises:
+        UnsupportedFormat: written by a newer version.
+        Corrupt: these are not the last bytes of a pack.
+    """
+    return _index_range(name, tail)[1]
+
+
 def index_start(name: str, size: int, tail: bytes) -> int:
     """Return the offset of a pack's index.
 
@@ -189,16 +256,24 @@ def index_start(name: str, size: int, tail: bytes) -> int:
         UnsupportedFormat: written by a newer version.
         Corrupt: these are not the last bytes of a pack of that size.
     """
-    if size < len(HEAD) + TRAILER_BYTES or len(tail) < TRAILER_BYTES:
+    if size < len(HEAD) + TRAILER_BYTES:
         raise Corrupt(f"pack {name} is cut short: {size} bytes")
-    start, count, _, end = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)
+    start, end = _index_range(name, tail)
+    if end != size:
+        raise Corrupt(f"pack {name} is damaged: its trailer does not fit its size of {size} bytes")
+    return start
+
+
+def _index_range(name: str, tail: bytes) -> tuple[int, int]:
+    """Return the offsets of the index and of the pack's end, as the trailer says."""
+    if len(tail) < TRAILER_BYTES:
+        raise Corrupt(f"pack {name} is cut short: {len(tail)} bytes")
+    start, count, *links, _, _, end = _TRAILER.unpack_from(tail, len(tail) - TRAILER_BYTES)
     if end not in _ENDS:
         if end.startswith(_END_MAGIC) and end[-1] > FORMAT_GROUPS:
             raise UnsupportedFormat(f"pack {name} has format {end[-1]}; this code reads up to {FORMAT_GROUPS}")
         raise Corrupt(f"pack {name} is cut short or damaged: it has no trailer")
-    if start + count * ENTRY_BYTES + TRAILER_BYTES != size:
-        raise Corrupt(f"pack {name} is damaged: its trailer does not fit its size of {size} bytes")
-    return int(start)
+    return start, start + count * ENTRY_BYTES + sum(links) * NAME_BYTES + TRAILER_BYTES
 
 
 def check_head(name: str, head: bytes, tail: bytes) -> None:
@@ -211,17 +286,20 @@ def check_head(name: str, head: bytes, tail: bytes) -> None:
         raise Corrupt(f"pack {name} is damaged: its first {len(HEAD)} bytes are not those of a pack of its format")
 
 
-def read_index(name: str, index_and_trailer: bytes) -> list[PackEntry]:
-    """Return a pack's entries, from its bytes from the index to the end.
+def read_index(name: str, end: bytes) -> PackIndex:
+    """Return what a pack says of itself, from its bytes from the index to the end.
 
     Raises:
         Corrupt: the index is damaged.
     """
-    index = index_and_trailer[:-TRAILER_BYTES]
-    checksum = _TRAILER.unpack_from(index_and_trailer, len(index))[2]
-    if blake3(index).digest(length=16) != checksum:
+    body = end[:-TRAILER_BYTES]
+    _, count, follows, packs, segments, made_ms, checksum, _ = _TRAILER.unpack_from(end, len(body))
+    if blake3(end[: len(body) + _NUMBERS.size]).digest(length=16) != checksum:
         raise Corrupt(f"pack {name} is damaged: its index has another checksum than when it was written")
-    return unpack_entries(index)
+    cut = count * ENTRY_BYTES
+    names = iter([body[at : at + NAME_BYTES].decode() for at in range(cut, len(body), NAME_BYTES)])
+    links = Links(*(tuple(islice(names, number)) for number in (follows, packs, segments)))
+    return PackIndex(unpack_entries(body[:cut]), links, made_ms)
 
 
 def unpack_blob(name: str, entry: PackEntry, stored: bytes) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from contextlib import nullcontext
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
@@ -34,6 +34,8 @@ _INDEXES: Final = 16
 """Packs whose whole index is cached, for readers that read the neighbours of a blob."""
 _SMALL_BYTES: Final = 16 * 1024
 """Tree nodes are not larger."""
+_READS_FOR_INDEX: Final = 4
+"""With this many reads of small blobs from one pack its index is fetched: what is read next are their neighbours."""
 _BEHIND_BYTES: Final = 64 * 1024
 """Read-ahead after a small blob: some twenty tree nodes. 64 KiB take 5 ms on a link of 100 Mbit/s, a request 20."""
 _RUN_BYTES: Final = 4 * 1024 * 1024
@@ -68,6 +70,8 @@ class PackReader:
         self._shown = shown
         self._cache = _Cache(cache_bytes)
         self._indexes: OrderedDict[str, list[PackEntry]] = OrderedDict()
+        self._reads: Counter[str] = Counter()
+        """How often small blobs were read of packs whose index is not on this node."""
 
     def get(self, raw: bytes) -> bytes:
         """Return a blob's bytes, checked; see `chronicle.blobs.port.BlobReader.get`."""
@@ -142,16 +146,24 @@ class PackReader:
         self._cache.clear()
 
     def find(self, raw: bytes) -> tuple[str, PackEntry] | None:
-        """Return a blob's place, after a scan for new packs if it is unknown; the caller holds the lock.
+        """Return a blob's place, after a search for new packs if it is unknown; the caller holds the lock.
 
         Raises:
             Unavailable: the store could not be reached.
         """
         place = self._catalog.find(raw)
-        for look in (self._catalog.refresh, self._catalog.scan):
-            if place is None:
-                self.translated(look)
-                place = self._catalog.find(raw)
+        if place is None:
+            self._read_end(raw)
+            self.translated(lambda: self._catalog.look_for([raw]))
+            place = self._find_by_scan(raw)
+        return place
+
+    def _find_by_scan(self, raw: bytes) -> tuple[str, PackEntry] | None:
+        """Return a blob's place, after a listing of the packs if it is unknown; the caller holds the lock."""
+        place = self._catalog.find(raw)
+        if place is None:
+            self.translated(self._catalog.scan)
+            place = self._catalog.find(raw)
         return place
 
     def translated(self, call: Callable[[], None]) -> None:
@@ -169,6 +181,8 @@ class PackReader:
         """Return blobs, from this node's cache or else the store; concurrent requests for a blob fetch it once."""
         disk = self._disk
         found = {raw: data for raw in raws if (data := disk.get(raw)) is not None} if disk is not None else {}
+        if len(raws) == 1 and found:
+            self._catalog.note_read(raws[0])
         lacking = [raw for raw in raws if raw not in found]
         if lacking:
             with disk.claim(lacking) if disk is not None else nullcontext():
@@ -187,9 +201,15 @@ class PackReader:
     def _read_all(self, raws: list[bytes]) -> dict[bytes, bytes]:
         """Read blobs from their packs, with one request for neighbours and a read-ahead after small blobs."""
         places: dict[str, list[PackEntry]] = {}
+        found = self._read_end(raws[0]) if len(raws) == 1 else {}
         with self._lock:
+            unknown = [raw for raw in raws if raw not in found and self._catalog.find(raw) is None]
+            if unknown:
+                self.translated(lambda: self._catalog.look_for(unknown))
             for raw in raws:
-                place = self.find(raw)
+                if raw in found:
+                    continue
+                place = self._find_by_scan(raw)
                 if place is None:
                     raise self._nowhere(raw)
                 places.setdefault(place[0], []).append(place[1])
@@ -199,7 +219,6 @@ class PackReader:
         wanted = [
             (pack_object(name), run[0].offset, run[-1].offset + run[-1].stored - run[0].offset) for name, run in runs
         ]
-        found: dict[bytes, bytes] = {}
         for (name, run), stored in zip(runs, self._objects.read_many(wanted), strict=True):
             if not isinstance(stored, NotFound):
                 found |= _unpacked(name, run, stored)
@@ -207,6 +226,24 @@ class PackReader:
             if raw not in found:  # damaged, perhaps only in transit: it is read once more
                 found[raw] = self._read(raw)
         return found
+
+    def _read_end(self, raw: bytes) -> dict[bytes, bytes]:
+        """Read the end of the pack whose key a blob of unknown place may be; other threads go on meanwhile.
+
+        Returns:
+            the blobs in it.
+        """
+        with self._lock:
+            if self._catalog.find(raw) is not None:
+                return {}
+        end = self._catalog.read_end(raw)
+        if end is None:
+            return {}
+        with self._lock:
+            self._catalog.learn_end(raw, end)
+        for key, data in end.blobs.items():
+            self.keep(key, data)
+        return end.blobs
 
     def _read(self, raw: bytes) -> bytes:
         """Read a blob from its pack, or another one."""
@@ -216,24 +253,40 @@ class PackReader:
             name, entry = place
             try:
                 stored = self._objects.read(pack_object(name), entry.offset, entry.stored)
+                return pack_format.unpack_blob(name, entry, stored)
             except NotFound:
                 with self._lock:  # the pack was dropped: its reachable blobs are in other packs
                     self._catalog.forget(name)
                     place = self.find(raw)
-                continue
-            return pack_format.unpack_blob(name, entry, stored)
+            except Corrupt:
+                with self._lock:
+                    if not self._catalog.read_again(name):
+                        raise
+                    place = self.find(raw)
         raise self._nowhere(raw)
 
     def _behind(self, name: str, entry: PackEntry) -> list[PackEntry]:
-        """Return the entries to read ahead after a small blob of a far store, if the pack's index is cached."""
+        """Return the entries to read ahead after a small blob of a far store, once the pack's index is worth a request.
+
+        Raises:
+            Unavailable: the store could not be reached.
+        """
         if self._disk is None or entry.stored > _SMALL_BYTES:
             return []
         entries = self._indexes.get(name)
         if entries is None:
             part = self._disk.get_part(name)
             if part is None:
-                return []
-            entries = self._remember(name, pack_format.unpack_entries(part))
+                self._reads[name] += 1
+                if self._reads[name] < _READS_FOR_INDEX:
+                    return []
+                self._reads.clear()
+                try:
+                    part = pack_format.encode_index(read_pack_index(self._objects, name), 0)
+                except (NotFound, Corrupt):  # found when the blob itself is read
+                    return []
+                self._disk.put_part(name, part)
+            entries = self._remember(name, pack_format.read_index(name, part).entries)
         behind: list[PackEntry] = []
         for other in entries[bisect_right(entries, entry.offset, key=_offset) :]:
             is_known = self._cache.get(other.raw_id) is not None
@@ -245,7 +298,7 @@ class PackReader:
     def _entries_of(self, name: str) -> list[PackEntry]:
         """Return a pack's entries by offset."""
         entries = self._indexes.get(name)
-        return entries if entries is not None else self._remember(name, read_pack_index(self._objects, name))
+        return entries if entries is not None else self._remember(name, read_pack_index(self._objects, name).entries)
 
     def _remember(self, name: str, entries: list[PackEntry]) -> list[PackEntry]:
         """Cache a pack's entries by offset."""

@@ -30,7 +30,7 @@ from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 from chronicle.ids import BlobId, IdSource
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from chronicle.blobs.cache import BlobCache
     from chronicle.blobs.packs.pack_format import PackEntry
@@ -85,7 +85,10 @@ class PackBlobStore:
         """Whether packs may have been removed that the catalog still lists."""
         self._trusted: set[str] = set()
         """Packs whose existence a put has checked, since the last removal of any."""
-        self._formatted = self._check_format()
+        self._formatted: bool | None = None
+        """Whether the store is there; ``None`` before it was asked, as reading a far store needs no request for it."""
+        if not self._objects.is_far:
+            self._check_format_once()
 
     def get(self, blob_id: BlobId) -> bytes:
         """Return a blob's bytes, checked against its id.
@@ -130,13 +133,15 @@ class PackBlobStore:
     def put(self, blobs: Mapping[BlobId, bytes]) -> None:
         """Store the missing ones of some blobs as one pack, durable on return; if none is missing, nothing is written.
 
-        On media that can only be listed, a blob that another process has just put may be stored twice.
+        On media that can only be listed, a blob that another process has put may be stored twice. There the last blob
+        is the pack's key: who reads it first finds the others at once (`chronicle.blobs.packs.linked_catalog`).
 
         Raises:
             InvalidInput: an id is not the BLAKE3 of its bytes.
             Unavailable: the store could not be reached; nothing of the pack is visible.
         """
         ident.check_ids(blobs)
+        self._check_format_once()
         with self._lock:
             self._refresh()
             new = {key: data for key, data in blobs.items() if self._safe(key) is None}
@@ -145,11 +150,16 @@ class PackBlobStore:
         if not self._formatted:
             self._objects.write(_FORMAT_OBJECT, [_FORMAT_BYTES])
             self._formatted = True
-        parts, entries = pack_format.encode_pack(new)
-        name = self._new_name()
-        self._objects.write(pack_object(name), parts)
+        key = next(reversed(new))
+        made_ms = self._clock.now_ms()
         with self._lock:
-            self._reader.translated(lambda: self._catalog.note(name, entries))
+            links = self._catalog.links(new[key])
+            condemned = self._condemned.packs
+        parts, entries = pack_format.encode_pack(new, made_ms, links)
+        name = self._catalog.write(ident.to_raw(key), parts, condemned)
+        index = pack_format.PackIndex(entries, links, made_ms)
+        with self._lock:
+            self._reader.translated(lambda: self._catalog.note(name, index, ident.to_raw(key)))
             self._trusted.add(name)
             for key, data in new.items():
                 self._reader.keep(ident.to_raw(key), data)
@@ -164,12 +174,14 @@ class PackBlobStore:
         Raises:
             Unavailable: the store could not be reached.
         """
+        self._check_format_once()
         with self._lock:
             self._refresh()
             lacking = {key for key in blob_ids if self._safe(key) is None}
-            if lacking:
-                self._reader.translated(self._catalog.scan)
-                lacking = {key for key in lacking if self._safe(key) is None}
+            for look in self._searches(lacking):
+                if lacking:
+                    self._reader.translated(look)
+                    lacking = {key for key in lacking if self._safe(key) is None}
             return lacking
 
     def sizes(self, blob_ids: Iterable[BlobId]) -> dict[BlobId, int]:
@@ -181,9 +193,10 @@ class PackBlobStore:
         with self._lock:
             self._refresh()
             places = {key: self._catalog.find(ident.to_raw(key)) for key in blob_ids}
-            if None in places.values():
-                self._reader.translated(self._catalog.scan)
-                places = {key: self._catalog.find(ident.to_raw(key)) for key in places}
+            for look in self._searches(places):
+                if None in places.values():
+                    self._reader.translated(look)
+                    places = {key: self._catalog.find(ident.to_raw(key)) for key in places}
         return {key: place[1].size for key, place in places.items() if place is not None}
 
     def blob_ids(self) -> Iterator[BlobId]:
@@ -250,10 +263,17 @@ class PackBlobStore:
             self._is_behind = True  # even if the scan fails: the condemned packs have been read
         if self._is_behind:
             self._trusted.clear()
-            self._reader.translated(self._catalog.scan)
+            self._reader.translated(self._catalog.renew)
             self._is_behind = False
         else:
             self._reader.translated(self._catalog.refresh)
+
+    def _searches(self, blob_ids: Iterable[BlobId]) -> tuple[Callable[[], None], Callable[[], None]]:
+        """Return what to call until blobs without a known place are found, cheapest first."""
+        raws = [ident.to_raw(key) for key in blob_ids]
+        return lambda: self._catalog.look_for(
+            [raw for raw in raws if self._catalog.find(raw) is None]
+        ), self._catalog.scan
 
     def _safe(self, blob_id: BlobId) -> tuple[str, PackEntry] | None:
         """Return a place of a blob in a pack that is not condemned."""
@@ -264,7 +284,7 @@ class PackBlobStore:
 
     def _is_there(self, name: str) -> bool:
         """Whether a pack exists: the index is derived data, so an entry alone is no reason to skip a put."""
-        if self._objects.is_far or name in self._trusted:  # a far store's packs were listed
+        if name in self._trusted:
             return True
         try:
             self._objects.size(pack_object(name))
@@ -272,6 +292,10 @@ class PackBlobStore:
             return False
         self._trusted.add(name)
         return True
+
+    def _check_format_once(self) -> None:
+        if self._formatted is None:
+            self._formatted = self._check_format()
 
     def _new_name(self) -> str:
         return self._ids.other("", self._clock.now_ms())

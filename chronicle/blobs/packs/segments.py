@@ -18,22 +18,20 @@ from typing import TYPE_CHECKING, Final
 from blake3 import blake3
 
 from chronicle.blobs.ident import RAW_ID_BYTES
-from chronicle.blobs.packs.pack_format import PackEntry
+from chronicle.blobs.packs.pack_format import NAME_BYTES, PackEntry
 from chronicle.errors import Corrupt
 
 if TYPE_CHECKING:
     import mmap
     from collections.abc import Iterable, Iterator
 
-__all__ = ["NAME_BYTES", "Segment", "build_segment"]
+__all__ = ["Segment", "build_segment"]
 
 _MAGIC: Final = b"CHRINDX\x01"
 _HEADER: Final = struct.Struct(">8sIQ")
 _FANOUT: Final = struct.Struct(">256I")
 _ENTRY: Final = struct.Struct(">32sIQIIB")
 _CHECKSUM_BYTES: Final = 16
-NAME_BYTES: Final = 26
-"""The length of a pack's name."""
 
 
 def build_segment(found: Iterable[tuple[str, PackEntry]]) -> bytes:

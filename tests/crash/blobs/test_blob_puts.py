@@ -142,7 +142,7 @@ def count_calls(root: Path) -> int:
 def check(root: Path, acknowledged: list[BlobId]) -> None:
     objects = LocalObjects(root)
     for name in objects.names(PACK_FOLDER):
-        assert read_pack_index(objects, Path(name).name)
+        assert read_pack_index(objects, Path(name).name).entries
     store = PackBlobStore(f"file://{root}", cache_bytes=0)
     present = set(store.blob_ids())
     assert present >= set(acknowledged)

@@ -99,12 +99,13 @@ def stored(mounts: FarMounts, tmp_path_factory: pytest.TempPathFactory) -> tuple
     url = f"s3://{BUCKET}/{uuid4().hex}"
     first = mounts.open(LayerSpec("first", tmp_path_factory.mktemp("here"), None, 1, 1), url)
     try:
-        for name in ("one", "two", "three", "four"):
-            (first.root / name).write_bytes(name.encode() + SMALL)
-        (first.root / "large").write_bytes(LARGE)
         (first.root / "sub" / "deep").mkdir(parents=True)
         for number in range(300):
             (first.root / "sub" / f"{number}").write_text(str(number))
+        first.adopt(first.seal())  # the nodes of the last commit are there once it is opened, and these are not
+        for name in ("one", "two", "three", "four"):
+            (first.root / name).write_bytes(name.encode() + SMALL)
+        (first.root / "large").write_bytes(LARGE)
         ref = first.seal()
         first.adopt(ref)
     finally:

