@@ -141,7 +141,8 @@ class Opened:
     workspace: Workspace
     recovered: TreeRef | None
     """Content of an earlier epoch's layer beyond `LayerSpec.base`, durable in the blob store; ``None`` for nothing.
-    Every opening reports it again until `Workspace.begin_turn` is called: so record it first."""
+    It may be the tree of a committed turn that the journal has lost, so that `LayerSpec.turn` is that turn, or an
+    earlier one. Every opening reports it again until `Workspace.begin_turn` is called: so record it first."""
 
 
 class Workspace(Protocol):

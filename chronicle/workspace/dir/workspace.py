@@ -171,7 +171,8 @@ class DirWorkspace:
     def resume(self, spec: LayerSpec, *, lacks_index: bool) -> TreeRef | None:
         """Continue under an epoch, from a base; return the uncommitted content, durable, if it has to be replaced.
 
-        Every opening returns it again until a turn is begun.
+        The content of a commit of a turn that is to begin again is uncommitted, too: the journal has lost it. Every
+        opening returns it again until a turn is begun.
 
         Args:
             spec: which epoch and base.
@@ -186,11 +187,12 @@ class DirWorkspace:
                 manifest.base = spec.base  # it was committed, but its process died before `adopt`
             known = manifest.base == spec.base or (spec.base is None and self._is_first())
             if manifest.epoch != spec.epoch or not known:
-                own = manifest.base
+                own, is_ahead = manifest.base, self._commit.committed_turn >= spec.turn
                 self._turn = 0  # its content was written in the turn after the base's
                 sealed = self.seal()
                 self._turn = spec.turn
-                if sealed != own and sealed.tree_id != (spec.base.tree_id if spec.base is not None else EMPTY):
+                content = spec.base.tree_id if spec.base is not None else EMPTY
+                if (sealed != own or is_ahead) and sealed.tree_id != content:
                     manifest.recovered = sealed
                 if sealed != spec.base:
                     self._keep_floors_since(manifest.base)

@@ -8,9 +8,10 @@ On disk, under ``LayerSpec.layers``::
 
 A layer of the same epoch is continued: its server died, the turn did not. A layer of an older epoch is fenced off. If
 it holds anything that was not committed, that is sealed first and reported; then the layer is rolled back and becomes
-the new epoch's layer by a rename, since the contents that it has fetched stay valid. Where the disk is too full to seal
-it, it is removed if `LayerSpec.gives_up_when_full` is set: it may be what fills the disk, and agents must go on.
-Otherwise the workspace cannot be opened until there is space.
+the new epoch's layer by a rename, since the contents that it has fetched stay valid. A tree that was committed in a
+turn that is to begin again is reported, too: the journal has lost it. Where the disk is too full to seal it, it is
+removed if `LayerSpec.gives_up_when_full` is set: it may be what fills the disk, and agents must go on. Otherwise the
+workspace cannot be opened until there is space.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.readers import CachingReader
-from chronicle.errors import Corrupt, StaleEpoch, StorageRefused
+from chronicle.errors import Corrupt, NotFound, StaleEpoch, StorageRefused
 from chronicle.settings import read_settings
 from chronicle.workspace.history.oplog import ROOT_INO, read_root
 from chronicle.workspace.history.path_histories import last_numbers
@@ -183,6 +184,17 @@ def _is_first(layer: Layer) -> bool:
     return layer.commits.base is None or _first_tree(layer) is not None
 
 
+def _is_ahead(layer: Layer, spec: LayerSpec) -> bool:
+    """Say whether a layer's base is the commit of a turn that is to begin again, because the journal has lost it."""
+    base = layer.commits.base
+    if base is None or base == spec.base:
+        return False
+    try:
+        return read_root(layer.reader, base.oplog_id).committed_turn >= spec.turn
+    except NotFound:  # another node has collected what its branch does not reach any more
+        return False
+
+
 def _first_tree(layer: Layer) -> OplogRoot | None:
     """Return a layer's base if it is the empty first tree of a workspace; ``None`` for no base, and for a commit."""
     base = layer.commits.base
@@ -238,6 +250,8 @@ def _recover(layer: Layer, spec: LayerSpec, issued: _IssuedNumbers) -> tuple[Tre
                     or (sealed != base and layer.commits.has_uncommitted_versions)
                 ):
                     recovered = sealed
+        if recovered is None and _is_ahead(layer, spec):
+            recovered = layer.commits.base
         floors, gaps, next_seq = layer.commits.reserved_numbers()
         if (first := _first_tree(layer)) is not None:  # no commit has its numbers
             floors = last_numbers(layer.reader, first.histories) | floors

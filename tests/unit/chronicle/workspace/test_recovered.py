@@ -31,9 +31,10 @@ class Node:
         self._files = directory / "files"
         self._kind = kind
         self.base: TreeRef | None = None
+        self.turn = 1
 
     def open(self, epoch: int) -> tuple[ApiWorkspace | Workspace, TreeRef | None]:
-        spec = LayerSpec("w", self.layers, self.base, epoch, 1)
+        spec = LayerSpec("w", self.layers, self.base, epoch, self.turn)
         if self._kind == "api":
             workspace = open_api_workspace(spec, self.blobs)
             return workspace, workspace.recovered
@@ -83,6 +84,30 @@ def test_it_is_told_until_a_turn_is_begun(node: Node, committed: bool) -> None:
     assert node.told(4, lambda workspace: workspace.begin_turn(1)) == b"beyond it"
     for epoch in (4, 5):
         assert node.told(epoch) is None
+
+
+def test_a_committed_tree_that_the_journal_has_lost_is_told(node: Node) -> None:
+    workspace, _ = node.open(1)
+    trees = []
+    for turn in (1, 2, 3):
+        workspace.begin_turn(turn)
+        node.write(workspace, b"of turn %d" % turn)
+        trees.append(workspace.seal())
+        workspace.adopt(trees[-1])
+    workspace.begin_turn(4)
+    workspace.close()
+    node.base, node.turn = trees[0], 2  # the journal was restored as it was after turn 1
+    for epoch in (5, 6):
+        assert node.told(epoch) == b"of turn 3"
+    assert node.told(6, lambda workspace: workspace.begin_turn(2)) == b"of turn 3"
+    assert node.told(6) is None
+    node.base, node.turn = trees[2], 4  # a layer that has missed commits has lost nothing
+    assert node.told(7) is None
+
+
+def test_a_new_workspace_that_never_committed_has_lost_nothing(node: Node) -> None:
+    assert node.told(1) is None
+    assert node.told(2) is None
 
 
 def test_what_came_later_is_told_instead(node: Node) -> None:
