@@ -17,12 +17,20 @@ class LeaseRecords(Protocol):
     """Leases of sessions, each under an epoch."""
 
     def acquire_lease(
-        self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
+        self,
+        session_id: SessionId,
+        holder: str,
+        now_ms: int,
+        ttl_ms: int,
+        *,
+        takeover: bool = False,
+        least_epoch: int = 0,
     ) -> Lease:
-        """Acquire the lease under a new epoch, one higher than the last.
+        """Acquire the lease under a new epoch, one higher than the last, or ``least_epoch`` if that is higher.
 
         Args:
             takeover: acquire it before another holder's lease has expired, because that holder is known to be dead.
+            least_epoch: higher than epochs that the journal may have lost.
 
         Raises:
             LeaseHeld: another holder's lease has not expired and ``takeover`` is false. A holder may replace its own

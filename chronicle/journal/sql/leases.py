@@ -19,9 +19,16 @@ __all__ = ["acquire", "find", "held", "release"]
 
 
 def acquire(
-    db: Connection, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
+    db: Connection,
+    session_id: SessionId,
+    holder: str,
+    now_ms: int,
+    ttl_ms: int,
+    *,
+    takeover: bool = False,
+    least_epoch: int = 0,
 ) -> Lease:
-    """Acquire the lease under a new epoch, one higher than the last.
+    """Acquire the lease under a new epoch, one higher than the last, or ``least_epoch`` if that is higher.
 
     Raises:
         LeaseHeld: another holder's lease has not expired, and ``takeover`` is false.
@@ -35,7 +42,7 @@ def acquire(
     held = lease_from(session_id, row)
     if held is not None and held.holder != holder and held.expires_ms > now_ms and not takeover:
         raise LeaseHeld(held.holder, held.epoch, held.expires_ms)
-    lease = Lease(session_id, holder, row[1] + 1, now_ms + ttl_ms)
+    lease = Lease(session_id, holder, max(row[1] + 1, least_epoch), now_ms + ttl_ms)
     db.execute(
         "UPDATE session SET holder = ?, epoch = ?, expires_ms = ? WHERE session_id = ?",
         (lease.holder, lease.epoch, lease.expires_ms, session_id),

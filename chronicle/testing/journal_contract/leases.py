@@ -43,6 +43,12 @@ class LeaseContract(Contract):
         assert store.lease(session_id) is None
         assert store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS).epoch == 5
 
+    def test_an_epoch_may_be_higher_than_those_that_were_lost(self, store: JournalStore) -> None:
+        session_id = Writer.on(store).session.session_id
+        first = store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS, least_epoch=1 << 32)
+        assert first.epoch == 1 << 32
+        assert store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS, least_epoch=7).epoch == first.epoch + 1
+
     def test_renewing_and_releasing_need_the_epoch(self, store: JournalStore) -> None:
         session_id = Writer.on(store).session.session_id
         store.acquire_lease(session_id, "host a", NOW_MS, TTL_MS)
