@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coordinator.access.quotas import Quota
     from coordinator.access.records import KeyRecords, QuotaRecords
     from coordinator.documents import Documents
+    from coordinator.homes.generation import GenerationWatch
     from coordinator.models.records import CallLog, CallRecords
 
 __all__ = ["HomeRecords", "Part", "ServiceClaim"]
@@ -89,6 +90,10 @@ class HomeRecords(Protocol):
 
         A home in files has one directory, whose lock says enough; another one has one service for all directories.
         """
+        ...
+
+    def generation_watch(self) -> GenerationWatch:
+        """Return what notices that the database may have gone back; a home in files has one generation."""
         ...
 
     def damage(self) -> dict[str, str]:

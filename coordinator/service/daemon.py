@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from chronicle.errors import InvalidInput, Unavailable
+from chronicle.errors import InvalidInput, StorageRefused, Unavailable
 from coordinator.home import Home
 from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, EXIT_RAY_DIED
 from podium.errors import HomeError
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractAsyncContextManager
 
+    from coordinator.homes.generation import GenerationWatch
     from coordinator.homes.records import ServiceClaim
     from coordinator.ray.router import Router
     from coordinator.service.server import ServiceServer
@@ -74,33 +75,40 @@ def main() -> int:
             take_mark_off()  # this process may have been started by an agent's process
             settings = read_settings()
             with (
-                _claimed(home) as claim,
+                _claimed(home) as (claim, generation),
                 closing(home.journal()),  # migrated before the coordinator and hosts open it, and closed after them
                 WorkspacePaths(settings.workspaces, home.id).claimed(home.path),
             ):
-                return asyncio.run(_serve(home, settings, claim, awaits_registration=arguments.awaits_registration))
+                return asyncio.run(
+                    _serve(home, settings, claim, generation, awaits_registration=arguments.awaits_registration)
+                )
         finally:
             home.remove_run_dir()
 
 
 @contextmanager
-def _claimed(home: Home) -> Iterator[ServiceClaim]:
-    """Hold the claim on a home while the context lasts.
+def _claimed(home: Home) -> Iterator[tuple[ServiceClaim, GenerationWatch]]:
+    """Hold the claim on a home while the context lasts, and yield what watches its generation, which is checked.
 
     Raises:
         HomeError: the service of another directory has it.
     """
     from coordinator.homes.opening import open_records  # noqa: PLC0415
 
-    claim = open_records(home).service_claim()
+    records = open_records(home)
+    claim = records.service_claim()
     claim.hold()
     try:
-        yield claim
+        generation = records.generation_watch()
+        generation.check()
+        yield claim, generation
     finally:
         claim.release()
 
 
-async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_registration: bool) -> int:
+async def _serve(
+    home: Home, settings: Settings, claim: ServiceClaim, generation: GenerationWatch, *, awaits_registration: bool
+) -> int:
     """Serve until the end; return the exit code."""
     from coordinator.environment import withheld, withhold  # noqa: PLC0415
     from coordinator.homes.opening import open_records  # noqa: PLC0415
@@ -143,7 +151,7 @@ async def _serve(home: Home, settings: Settings, claim: ServiceClaim, *, awaits_
         if stopping.is_set():
             server.end()
         async with models, _door(home, settings, server), server.listening():
-            keeping = beside(_keep_claim(claim, server), "keep-claim") if home.is_shared else nullcontext()
+            keeping = beside(_keep_claim(claim, generation, server), "keep-claim") if home.is_shared else nullcontext()
             with beside(_end_with_ray(router, server), "watch-ray") as watching, keeping:
                 await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
                 code = EXIT_RAY_DIED if watching.done() else 0
@@ -190,13 +198,17 @@ async def _end_with_ray(router: Router, server: ServiceServer) -> None:
     server.end()
 
 
-async def _keep_claim(claim: ServiceClaim, server: ServiceServer) -> None:
-    """End the service if that of another directory has claimed the home, while the database was not reached."""
+async def _keep_claim(claim: ServiceClaim, generation: GenerationWatch, server: ServiceServer) -> None:
+    """End the service if that of another directory has claimed the home, while the database was not reached.
+
+    Also notice that the database was replaced meanwhile.
+    """
     while True:
         await asyncio.sleep(_CLAIM_EVERY_S)
         try:
             await asyncio.to_thread(claim.hold)
-        except Unavailable as error:
+            await asyncio.to_thread(generation.check)
+        except (Unavailable, StorageRefused) as error:
             _log.warning("claim_not_known", error=str(error))
         except HomeError as error:
             _log.error("claim_lost", error=str(error))

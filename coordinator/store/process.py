@@ -22,6 +22,7 @@ from chronicle.system.secrets_held import keep_secrets
 from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
 from coordinator.home import Home
+from coordinator.homes.generation import least_epoch
 from coordinator.homes.opening import open_records
 from coordinator.logs import log_to
 from coordinator.store.server import StoreServer
@@ -44,6 +45,7 @@ def main() -> int:
     clock = SystemClock()
     with ExitStack() as stack:
         records = open_records(home)
+        generation = records.generation_watch()
         journal = stack.enter_context(closing(home.journal(create=False)))
         blobs = stack.enter_context(closing(home.blobs()))
         limits = LatestQuotas(stack.enter_context(closing(StoredQuotas(records.quotas))))
@@ -56,6 +58,7 @@ def main() -> int:
             IdSource(),
             secret,
             arguments.inbox_limit,
+            lambda: least_epoch(generation.check()),
         )
         asyncio.run(_serve(server, socket.socket(fileno=arguments.listener)))
     return 0

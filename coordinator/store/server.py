@@ -6,7 +6,8 @@ Frames are those of `chronicle.control`; a connection has one request at a time.
 ``journal {"method", "arguments"}``
     calls a method of the journal's port; arguments and answer are those of `chronicle.journal.record_wire`. A host has
     the methods that `coordinator.store.permits` lets it have. A commit or step that comes alone shares a transaction
-    with those of other hosts; those that have gathered in a host have one together. The coordinator has all methods.
+    with those of other hosts; those that have gathered in a host have one together. The coordinator has all methods,
+    and its leases get epochs of the home's generation.
 ``get {"ids"}``, ``put {"blobs"}``, ``missing {"ids"}``, ``sizes {"ids"}``
     of the blob store. `get` may answer with a part, at least one blob.
 ``ask {"asker", "receiver", "question"}``
@@ -78,6 +79,7 @@ class StoreServer:
         ids: makes the ids of agents that are asked first.
         secret: callers prove their names with it.
         inbox_limit: messages that may be pending for one agent.
+        least_epoch: returns the lowest epoch of a new lease; called before each.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class StoreServer:
         ids: IdSource,
         secret: str,
         inbox_limit: int,
+        least_epoch: Callable[[], int] = lambda: 0,
     ) -> None:
         self._journal = journal
         self._blobs = blobs
@@ -99,6 +102,7 @@ class StoreServer:
         self._ids = ids
         self._secret = secret
         self._inbox_limit = inbox_limit
+        self._least_epoch = least_epoch
         self._threads = ThreadPoolExecutor(_THREADS, "store")
         self._run = in_threads(self._threads)
         self._committer = GroupCommitter(journal)
@@ -176,6 +180,8 @@ class StoreServer:
                 return await self._of_blobs(request)
 
     def _any_call(self, method: str, arguments: Sequence[Any], named: dict[str, Any]) -> object:
+        if method == "acquire_lease":
+            named = {**named, "least_epoch": max(named.get("least_epoch", 0), self._least_epoch())}
         found = getattr(self._journal, method)(*arguments, **named)
         return list(islice(found, MAX_EVENTS)) if method == "events" else found
 

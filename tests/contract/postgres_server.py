@@ -37,18 +37,53 @@ class PostgresServer:
     Args:
         binaries: the directory of ``initdb`` and ``postgres``.
         home: the directory, which must be empty.
+        primary: it is a standby of this one, which runs.
     """
 
-    def __init__(self, binaries: Path, home: Path) -> None:
+    def __init__(self, binaries: Path, home: Path, primary: PostgresServer | None = None) -> None:
         self.conninfo = f"host={home} user=journal dbname=postgres"
         """How to connect to it as a superuser."""
+        self.host = str(home)
+        """The host in a connection string: the directory of its socket."""
         self._binaries = binaries
         self._home = home
         self._user = give_away(home)
         # initdb alone may skip its syncs; the server, which is under test, syncs.
         options = ["-A", "trust", "-U", "journal", "-E", "UTF8", "--locale=C", "-N"]
-        command = [str(binaries / "initdb"), "-D", str(home / "data"), *options]
-        subprocess.run(command, check=True, capture_output=True, cwd=home, timeout=120, **self._user)
+        if primary is None:
+            self._run("initdb", "-D", str(home / "data"), *options)
+        else:
+            primary.copy_to(self, "-R")
+
+    def _run(self, program: str, *arguments: str) -> None:
+        command = [str(self._binaries / program), *arguments]
+        subprocess.run(command, check=True, capture_output=True, cwd=self._home, timeout=120, **self._user)
+
+    def copy_to(self, other: PostgresServer, *options: str, name: str = "data") -> None:
+        """Copy its data as they are now to a directory of a server, which may be itself; it runs."""
+        connect = ["-h", self.host, "-U", "journal"]
+        other._run("pg_basebackup", *connect, "-D", str(other._home / name), "-c", "fast", "-N", *options)
+
+    def back_up(self) -> None:
+        """Take a backup, which replaces the one before."""
+        shutil.rmtree(self._home / "backup", ignore_errors=True)
+        self.copy_to(self, name="backup")
+
+    def restore(self) -> None:
+        """Have the data of the backup from its next start on; it does not run."""
+        shutil.rmtree(self._home / "data")
+        (self._home / "backup").rename(self._home / "data")
+
+    def has_all_of(self, primary: PostgresServer) -> bool:
+        """Whether a standby that runs has what its primary has made durable by now."""
+        with psycopg.connect(primary.conninfo) as db:
+            [at] = db.execute("SELECT pg_current_wal_flush_lsn()::text").fetchone() or [None]
+        with psycopg.connect(self.conninfo) as db:
+            return db.execute("SELECT pg_last_wal_replay_lsn() >= %s::pg_lsn", (at,)).fetchone() == (True,)
+
+    def promote(self) -> None:
+        """Make a standby that runs a primary."""
+        self._run("pg_ctl", "promote", "-w", "-D", str(self._home / "data"))
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -90,11 +125,11 @@ class PostgresServer:
 
 
 @contextmanager
-def new_postgres(binaries: Path) -> Iterator[PostgresServer]:
-    """Lend a server that is not started yet, and is to be stopped in the end."""
+def new_postgres(binaries: Path, primary: PostgresServer | None = None) -> Iterator[PostgresServer]:
+    """Lend a server that is not started yet, and is to be stopped in the end; see `PostgresServer`."""
     # Not below pytest's directory, which the server's own user may not enter.
     with new_directory("journal-pg-") as home:
-        yield PostgresServer(binaries, home)
+        yield PostgresServer(binaries, home, primary)
 
 
 @contextmanager

@@ -32,7 +32,11 @@ SECRET = "secret of the tests"
 
 @contextmanager
 def serving(
-    journal: JournalStore, blobs: BlobStore, directory: Path, limits: Mapping[str, Quota] | None = None
+    journal: JournalStore,
+    blobs: BlobStore,
+    directory: Path,
+    limits: Mapping[str, Quota] | None = None,
+    least_epoch: int = 0,
 ) -> Iterator[StoreAccess]:
     """Serve a journal and blobs, with documents in a directory, and yield the access to the server."""
     path = directory / "store.sock"
@@ -42,7 +46,10 @@ def serving(
     loop = asyncio.new_event_loop()
     ready, ending = threading.Event(), asyncio.Event()
     quotas = Quotas(lambda: limits or {}, journal, blobs, SystemClock())
-    server = StoreServer(journal, blobs, FileDocuments(directory), lambda: limits or {}, quotas, IdSource(), SECRET, 10)
+    documents = FileDocuments(directory)
+    server = StoreServer(
+        journal, blobs, documents, lambda: limits or {}, quotas, IdSource(), SECRET, 10, lambda: least_epoch
+    )
 
     async def serve() -> None:
         async with server.listening(listener):

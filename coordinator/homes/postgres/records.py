@@ -14,6 +14,7 @@ from coordinator.access.keys import damage_of_id
 from coordinator.homes.identity import identity_part
 from coordinator.homes.postgres.database import PostgresRecordsDatabase, open_schema
 from coordinator.homes.postgres.documents import PostgresDocuments
+from coordinator.homes.postgres.generation import PostgresGeneration
 from coordinator.homes.records import Part
 from coordinator.homes.sql.calls import SqlCallLog, SqlCallRecords, read_calls
 from coordinator.homes.sql.keys import SqlKeyRecords, read_keys
@@ -100,6 +101,10 @@ class PostgresHomeRecords:
         digest = hashlib.sha256(place.encode(errors="surrogateescape")).hexdigest()[:8]  # the server shortens names
         holder = f"podium {digest} on {place}"
         return PostgresServiceClaim(SessionLock(self._conninfo, f"{self._schema_name} service", holder))
+
+    def generation_watch(self) -> PostgresGeneration:
+        """See `HomeRecords`."""
+        return PostgresGeneration(self._schema, self._directory)
 
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`. That pages have a wrong checksum is told by the journal, of the whole database."""

@@ -7,6 +7,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING
 
 from coordinator.documents import FileDocuments
+from coordinator.homes.generation import Generation
 from coordinator.homes.records import Part
 from coordinator.homes.sql.receiving import receive_records
 from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog, SqliteCallRecords, damage_of_calls
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
     from coordinator.access.quotas import Quota
     from coordinator.home import Home
+    from coordinator.homes.generation import GenerationWatch
     from coordinator.homes.records import HomeRecords, ServiceClaim
 
 __all__ = ["SqliteHomeRecords"]
@@ -65,6 +67,10 @@ class SqliteHomeRecords:
         """See `HomeRecords`."""
         return _NoClaim()
 
+    def generation_watch(self) -> GenerationWatch:
+        """See `HomeRecords`."""
+        return _OneGeneration()
+
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`."""
         found: dict[str, str] = {}
@@ -96,6 +102,14 @@ class SqliteHomeRecords:
 
     def _has_keys(self) -> bool:
         return os.path.exists(self._keys_file)  # noqa: PTH110  for each message, and pathlib's takes long
+
+
+class _OneGeneration:
+    """The generation of a home in files."""
+
+    def check(self) -> Generation:
+        """Return the first one."""
+        return Generation()
 
 
 class _NoClaim:

@@ -139,6 +139,18 @@ async def test_quotas_hold_for_questions(tmp_path: Path) -> None:
             assert documents.read("a.json") == b"{}"
 
 
+def test_leases_get_epochs_of_the_generation(tmp_path: Path) -> None:
+    with (
+        closing(SqliteJournalStore(tmp_path / "journal.db")) as journal,
+        closing(PackBlobStore(f"file://{tmp_path}/blobs")) as blobs,
+        serving(journal, blobs, tmp_path, least_epoch=1 << 32) as access,
+        closing(remote_journal(access.link(COORDINATOR).calls())) as remote,
+    ):
+        session_id = Writer.on(journal).session.session_id
+        assert remote.acquire_lease(session_id, HOST, NOW_MS, 60_000).epoch == 1 << 32
+        assert remote.acquire_lease(session_id, HOST, NOW_MS, 60_000).epoch == (1 << 32) + 1
+
+
 async def test_a_question_outlives_the_process(tmp_path: Path) -> None:
     """The next one finds it in the inbox, by its key, and goes on waiting."""
     with (
