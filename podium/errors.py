@@ -19,6 +19,7 @@
     ├── AgentAsleep             the activation is ending; wake the agent and deliver again
     ├── HostDied                a process ended while it woke an agent, or does not answer liveness probes
     ├── Evicted                 this activation lost its lease: another one runs the agent
+    ├── TurnsLost               the journal has lost turns of an activation: it was restored, or replaced
     ├── Permanent               for agents' code to raise: no further attempt can succeed
     │   ├── ContextMisuse       agents' code uses its context in a place or at a time where it does not work
     │   ├── ProgramChanged      an attempt asks for other steps than the record of an earlier one has
@@ -77,6 +78,7 @@ __all__ = [
     "ProgramChanged",
     "StepFailed",
     "StepsOutdated",
+    "TurnsLost",
     "UnknownAgent",
     "UnknownAgentType",
     "UnknownArtifact",
@@ -207,6 +209,10 @@ class HostDied(PodiumError):
 
 class Evicted(PodiumError):
     """This activation lost its lease to another one; it must stop and write nothing more."""
+
+
+class TurnsLost(PodiumError):
+    """The journal has lost turns that this activation has committed; it must stop and write nothing more."""
 
 
 class Permanent(PodiumError):

@@ -105,6 +105,7 @@ EXITS: Final = ExitTable(
         podium.AgentAsleep: ExitCode.UNAVAILABLE,
         podium.HostDied: ExitCode.UNAVAILABLE,
         podium.Evicted: ExitCode.UNAVAILABLE,
+        podium.TurnsLost: ExitCode.UNAVAILABLE,
         podium.HomeError: ExitCode.HOME_ERROR,
         podium.HomeNotWritable: ExitCode.HOME_NOT_WRITABLE,
         podium.HomeTooNew: ExitCode.HOME_TOO_NEW,

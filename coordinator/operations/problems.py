@@ -78,6 +78,7 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     podium.AgentAsleep: Problem(503, "unavailable", 1),
     podium.HostDied: Problem(503, "host_died", 1),
     podium.Evicted: Problem(503, "unavailable", 1),
+    podium.TurnsLost: Problem(503, "unavailable", 1),
     podium.AgentLoadError: Problem(502, "agent_load_error"),
     podium.HomeError: Problem(503, "home_error"),
     podium.PodiumError: Problem(500, "error"),

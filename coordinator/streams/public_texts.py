@@ -33,6 +33,7 @@ _PLAIN: Final = frozenset(
                 podium.Evicted,
                 podium.HostDied,
                 podium.InvalidAddress,
+                podium.TurnsLost,
                 podium.UnknownAgent,
                 podium.UnknownAgentType,
                 chronicle.InboxFull,

@@ -129,6 +129,7 @@ class Activation:
 
         Raises:
             Evicted: the lease is lost; nothing was written, and the activation is over.
+            TurnsLost: the journal has lost turns of this activation; likewise.
         """
         async with self._choosing:
             self._current = message = await self._runner.ledger.next_message()
@@ -165,6 +166,10 @@ class Activation:
 
     async def _shut_down(self, ctx: AgentContext[Any]) -> None:
         await shut_down(self._agent, ctx, self._runner, self._env)
+
+    async def check_head(self) -> None:
+        """Check that the journal has the last commit; see `Ledger.check_head`."""
+        await self._runner.ledger.check_head()
 
     async def abandon(self) -> None:
         """Close the workspace and end the streams without writing; for a lost lease or a failed start."""

@@ -80,6 +80,7 @@ class MessageLoop:
         """Drive the activation to its end and close its workspace.
 
         Raises:
+            TurnsLost: the journal has lost turns of the activation, which another one starts without.
             Exception: the activation cannot continue, for example because its workspace could not be rolled back. No
                 committed turn is lost; the next activation starts from the last commit.
         """
@@ -90,6 +91,7 @@ class MessageLoop:
         try:
             ending = await self._drive()
             if ending is Ending.EVICTED:
+                await self._activation.check_head()
                 await self._activation.abandon()
             else:
                 await self._activation.stop()

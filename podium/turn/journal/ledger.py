@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import structlog
 
-from chronicle.errors import Conflict, StaleEpoch, StorageRefused, Unavailable
+from chronicle.errors import ChronicleError, Conflict, NotFound, StaleEpoch, StorageRefused, Unavailable
 from chronicle.journal.records import Head, Outcome
 from podium.address import label
-from podium.errors import Evicted
+from podium.errors import Evicted, TurnsLost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -109,15 +109,19 @@ class Ledger:
 
         Raises:
             Evicted: another epoch or another writer has the branch; nothing was written.
+            TurnsLost: the journal does not have the head; nothing was written.
             StorageRefused: the store's disk is full or refuses writes; nothing was written.
         """
         attempt = 0
         while True:
             try:
                 self.head = await self._committer.commit(commit)
-            except (StaleEpoch, Conflict) as error:
+            except (StaleEpoch, Conflict, NotFound) as error:
                 if attempt and await self._happened(commit):
                     return self.head
+                await self.check_head()
+                if isinstance(error, NotFound):
+                    raise
                 raise Evicted(f"{label(self.session)}: {error}") from error
             except StorageRefused:  # nothing was written, and a retry would be refused again
                 if attempt and await self._happened(commit):
@@ -135,6 +139,25 @@ class Ledger:
             else:
                 self._drop_settled(commit)
                 return self.head
+
+    async def check_head(self) -> None:
+        """Check that the journal has the head, if it can be read now.
+
+        Raises:
+            TurnsLost: it does not have it.
+        """
+        head = self.head
+        if head.event_id is None:
+            return
+        try:
+            found = await self._run_store(self._store.find_event, head.event_id)
+        except ChronicleError:
+            return
+        if found is None:
+            raise TurnsLost(
+                f"{label(self.session)}: the journal has lost turn {head.turn}, event {head.event_id}, which was "
+                "committed: it was restored, or a standby was promoted that lacks it"
+            )
 
     async def steps(self, message_id: MessageId) -> Sequence[StoredStep]:
         """Return the steps of earlier attempts of a message, by number."""
