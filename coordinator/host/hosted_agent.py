@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from chronicle.errors import NotFound
+from podium.errors import AgentAsleep, TurnsLost
 from podium.turn.busy import BusyPolicy, may_preempt
 from podium.turn.message_loop import MessageLoop
 
@@ -87,9 +89,17 @@ class HostedAgent:
         if offer is not None:
             self.activation.offer(offer)
         self._loop.poke()
-        async with aclosing(self.activation.follow(message_id, position)) as batches:
-            async for batch in batches:
-                yield batch
+        try:
+            async with aclosing(self.activation.follow(message_id, position)) as batches:
+                async for batch in batches:
+                    yield batch
+        except NotFound as error:  # the agent may be another one in the journal now
+            try:
+                await self.activation.check_head()
+            except TurnsLost:
+                self._loop.evict()
+                raise AgentAsleep(f"{self.address} is ending") from error
+            raise
 
     # -- calls from any thread ------------------------------------------------------------------------------------
 
