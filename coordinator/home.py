@@ -13,6 +13,7 @@
     places/           lock files of the workspace paths on this machine
     models.json       the profiles of models, without keys; models.db: the records of their calls (SQLite)
     logs/             logs of the service and its hosts
+    generation        what this node has seen of a database server that has the journal
 
 The journal may be in PostgreSQL, then with the records beside it, and the blobs in an object store. Such a directory
 holds what belongs to this machine, and the id of the home, which the database has, too.
