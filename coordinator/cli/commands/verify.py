@@ -9,6 +9,7 @@ import typer
 from chronicle.cli_kit.hints import with_hint
 from chronicle.cli_kit.progress import Progress
 from chronicle.cli_kit.terminal import one_line, write_json, write_line
+from chronicle.cli_kit.times import iso
 from chronicle.errors import Corrupt
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.hints import hint
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Session
     from coordinator.client.async_client import AsyncPodium
+    from coordinator.homes.generation import Generation
     from coordinator.operations.objects import Verification
     from coordinator.verification import SessionCheck, Verifier
 
@@ -42,19 +44,23 @@ def verify(
 
     The journal's file, the chain of events of every branch, every blob that the files and histories of all turns reach,
     each read back and hashed, the packs that have the blobs, and the files of keys and of calls of models. A home that
-    was rewritten consistently, hashes included, is not detected.
+    was rewritten consistently, hashes included, is not detected. Of a home in a database server that was restored or
+    replaced, it says when.
     """
     if target.url:
         _verify_at_url(target, agent)
         return
     from coordinator.home import Home  # noqa: PLC0415  slow to import
     from coordinator.home_damage import damaged_files  # noqa: PLC0415
+    from coordinator.homes.generation import read_generation  # noqa: PLC0415
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
     from coordinator.operations.branches import verification_object  # noqa: PLC0415
     from coordinator.verification import Verifier  # noqa: PLC0415
 
     home, json = target.home, target.json
     checks: list[SessionCheck] = []
     files: dict[str, str] = {}
+    generation: Generation | None = None
     with opened_to_verify(home) as store, opened_blobs(home, kept=False) as blobs, Progress(lines=False) as progress:
         progress.show("checking journal.db")
         damage = store.damage() or empty_journal_problem(home, store)
@@ -80,7 +86,9 @@ def verify(
             progress.clear()
             for name, problem in files.items() if not json else ():
                 write_line(f"{name}: BAD: {problem}")
-    _conclude([verification_object(check) for check in checks], files, damage, json=json)
+        if not files:
+            generation = read_generation(open_records(Home(home)).documents())
+    _conclude([verification_object(check) for check in checks], files, damage, generation, json=json)
 
 
 def _verify_at_url(target: Target, agent: str | None) -> None:
@@ -94,10 +102,17 @@ def _verify_at_url(target: Target, agent: str | None) -> None:
     for each in checks if not target.json else ():
         found = "good" if each.ok else f"BAD: {each.problem}"
         write_line(f"{each.agent}: {each.events} events, {each.blobs} blobs: {found}")
-    _conclude(checks, {}, None, json=target.json)
+    _conclude(checks, {}, None, None, json=target.json)
 
 
-def _conclude(checks: Sequence[Verification], files: Mapping[str, str], damage: str | None, *, json: bool) -> None:
+def _conclude(
+    checks: Sequence[Verification],
+    files: Mapping[str, str],
+    damage: str | None,
+    generation: Generation | None,
+    *,
+    json: bool,
+) -> None:
     """Show the sums of all checks.
 
     Raises:
@@ -108,8 +123,12 @@ def _conclude(checks: Sequence[Verification], files: Mapping[str, str], damage: 
     events, blobs = sum(check.events for check in checks), sum(check.blobs for check in checks)
     if json:
         agents = [check.as_json() for check in checks]
-        write_json({"ok": ok, "events": events, "blobs": blobs, "journal": damage, "files": files, "agents": agents})
+        found = {"ok": ok, "events": events, "blobs": blobs, "journal": damage, "files": files, "agents": agents}
+        write_json({**found, "generation": generation.as_json() if generation is not None else None})
     else:
+        if generation is not None and generation.since_ms is not None:
+            missing = f"turns that were answered before {iso(generation.since_ms)} may be missing"
+            write_line(f"generation {generation.number} of the home: {missing}, as the database {generation.why}")
         write_line(f"{events} events and {blobs} blobs checked: {_verdict(len(checks), bad, files, damage)}")
     if not ok:
         raise typer.Exit(ExitCode.DAMAGED)
