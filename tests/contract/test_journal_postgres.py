@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +19,7 @@ from psycopg.conninfo import conninfo_to_dict
 from chronicle.errors import (
     Corrupt,
     InvalidInput,
+    LeaseHeld,
     NotFound,
     OlderFormat,
     OlderVersionRuns,
@@ -83,6 +85,8 @@ def store(server: str, schema: str) -> Iterator[PostgresJournalStore]:
 class TestPostgres(JournalStoreContract):
     """The store of clusters."""
 
+    has_own_clock = True
+
     @pytest.fixture(autouse=True)
     def connection(self, server: str, schema: str) -> Iterator[None]:
         """Remember how to open it again."""
@@ -98,6 +102,22 @@ class TestPostgres(JournalStoreContract):
         server, schema = self._again
         self._handles.append(PostgresJournalStore(server, schema=schema))
         return self._handles[-1]
+
+
+def test_leases_go_by_the_clock_of_the_server(store: PostgresJournalStore) -> None:
+    """A machine whose clock is ahead takes no lease too early, and one whose clock is behind keeps none too long."""
+    session_id, day_ms = Writer.on(store).session.session_id, 86_400_000
+    before_ms = time.time_ns() // 1_000_000
+    lease = store.acquire_lease(session_id, "host a", before_ms - day_ms, 60_000)
+    assert lease.expires_ms >= before_ms + 60_000
+    with pytest.raises(LeaseHeld):
+        store.acquire_lease(session_id, "host b", before_ms + day_ms, 60_000)
+    assert store.renew_leases([(session_id, lease.epoch)], before_ms - day_ms, 60_000) == []
+    renewed = store.lease(session_id)
+    assert renewed is not None
+    assert lease.expires_ms <= renewed.expires_ms <= time.time_ns() // 1_000_000 + 60_000
+    assert store.renew_leases([(session_id, lease.epoch)], before_ms + day_ms, 0) == []
+    assert store.acquire_lease(session_id, "host b", before_ms - day_ms, 60_000).epoch == lease.epoch + 1
 
 
 def tamper(server: str, schema: str, statement: str) -> None:

@@ -14,7 +14,10 @@ __all__ = ["LeaseRecords"]
 
 
 class LeaseRecords(Protocol):
-    """Leases of sessions, each under an epoch."""
+    """Leases of sessions, each under an epoch.
+
+    They go by the time that callers give (``now_ms``), unless the store is on a server: then by its clock.
+    """
 
     def acquire_lease(
         self,

@@ -27,7 +27,10 @@ if TYPE_CHECKING:
     from chronicle.journal.postgres.schema import SchemaKind
     from chronicle.journal.sql.port import Connection, Cursor
 
-__all__ = ["PostgresConnection", "PostgresDatabase"]
+__all__ = ["NOW_MS", "PostgresConnection", "PostgresDatabase"]
+
+NOW_MS: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT"
+"""The server's time, epoch milliseconds."""
 
 _WAIT_S: Final = 30.0
 """Timeout of the wait for a free connection, and of a connect."""
@@ -74,6 +77,11 @@ class PostgresConnection:
     def changed(self, statement: str, values: Sequence[Any], /) -> int:
         """Run an ``UPDATE``, and wait for the number of changed rows."""
         return len(self.execute(f"{statement} RETURNING 1", values).fetchall())
+
+    def now_ms(self, given_ms: int) -> int:  # noqa: ARG002  the clocks of machines differ
+        """Return the server's time."""
+        now: int = self.execute(NOW_MS).fetchone()[0]
+        return now
 
     def wait(self) -> None:
         """Wait for the answers to all earlier statements."""

@@ -39,7 +39,7 @@ def acquire(
     ).fetchone()
     if row is None:
         raise NotFound(f"no session {session_id}")
-    held = lease_from(session_id, row)
+    held, now_ms = lease_from(session_id, row), db.now_ms(now_ms)
     if held is not None and held.holder != holder and held.expires_ms > now_ms and not takeover:
         raise LeaseHeld(held.holder, held.epoch, held.expires_ms)
     lease = Lease(session_id, holder, max(row[1] + 1, least_epoch), now_ms + ttl_ms)

@@ -48,6 +48,9 @@ class Connection(Protocol):
     def changed(self, sql: str, values: Sequence[Any], /) -> int:
         """Run an ``UPDATE`` without ``RETURNING``, and return the number of changed rows."""
 
+    def now_ms(self, given_ms: int) -> int:
+        """Return the time that leases go by: of the server that all callers have in common, or else the caller's."""
+
     def wait(self) -> None:
         """Wait until all earlier statements have run; their errors are raised now at the latest."""
 

@@ -319,10 +319,11 @@ class SqlJournalStore(SqlSessions):
         """Extend leases, each given by its session and epoch, to ``now_ms + ttl_ms`` in one transaction."""
         extend = "UPDATE session SET expires_ms = ? WHERE session_id = ? AND epoch = ? AND holder IS NOT NULL"
         with self._db.writing() as db:
+            expires_ms = db.now_ms(now_ms) + ttl_ms
             return [  # sorted, so that concurrent calls lock rows in one order
                 session_id
                 for session_id, epoch in sorted(leases)
-                if not db.changed(extend, (now_ms + ttl_ms, session_id, epoch))
+                if not db.changed(extend, (expires_ms, session_id, epoch))
             ]
 
     def release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
