@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["HostPermits"]
 
+_MAX_TTL_MS: Final = 3_600_000
+"""For how long a host may extend its leases; from when on, the database's clock says."""
+
 
 class HostPermits:
     """The permits of one host. Its methods block, and may be called from any thread.
@@ -186,7 +189,7 @@ class HostPermits:
     def _renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> list[SessionId]:
         ours = self._ours(leases)
         lost = [session_id for session_id, epoch in leases if (session_id, epoch) not in ours]
-        return [*lost, *self._store.renew_leases(ours, now_ms, ttl_ms)]
+        return [*lost, *self._store.renew_leases(ours, now_ms, min(ttl_ms, _MAX_TTL_MS))]
 
     def _release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
         ours = self._ours(leases)

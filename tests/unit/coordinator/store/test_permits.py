@@ -128,6 +128,14 @@ def test_leases_of_others_are_neither_extended_nor_ended(agents: Agents, permits
         permits.call("pending", (agents.own.session_id,), {})
 
 
+def test_a_host_does_not_extend_its_leases_for_days(agents: Agents, permits: HostPermits) -> None:
+    own = (agents.own.session_id, agents.leases[agents.own.name].epoch)
+    assert permits.call("renew_leases", ([own], NOW_MS, 86_400_000), {}) == []
+    found = agents.store.lease(agents.own.session_id)
+    assert found is not None
+    assert found.expires_ms == NOW_MS + 3_600_000
+
+
 def test_a_write_needs_an_epoch_that_the_host_has(agents: Agents, permits: HostPermits) -> None:
     commit = commit_of(agents, agents.own)
     for epoch in (None, 0, agents.leases["hello/own"].epoch + 1):
