@@ -93,7 +93,10 @@ class HomeRecords(Protocol):
         ...
 
     def generation_watch(self) -> GenerationWatch:
-        """Return what notices that the database may have gone back; a home in files has one generation."""
+        """Return what notices that the database may have gone back; a home in files has one generation.
+
+        It also reports, once, that the clocks of this machine and the database differ.
+        """
         ...
 
     def damage(self) -> dict[str, str]:

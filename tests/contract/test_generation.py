@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import psycopg
 import pytest
 
+from chronicle.clock import ManualClock
 from coordinator.homes.generation import Generation, least_epoch, read_generation
+from coordinator.homes.postgres.database import open_schema
+from coordinator.homes.postgres.generation import PostgresGeneration
 from coordinator.homes.postgres.records import PostgresHomeRecords
 from tests.contract.postgres_server import PostgresServer, find_binaries, new_postgres
 from tests.waiting import wait_until
@@ -157,6 +162,21 @@ def test_a_damaged_file_of_a_node_is_written_again(node: Node) -> None:
     (node.directory / "generation").write_text("{")
     assert node.check() == Generation()
     assert json.loads((node.directory / "generation").read_text())["generation"]["number"] == 1
+
+
+@pytest.mark.parametrize("ahead_ms", [-60_000, 60_000])
+def test_a_skewed_clock_is_reported_once(
+    server: PostgresServer, schema: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, ahead_ms: int
+) -> None:
+    records = open_schema(server.conninfo, schema, create=True)
+    with closing(records):
+        PostgresGeneration(records, tmp_path).check()
+        assert "clock_skew" not in caplog.text
+        watch = PostgresGeneration(records, tmp_path, ManualClock(time.time_ns() // 1_000_000 + ahead_ms))
+        for _ in range(3):
+            assert watch.check() == Generation()
+    assert caplog.text.count("clock_skew") == 1
+    assert f"ahead_of_database_s={'-' if ahead_ms < 0 else ''}" in caplog.text
 
 
 def test_a_role_without_privileges_may_look(server: PostgresServer, schema: str, tmp_path: Path) -> None:
