@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -216,6 +217,25 @@ def test_requests_of_a_turn_and_of_an_opening(s3: S3Server, tmp_path: Path) -> N
         assert again.get(line.keys[-1]) == line.blobs[line.keys[-1]]
         line.put(again)
     assert sorted(requests(proxy)) == ["GET", "GET", "PUT"], "the format of the store, and what is condemned"
+
+
+def test_a_put_asks_for_packs_of_others_only_for_large_blobs(s3: S3Server, tmp_path: Path) -> None:
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    line, large = Line(), random.Random(1).randbytes(100_000)
+    writer = PackBlobStore(url, options=s3.options(), cache=None)
+    line.put(writer, 12)
+    writer.put(named(large))
+    with running_proxy(s3.port) as proxy:
+        cache = BlobCache(tmp_path, 50_000_000)
+        other = PackBlobStore(url, cache_bytes=0, options=s3.options(proxy.endpoint), cache=cache)
+        assert line.is_read_by(other)
+        assert other.get(blob_id(large)) == large
+        before = len(requests(proxy))
+        other.put({**line.blobs, **named(large, b"a new root")})
+    assert sorted(requests(proxy)[before:]) == ["GET", "GET", "HEAD", "PUT"]
+    assert proxy.exchanges[-1].method == "PUT"
+    sizes = open_objects(url, s3.options()).sizes(PACK_FOLDER)
+    assert sum(size > 90_000 for size in sizes.values()) == 1, "the large blob is not stored again"
 
 
 def test_a_pack_is_not_written_over_another_one_of_its_key(url: str, opener: Callable[[], PackBlobStore]) -> None:

@@ -40,6 +40,8 @@ __all__ = ["PackBlobStore"]
 _FORMAT: Final = 1
 _FORMAT_OBJECT: Final = "format"
 _FORMAT_BYTES: Final = json.dumps({"format": _FORMAT}).encode()
+_ASKED_BYTES: Final = 64 * 1024
+"""A request takes as long as moving this on a link of 25 Mbit/s."""
 _CACHE_BYTES: Final = 4 * 1024 * 1024
 """Enough for the upper tree nodes of many directories."""
 
@@ -144,7 +146,7 @@ class PackBlobStore:
         self._check_format_once()
         with self._lock:
             self._refresh()
-            new = {key: data for key, data in blobs.items() if self._safe(key) is None}
+            new = {key: data for key, data in blobs.items() if self._safe(key, len(data)) is None}
         if not new:
             return
         if not self._formatted:
@@ -275,17 +277,26 @@ class PackBlobStore:
             [raw for raw in raws if self._catalog.find(raw) is None]
         ), self._catalog.scan
 
-    def _safe(self, blob_id: BlobId) -> tuple[str, PackEntry] | None:
-        """Return a place of a blob in a pack that is not condemned."""
+    def _safe(self, blob_id: BlobId, size: int | None = None) -> tuple[str, PackEntry] | None:
+        """Return a place of a blob in a pack that is not condemned, and exists.
+
+        Args:
+            blob_id: the blob's.
+            size: of a blob that is put, bytes: to store a small one again costs less than to ask a far store for its
+                pack.
+        """
         raw = ident.to_raw(blob_id)
-        while (place := self._catalog.find(raw, self._condemned.packs)) is not None and not self._is_there(place[0]):
+        may_ask = not self._objects.is_far or size is None or size >= _ASKED_BYTES
+        while (place := self._catalog.find(raw, self._condemned.packs)) is not None:
+            if place[0] in self._trusted or (may_ask and self._is_there(place[0])):
+                return place
+            if not may_ask:
+                return None
             self._catalog.forget(place[0])
-        return place
+        return None
 
     def _is_there(self, name: str) -> bool:
         """Whether a pack exists: the index is derived data, so an entry alone is no reason to skip a put."""
-        if name in self._trusted:
-            return True
         try:
             self._objects.size(pack_object(name))
         except NotFound:
