@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from coordinator.fleet.model import Placement, Route
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from coordinator.fleet.host import Host
     from coordinator.fleet.model import Code
@@ -19,7 +19,7 @@ __all__ = ["HostTable"]
 _MAX_DEATHS: Final = 1000
 """The latest deaths of which the cause is kept, for agents that were not activated since."""
 _MAX_PLACES: Final = 10_000
-"""The latest agents of which it is kept on which node they were. One that is forgotten is placed by load alone."""
+"""The latest agents of which it is kept on which node they were. Of one that is forgotten the nodes are asked."""
 
 
 class HostTable:
@@ -29,7 +29,7 @@ class HostTable:
         self._hosts: dict[str, Host] = {}
         self._host_of: dict[Address, Host] = {}
         self._deaths: dict[Address, str] = {}
-        self._last_nodes: dict[Address, NodeId] = {}
+        self._last_nodes: dict[Address, NodeId | None] = {}
 
     # -- hosts ----------------------------------------------------------------------------------------------------
 
@@ -95,14 +95,22 @@ class HostTable:
         """Assign a known host to an agent that has none."""
         host = self._host_of[placement.address] = self._hosts[placement.host_id]
         host.place(placement)
-        self._last_nodes.pop(placement.address, None)
-        self._last_nodes[placement.address] = host.node
+        self.note_last_node(placement.address, host.node)
+
+    def note_last_node(self, address: Address, node: NodeId | None) -> None:
+        """Record the node on which an agent was last; ``None`` for none that is there."""
+        self._last_nodes.pop(address, None)
+        self._last_nodes[address] = node
         if len(self._last_nodes) > _MAX_PLACES:
             del self._last_nodes[next(iter(self._last_nodes))]
 
     def last_node_of(self, address: Address) -> NodeId | None:
         """Return the node on which an agent was last, if that is known: its workspace is warm there."""
         return self._last_nodes.get(address)
+
+    def without_last_node(self, addresses: Iterable[Address]) -> list[Address]:
+        """Return those of agents of which nothing was recorded."""
+        return [address for address in addresses if address not in self._last_nodes]
 
     def assign(self, host_id: str, address: Address) -> None:
         """Assign a host to an agent, whose activation is to begin."""

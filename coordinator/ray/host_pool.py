@@ -52,6 +52,8 @@ _ANSWER_S: Final = 10.0
 """Timeout for a host to report its imported code, which runs none of the agent's code."""
 _DOING_S: Final = 3.0
 """Timeout for a host to report what an agent does, which it does even while user code blocks."""
+_LAYERS_S: Final = 1.0
+"""Timeout for a node to say which layers it has: a wake waits for it."""
 _NODE_DEADLINE_S: Final = 60.0
 """Timeout of all other calls to a node."""
 
@@ -131,6 +133,23 @@ class HostPool:
             except (HostDied, TimeoutError, ray.exceptions.RayError) as error:
                 _log.warning("processes_not_known", node=node, error=str(cause_of(error)))
         return found
+
+    async def find_workspaces(self, agents: Sequence[Address]) -> dict[Address, NodeId]:
+        """Return on which node the latest layer of each agent's workspace is; those that have none are left out."""
+        ids = {address.workspace_id: address for address in agents}
+        nodes = list(self._nodes)
+        answers = await asyncio.gather(
+            *(self._nodes.ask(node, _LAYERS_S, "layers", list(ids)) for node in nodes), return_exceptions=True
+        )
+        latest: dict[Address, tuple[int, NodeId]] = {}
+        for node, found in zip(nodes, answers, strict=True):
+            if isinstance(found, BaseException):
+                _log.warning("layers_not_known", node=node, error=str(found))
+                continue
+            for workspace_id, epoch in found.items():
+                address = ids[workspace_id]
+                latest[address] = max(latest.get(address, (0, node)), (epoch, node))
+        return {address: node for address, (_, node) in latest.items()}
 
     # -- start and end --------------------------------------------------------------------------------------------
 

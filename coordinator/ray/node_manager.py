@@ -26,6 +26,7 @@ from chronicle.fuse.zygote import launcher
 from coordinator.fleet.nodes import CPU, GPU, MEMORY, Node
 from coordinator.home import Home
 from coordinator.host.host_config import HostConfig
+from coordinator.host.node.layers import latest_epochs
 from coordinator.host.node.path_locks import PathLocks
 from coordinator.host.node.process_exit import (
     OomKills,
@@ -163,6 +164,10 @@ class NodeManagerActor:
     async def hosts(self) -> list[str]:
         """Return the hosts that were started on this node and not ended, by their names; some may be dead."""
         return [link.name for link in self._mounts.iterdir()]
+
+    async def layers(self, workspace_ids: Sequence[str]) -> dict[str, int]:
+        """Return the epochs of the layers that workspaces have on this node; those without one are left out."""
+        return await asyncio.to_thread(latest_epochs, self._layers, workspace_ids)
 
     async def describe(self) -> NodeState:
         """Return the state of this node."""

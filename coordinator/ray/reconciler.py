@@ -53,6 +53,9 @@ _MAX_LOSSES: Final = 2
 """Hosts that may die under one wake request before it fails: warm hosts die unnoticed. Deaths that a message pays for
 do not count, as its attempts are limited, nor do those of shared hosts, whose agents come back apart."""
 
+_MOST_SOUGHT: Final = 1000
+"""Agents whose workspaces are looked for before one plan; a plan assigns no more in a storm."""
+
 _log = structlog.stdlib.get_logger("coordinator")
 
 
@@ -123,6 +126,7 @@ class Reconciler:
                 for code in state.codes.to_try_again(state.clock.monotonic_s()):
                     await state.register(code)
                 await self._retry_wakes()
+                await self._find_workspaces()
                 reserve = config.warm_hosts if self._quiet.is_now() else None
                 most = config.most_starting, config.shared_agents, config.most_warm_hosts
                 for action in plan(state.observe(), reserve, *most):
@@ -136,6 +140,15 @@ class Reconciler:
     async def _retry_wakes(self) -> None:
         for address in self._state.retries.take_due():
             await self._poke_or_retry(address)
+
+    async def _find_workspaces(self) -> None:
+        """Ask the nodes where workspaces of requested agents are warm, as far as it is not known."""
+        state = self._state
+        if len(state.nodes) > 1:
+            unknown = state.hosts.without_last_node(address for address, _ in state.requests.waiting())[:_MOST_SOUGHT]
+            found = await self._pool.find_workspaces(unknown) if unknown else {}
+            for address in unknown:
+                state.hosts.note_last_node(address, found.get(address))
 
     async def wake_unnotified(self) -> None:
         """Wake the agents with messages that nobody has told of them, after each death of a host, until cancelled.

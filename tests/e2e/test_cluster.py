@@ -145,7 +145,10 @@ def test_agents_survive_the_coordinator_and_their_messages_the_service(podium: P
     os.kill(service, signal.SIGKILL)
     wait_until(lambda: service not in (found := processes_of(podium, "coordinator.service.daemon")) and found)
     wait_until(lambda: podium.json("nodes")["service"], "the gateway starts no other service")
+    wait_until(lambda: all(node["warm"] for node in nodes(podium).values()))
     for agent in agents:
         assert say(podium, agent, "third") == 3
         assert podium("cat", agent, "out.txt").stdout == "3 third\n"
-    assert all(host_id != before[agent][0] for agent in agents if (host_id := podium.json("why", agent)["host_id"]))
+    why = [podium.json("why", agent) for agent in agents]
+    assert all(each["host_id"] != before[each["agent"]][0] for each in why)
+    assert {each["agent"]: each["node"] for each in why} == {agent: node for agent, (_, node) in before.items()}

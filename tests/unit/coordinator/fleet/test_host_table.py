@@ -166,3 +166,6 @@ def test_the_last_nodes_of_the_latest_agents_are_known(monkeypatch: pytest.Monke
         table.assign(host.host_id, address)
         table.remove(host)
     assert [table.last_node_of(address) for address in (ALICE, BOB, eve)] == ["b", None, "c"]
+    assert table.without_last_node((ALICE, BOB, eve)) == [BOB]
+    table.note_last_node(BOB, None)
+    assert table.without_last_node((ALICE, BOB)) == [ALICE], "one that has no node is not looked for again"

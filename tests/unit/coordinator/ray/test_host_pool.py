@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from socket import gethostname
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -12,9 +13,10 @@ import ray
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import AgentsLost, Code, Ended, Loaded, Placement
-from coordinator.fleet.nodes import LOCAL_NODE
+from coordinator.fleet.node_names import Member
+from coordinator.fleet.nodes import LOCAL_NODE, NodeId
 from coordinator.fleet.nodes import Node as NodeValue
-from coordinator.ray import host_deaths, host_pool
+from coordinator.ray import host_deaths, host_pool, node_pool
 from coordinator.ray.host_pool import HostPool
 from coordinator.ray.node_pool import NodePool, _Joined
 from podium.address import Address
@@ -23,7 +25,6 @@ from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from coordinator.fleet.deaths import Deaths
-    from coordinator.fleet.nodes import NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
 
 pytestmark = pytest.mark.usefixtures("caplog")  # deaths are logged as warnings
@@ -304,3 +305,28 @@ async def test_the_hosts_of_a_node_that_is_gone_end_at_once_and_none_of_their_ag
     assert fleet.lost == [(ALICE, how), (BOB, how)]
     await fleet.pool.check_node(LOCAL_NODE)  # other nodes may be ready: a wake goes on
     assert await fleet.pool.processes([Host("host_2", None, "")]) == {}
+
+
+async def test_the_workspace_of_an_agent_is_warm_on_the_node_with_the_latest_layer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet(monkeypatch)
+    eve = Address("greeter", "eve")
+    epochs = {"a": {ALICE.workspace_id: 3}, "b": {ALICE.workspace_id: 12, BOB.workspace_id: 1}}
+
+    async def fail(_: list[str]) -> None:
+        raise ray.exceptions.RayActorError(error_msg="it died")
+
+    for name, found in epochs.items():
+
+        async def layers(ids: list[str], found: dict[str, int] = found) -> dict[str, int]:
+            assert len(ids) == 3
+            return found
+
+        manager = SimpleNamespace(layers=SimpleNamespace(remote=layers))
+        fleet.nodes._joined[NodeId(name)] = _Joined(name, NodeValue(NodeId(name)), manager)
+    members = [Member(ray_id, ray_id, "", gethostname()) for ray_id in ("1", "a", "b")]
+    monkeypatch.setattr(node_pool, "living_nodes", lambda: members)
+    fleet.node.layers = SimpleNamespace(remote=fail)  # type: ignore[attr-defined]
+    assert await fleet.pool.find_workspaces([ALICE, BOB, eve]) == {ALICE: "b", BOB: "b"}
+    assert "layers_not_known" in caplog.text

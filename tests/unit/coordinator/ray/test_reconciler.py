@@ -418,3 +418,24 @@ async def test_agents_of_a_drained_node_are_told_to_end_and_get_no_other_host_th
     [start] = plan(fleet.state.observe(), None, None)
     assert isinstance(start, StartHost)
     assert start.node == "b"
+
+
+async def test_the_nodes_are_asked_once_where_the_workspaces_of_unknown_agents_are(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[list[Address]] = []
+
+    async def find_workspaces(agents: list[Address]) -> dict[Address, NodeId]:
+        asked.append(agents)
+        return {ALICE: NodeId("b")}
+
+    monkeypatch.setattr(fleet.pool, "find_workspaces", find_workspaces, raising=False)
+    for address in (ALICE, BOB):
+        fleet.state.requests.add(address, fleet.code)
+    await fleet.loop._find_workspaces()
+    assert asked == [], "there is one node only"
+    fleet.state.nodes = (Node(NodeId("a")), Node(NodeId("b")))
+    for _ in range(2):
+        await fleet.loop._find_workspaces()
+    assert asked == [[ALICE, BOB]]
+    assert fleet.state.observe().last_nodes == {ALICE: "b"}
