@@ -216,6 +216,8 @@ class HostPool:
             how = await self._nodes.ask(host.node, _NODE_DEADLINE_S, "end_host", host.host_id, died=died)
         except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host.host_id, error=str(cause_of(error)))
+            if host.node not in self._nodes:
+                await self._clear_after_node(host)
         if how is not None:
             host.cause = host.cause or how
             _log.info("host_ended_by_itself", host_id=host.host_id, how=how)
@@ -236,6 +238,16 @@ class HostPool:
         if host.is_shared or any(placement.epoch is not None for placement in agents):  # else its wake sees to it
             died = lost.died or host.cause is not None
             await self._deaths.agents_lost(replace(lost, agents=agents, how=host.cause, died=died))
+
+    async def _clear_after_node(self, host: Host) -> None:
+        """Have another node on the machine end what a host has left whose node is gone."""
+        for node in self._nodes:
+            try:
+                await self._nodes.ask(node, _NODE_DEADLINE_S, "end_host", host.host_id, died=True)
+            except Exception as error:  # noqa: BLE001  the agent's next host clears its path, too
+                _log.warning("host_left_behind", host_id=host.host_id, error=str(cause_of(error)))
+            else:
+                return
 
     def kill(self, host_id: str) -> None:
         """Kill the process of a host that no node knows."""

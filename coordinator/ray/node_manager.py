@@ -273,7 +273,8 @@ class NodeManagerActor:
     async def end_host(self, host_id: str, *, died: bool = False) -> str | None:
         """End a host's process, if it is alive, and all processes that it started, and unmount its agent's workspace.
 
-        Idempotent. A process that cannot be ended keeps the lock of the workspace path from the agent's next host.
+        It may be a host of another node on this machine that is gone. Idempotent. A process that cannot be ended keeps
+        the lock of the workspace path from the agent's next host.
 
         Args:
             died: whether the host is known to be dead or dying.
@@ -369,14 +370,19 @@ class NodeManagerActor:
             if os.path.lexists(link):  # a mount of a killed service of an earlier version
                 mounts.unmount(link)
                 link.rmdir()
+            self._clear_owned(host_id)  # it was on a node that is gone, or there is nothing left
             return
         path = link.readlink()
         if path.name == _NO_PLACE:  # it was warm, or shared
-            for name in self._path_locks.owned_by(host_id):
-                self._clear_path(self._paths.directory / name, host_id)
+            self._clear_owned(host_id)
         else:
             self._clear_path(path, host_id)
         link.unlink(missing_ok=True)
+
+    def _clear_owned(self, host_id: str) -> None:
+        """Unmount and remove the workspace paths whose lock files name a host."""
+        for name in self._path_locks.owned_by(host_id):
+            self._clear_path(self._paths.directory / name, host_id)
 
     def _clear_path(self, path: Path, host_id: str) -> None:
         """Unmount and remove a workspace path of a host whose processes have ended."""

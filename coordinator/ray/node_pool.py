@@ -78,6 +78,8 @@ class NodePool:
         """Why they failed."""
         self._names = dict(config.named_nodes)
         self._looking = asyncio.Lock()
+        self._begun = False
+        """Whether nodes that join now have none of the hosts."""
         self._elsewhere: dict[str, Member] = {}
         """The nodes on other machines, by Ray's ids."""
 
@@ -135,6 +137,7 @@ class NodePool:
         hosts: dict[str, NodeId] = {}
         for node in self:
             hosts |= dict.fromkeys(await self.ask(node, _JOIN_S, "hosts"), node)
+        self._begun = True
         return hosts
 
     async def follow(self) -> None:
@@ -202,6 +205,8 @@ class NodePool:
             manager = start_node_manager(ray_id, replace(self._config.node, node=name))
             async with asyncio.timeout(_JOIN_S):
                 await manager.ready.remote()
+                if self._begun:
+                    await manager.end_others.remote([])  # what an earlier node of this name has left
                 node = await manager.measure.remote()
         except Exception as error:  # noqa: BLE001  such as a missing package there
             cause = self._problems[ray_id] = cause_of(error)

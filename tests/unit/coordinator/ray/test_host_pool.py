@@ -290,6 +290,14 @@ async def test_the_hosts_of_a_node_that_is_gone_end_at_once_and_none_of_their_ag
     monkeypatch: pytest.MonkeyPatch, notices_first: str
 ) -> None:
     fleet = Shared(monkeypatch, None)  # its manager, which is gone too, never answers
+    ended: list[str] = []
+
+    async def end_host(host_id: str, *, died: bool) -> None:
+        assert died
+        ended.append(host_id)
+
+    other = SimpleNamespace(end_host=SimpleNamespace(remote=end_host))
+    fleet.nodes._joined[NodeId("b")] = _Joined("2", NodeValue(NodeId("b")), other)
     agents = list(fleet.host.placements.values())
     async with asyncio.timeout(DEADLINE_S):
         if notices_first == "host":
@@ -302,6 +310,7 @@ async def test_the_hosts_of_a_node_that_is_gone_end_at_once_and_none_of_their_ag
     how = "its node local is gone"
     assert fleet.node_gone == [AgentsLost(agents, how, fleet.loaded, died=True)]
     assert fleet.settled == []
+    assert ended == ["host_1"], "by another node of the machine"
     assert fleet.lost == [(ALICE, how), (BOB, how)]
     await fleet.pool.check_node(LOCAL_NODE)  # other nodes may be ready: a wake goes on
     assert await fleet.pool.processes([Host("host_2", None, "")]) == {}

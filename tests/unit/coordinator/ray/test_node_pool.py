@@ -40,6 +40,12 @@ class Manager:
         self.ready = remote(ready)
         self.measure = remote(lambda: soon(Node(NodeId(name))))
         self.hosts = remote(lambda: soon(list(hosts)))
+        self.ended: list[Any] = []
+
+        async def end_others(known: list[str]) -> None:
+            self.ended.append(known)
+
+        self.end_others = remote(end_others)
         self.never = remote(asyncio.Event().wait)
 
 
@@ -47,7 +53,7 @@ async def soon(value: Any) -> Any:
     return value
 
 
-def remote(method: Callable[[], Awaitable[Any]]) -> Any:
+def remote(method: Callable[..., Awaitable[Any]]) -> Any:
     return SimpleNamespace(remote=method)
 
 
@@ -120,6 +126,8 @@ async def test_nodes_are_joined_as_they_come_and_forgotten_when_they_are_gone(cl
         assert await refused(pool.ask(NodeId("a"), 60, "ready")) == "its node a is gone"
         assert list(pool) == ["b"]
         assert cluster.changes == [["a"], ["a", "b"], ["b"]]
+        ended = {ray_id: manager.ended for ray_id, manager in cluster.managers.items()}
+        assert ended == {"1": [], "2": [[]]}, "of a node that comes back, what it has left; of the others none"
         assert cluster.lost == ["a"]
         following.cancel()
 
