@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.gc.collector import GcRules, collect
 from chronicle.blobs.packs.pack_checker import PackChecker
-from chronicle.errors import Corrupt, NotFound, StoreInUse, StoreShared
+from chronicle.errors import Corrupt, NotFound, StoreInUse, StoreShared, Unavailable
 from chronicle.fuse.zygote import launcher
 from chronicle.journal.verify import verify_session
 from chronicle.repository.commit_log import commits
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
 
 __all__ = ["Check", "Stats", "collect_garbage", "count", "verify"]
+
+_READS: Final = 3
+"""Attempts to read the journal at one moment, beside commands that open it for a commit each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,8 +170,15 @@ def _reached(store: StoreDirectory) -> set[BlobId]:
         return reach.ids()
 
 
-def _roots(store: StoreDirectory) -> Iterator[TreeRef]:
-    """Yield the roots: the trees of layers, and all commits."""
+def _roots(store: StoreDirectory) -> list[TreeRef]:
+    """Return the roots: the trees of layers, and all commits; read again if a journal at rest was written meanwhile."""
+    for _ in range(_READS - 1):
+        with suppress(Unavailable):
+            return list(_roots_now(store))
+    return list(_roots_now(store))
+
+
+def _roots_now(store: StoreDirectory) -> Iterator[TreeRef]:
     if store.layers.is_dir():  # before the journal: a tree that a layer sealed may be committed meanwhile
         yield from layer_refs(store.layers)
     with store.read_journal() as journal:
