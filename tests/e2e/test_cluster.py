@@ -14,11 +14,12 @@ import pytest
 
 from coordinator.cli.exits import ExitCode
 from tests.e2e.conftest import AGENTS, Podium, fresh_home, places_of, processes_of
+from tests.e2e.servers import servers
 from tests.ray_cluster import RayCluster, running_cluster
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PATIENT = f"{AGENTS / 'plain.py'}:Patient"
 
@@ -33,9 +34,16 @@ def cluster() -> Iterator[RayCluster]:
 @pytest.fixture(scope="module")
 def podium(cluster: RayCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podium]:
     """The command on a home that is served on the cluster."""
-    project = tmp_path_factory.mktemp("project") / "podium.toml"
+    with served({}, cluster, tmp_path_factory.mktemp("project")) as podium:
+        yield podium
+
+
+@contextlib.contextmanager
+def served(environment: Mapping[str, str], cluster: RayCluster, directory: Path) -> Iterator[Podium]:
+    """The command on a home of its own that is served on a cluster."""
+    project = directory / "podium.toml"
     project.write_text(f"agents = [{PATIENT!r}]\n")
-    with fresh_home({"PODIUM_MOST_STARTING": "1"}) as podium:
+    with fresh_home({**environment, "PODIUM_MOST_STARTING": "1"}) as podium:
         podium("up", "--ray", cluster.address, "--project", str(project), "--detach", "--port", "0")
         try:
             yield podium
@@ -157,3 +165,21 @@ def test_agents_survive_the_coordinator_and_their_messages_the_service(podium: P
     why = [podium.json("why", agent) for agent in agents]
     assert all(each["host_id"] != before[each["agent"]][0] for each in why)
     assert {each["agent"]: each["node"] for each in why} == {agent: node for agent, (_, node) in before.items()}
+
+
+@pytest.mark.slow
+def test_a_home_on_servers_moves_between_nodes_too(tmp_path: Path) -> None:
+    with (
+        servers(tmp_path) as both,
+        running_cluster("n1", "n2") as cluster,
+        served(both.settings, cluster, tmp_path) as podium,
+    ):
+        agents = [f"patient/far-{number}" for number in range(4)]
+        for agent in agents:
+            assert say(podium, agent, "first") == 1
+        assert set(places(podium, agents).values()) == {"n1", "n2"}
+        os.kill(cluster.raylets["n2"], signal.SIGKILL)
+        wait_until(lambda: "n2" not in nodes(podium))
+        for agent in agents:
+            assert say(podium, agent, "second") == 2
+            assert podium("cat", agent, "out.txt").stdout == "2 second\n"
