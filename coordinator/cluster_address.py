@@ -9,10 +9,8 @@ from typing import Final
 
 from chronicle.errors import InvalidInput, Unavailable
 
-__all__ = ["AUTO", "check_address"]
+__all__ = ["check_address"]
 
-AUTO: Final = "auto"
-"""The cluster that was started last on this machine; Ray knows which."""
 _ADDRESS: Final = re.compile(r"(?P<host>\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(?P<port>[0-9]{1,5})")
 _ANSWER_S: Final = 5.0
 """Timeout of the connection: Ray itself tries for minutes."""
@@ -21,17 +19,16 @@ _ANSWER_S: Final = 5.0
 def check_address(address: str) -> None:
     """Check that something answers at the address of a Ray cluster.
 
+    Ray's ``auto`` is none: it may be any cluster on this machine, also that of another home's service.
+
     Raises:
         InvalidInput: it is not such an address.
         Unavailable: nothing answers.
     """
-    if address == AUTO:
-        return
     found = _ADDRESS.fullmatch(address)
     if found is None or int(found["port"]) > 0xFFFF:
         raise InvalidInput(
-            f"{address!r} is not the address of a Ray cluster: give HOST:PORT, as `ray start --head` says it, or "
-            f"{AUTO} for the one of this machine"
+            f"{address!r} is not the address of a Ray cluster: give HOST:PORT, as `ray start --head` says it"
         )
     host = found["host"].strip("[]")
     try:
