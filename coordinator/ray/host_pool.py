@@ -165,7 +165,7 @@ class HostPool:
             )
             host.actor = find_actor(host.host_id)
             if host.actor is not None:
-                async with asyncio.timeout(_ANSWER_S):
+                async with asyncio.timeout(_NODE_DEADLINE_S):
                     await host.actor.ping.remote()  # the first call costs its look-up, and a new connection
             if host.status is HostStatus.LOST:
                 raise HostDied("its process has ended")
