@@ -38,7 +38,7 @@ def inspect_once(home: Home, spec: str) -> AgentInfo:
     path, class_name = parse_spec(spec)
     kept = home.run_dir / "inspected" / _key(path, class_name)
     with suppress(OSError, ValueError, TypeError):  # Not cached, or by another release.
-        return AgentInfo(**json.loads(kept.read_bytes()))
+        return AgentInfo.from_json(json.loads(kept.read_bytes()))
     info = inspect_agent(spec)
     with suppress(OSError):  # No service runs, or it has just ended.
         kept.parent.mkdir(mode=0o700, exist_ok=True)

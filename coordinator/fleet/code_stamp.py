@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -13,14 +12,12 @@ from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from collections.abc import Set as AbstractSet
 
-__all__ = ["CodeStamps", "SharedStamps", "imported_sources"]
+__all__ = ["CodeStamps", "SharedStamps"]
 
 _STAMP_LENGTH: Final = 12
 _RACY_NS: Final = 2_000_000_000
 """A newer modification is not cached: it may share its mtime with the next one, where mtimes are whole seconds."""
-_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 _GONE: Final = "gone"
 
 
@@ -81,29 +78,3 @@ class SharedStamps:
         async with self._looking.setdefault(sources, asyncio.Lock()):
             del self._next[sources]
             return await asyncio.to_thread(self._stamps.of, sources)
-
-
-def imported_sources(file: str, before: AbstractSet[str]) -> tuple[str, ...]:
-    """Return an agent's file and the modules imported from below its directory, as absolute paths.
-
-    For a file in a package the directory is the parent of the outermost package. Installed packages in the directory,
-    as in a virtual environment, are excluded.
-
-    Args:
-        before: names of the modules in ``sys.modules`` before the import of the agent's file.
-    """
-    directory = Path(file).parent
-    while (directory / "__init__.py").is_file():
-        directory = directory.parent
-    found = {file}
-    for name in sys.modules.keys() - before:
-        source = getattr(sys.modules[name], "__file__", None)
-        if isinstance(source, str) and source.endswith(".py"):
-            path = Path(source).absolute()
-            if path.is_relative_to(directory) and not _is_installed(path):
-                found.add(str(path))
-    return tuple(sorted(found))
-
-
-def _is_installed(path: Path) -> bool:
-    return not _INSTALLED.isdisjoint(path.parts) or path.is_relative_to(sys.prefix)

@@ -24,7 +24,7 @@ from chronicle.canonical import decode
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import IdSource
-from coordinator.fleet.code_stamp import CodeStamps, imported_sources
+from coordinator.fleet.code_stamp import CodeStamps
 from coordinator.fleet.liveness import TASKS_CANCELLED
 from coordinator.fleet.model import Ended, Loaded, ProjectView
 from coordinator.fleet.nodes import needs_of
@@ -43,6 +43,7 @@ from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surro
 from coordinator.host.warmup import warm_up
 from coordinator.logs import log_to
 from podium.agent.loader import load_agent_class
+from podium.agent.sources import imported_sources
 from podium.errors import AgentAsleep, HostDied
 from podium.settings import set_workspace_variable
 from podium.tasks import BackgroundTasks

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from podium import errors
 from podium.agent.spec import parse_spec
@@ -45,6 +45,17 @@ class AgentInfo:
     idle_timeout_s: float
     accepts_client_state: bool = False
     """Whether messages have the state of an AG-UI front end."""
+    sources: tuple[str, ...] = ()
+    """As of `podium.agent.sources.imported_sources`."""
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> AgentInfo:
+        """Return the description that `dataclasses.asdict` has made into JSON.
+
+        Raises:
+            TypeError: it is that of another version.
+        """
+        return cls(**{**fields, "sources": tuple(fields.get("sources", ()))})
 
 
 def inspect_agent(
@@ -78,7 +89,7 @@ def inspect_agent(
     if "error" in report:
         kind: type[AgentLoadError] = getattr(errors, report["error"])
         raise kind(report["message"], report["detail"])
-    return AgentInfo(**report)
+    return AgentInfo.from_json(report)
 
 
 def _run(
@@ -108,6 +119,9 @@ def _report(path: str, class_name: str) -> dict[str, object]:
 
     from podium.agent.base import agent_type_of  # noqa: PLC0415
     from podium.agent.loader import load_agent_class  # noqa: PLC0415
+    from podium.agent.sources import imported_sources  # noqa: PLC0415
+
+    before = frozenset(sys.modules)
 
     try:
         cls = load_agent_class(Path(path), class_name)
@@ -123,6 +137,7 @@ def _report(path: str, class_name: str) -> dict[str, object]:
             schema_version=cls.State._version,  # noqa: SLF001
             idle_timeout_s=float(cls.idle_timeout_s),
             accepts_client_state=bool(cls.accepts_client_state),
+            sources=imported_sources(path, before),
         )
     )
 

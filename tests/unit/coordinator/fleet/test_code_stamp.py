@@ -107,7 +107,7 @@ def test_an_agents_code_is_its_file_and_what_it_imports_from_its_directory(tmp_p
     (elsewhere / "other.py").write_text("")
     agent = project / "agent.py"
     agent.write_text("import beside, installed, other\nfrom tools.deep import inner\n")
-    script = "import sys; from coordinator.fleet.code_stamp import imported_sources\n"
+    script = "import sys; from podium.agent.sources import imported_sources\n"
     script += "from podium.agent.loader import load_module\n"
     script += "from pathlib import Path; sys.path += sys.argv[2:]; before = frozenset(sys.modules)\n"
     script += "load_module(Path(sys.argv[1])); print(*imported_sources(sys.argv[1], before), sep='\\n')"
