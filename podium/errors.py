@@ -6,6 +6,7 @@
     │   ├── AgentFileNotFound   no such file
     │   ├── AgentFileBroken     the file does not import: syntax error, missing module, an exception while importing
     │   ├── AgentClassNotFound  the file has no such class
+    │   ├── BundleRefused       deployed code does not fit the node: another Podium or Python, a missing library
     │   └── NotAnAgent          the class is not a usable BaseAgent; tells what is missing
     ├── UnknownAgent            no agent of that address in this home
     ├── UnknownAgentType        no agent class of that type is known
@@ -63,6 +64,7 @@ __all__ = [
     "AskFailed",
     "AskRefused",
     "AskTimeout",
+    "BundleRefused",
     "ContextMisuse",
     "EventNotFound",
     "Evicted",
@@ -120,6 +122,10 @@ class AgentFileBroken(AgentLoadError):
 
 class AgentClassNotFound(AgentLoadError):
     """The file imports but has no such class."""
+
+
+class BundleRefused(AgentLoadError):
+    """Deployed code does not fit the node: it is for another Podium or Python, or requires what is not installed."""
 
 
 class NotAnAgent(AgentLoadError):
