@@ -2,8 +2,8 @@
 
 For each session it checks the journal (:mod:`chronicle.journal.verify`), every blob reachable from the trees, histories
 and artifacts of its turns, failed attempts included, and that snapshots give the same state as the events. The objects
-beside the events, such as artifacts of clients, are checked down to their blobs. Of the packs that have the blobs, it
-checks the indexes by which the blobs are found if the store's own index is lost.
+beside the events, such as artifacts of clients and deploys, are checked down to their blobs. Of the packs that have the
+blobs, it checks the indexes by which the blobs are found if the store's own index is lost.
 """
 
 from __future__ import annotations
@@ -22,12 +22,15 @@ from chronicle.workspace.check.verify import TreeChecker
 from podium.address import Address, label
 from podium.agent_record import Replay, read_agent, retry_if_folded, trees_of
 from podium.artifacts.artifacts import contents_of
+from podium.code.deploys import DEPLOY, deploy_of, kept_bundles
+from podium.code.manifest import read_manifest
 from podium.errors import InvalidAddress
 from podium.events import FULL_STATE_EVENTS, STATE_EVENTS
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import BranchId
+    from chronicle.journal.objects import StoredObject
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Session
 
@@ -103,6 +106,8 @@ class Verifier:
                 if each.content is not None:
                     self._blobs.get(each.content)
                     read += 1
+                if each.kind == DEPLOY:
+                    read += self._check_bundle(each)
             except (Corrupt, NotFound) as error:
                 problem, cause = f"{each.kind} {each.object_id} of {each.namespace}: {error}", error
                 break
@@ -117,6 +122,16 @@ class Verifier:
         if self._packs is not None:
             self._packs.check_others()
         return self._pack_problem()
+
+    def _check_bundle(self, found: StoredObject) -> int:
+        """Check the bundle of a deploy if it is kept; return the number of its blobs."""
+        bundle = deploy_of(found).bundle
+        if bundle is None or bundle not in kept_bundles(self._store):
+            return 0
+        files = read_manifest(self._blobs, bundle).blobs
+        for blob in files:
+            self._blobs.get(blob)
+        return 1 + len(files)
 
     def _pack_problem(self) -> str | None:
         return self._packs.problem() if self._packs is not None else None

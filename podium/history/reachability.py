@@ -11,6 +11,8 @@ from chronicle.journal.payloads import payload_bytes
 from chronicle.workspace.history.commit_reachability import CommitReach
 from podium.agent_record import trees_of
 from podium.artifacts.artifacts import contents_of
+from podium.code.deploys import kept_bundles
+from podium.code.manifest import read_manifest
 from podium.history.step_record import roots_of
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
 
     They are payloads out of line, the contents of artifacts, the blobs of objects beside the events, and the blobs of
     the trees of all turns of all branches, including the trees of failed attempts and the whole history of every path;
-    and the trees and results of the steps of messages that are not settled.
+    the trees and results of the steps of messages that are not settled; and the bundles of code that are kept.
 
     Args:
         layers: the base trees of the layers of all nodes.
@@ -51,6 +53,10 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
         for blob in (each.body_ref, each.content):
             if blob is not None:
                 reach.add_blob(blob)
+    for bundle in kept_bundles(store):
+        reach.add_blob(bundle)
+        for blob in read_manifest(blobs, bundle).blobs:
+            reach.add_blob(blob)
     for event in _events(store):
         _add(reach, event, blobs)
     return reach.ids()
@@ -74,6 +80,8 @@ def digest_of_roots(store: JournalStore, layers: Iterable[TreeRef]) -> str:
         digest.update(b"step " + blake3(body).digest())
     for each in store.all_objects():
         digest.update(f"object {each.body_ref} {each.content}\n".encode())
+    for bundle in kept_bundles(store):
+        digest.update(f"bundle {bundle}\n".encode())
     for event in _events(store):
         digest.update(f"{event.hash} {event.erased}\n".encode())
     return digest.hexdigest()
