@@ -6,6 +6,7 @@
     env_file = ".env"                               # environment of the agents
     journal = "postgresql://podium@db/podium"       # where a new home keeps its journal, and with it
     blobs = "s3://bucket/prefix"                    # its blobs; without them, in its directory
+    requirements = ["httpx>=0.28"]                  # what nodes have to have installed to run it when it is deployed
 
     [config.hello]                                  # `AgentContext.config` of the agents of type hello
     model = "small"
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Project", "load_project"]
 
-_KEYS: Final = ("agents", "blobs", "config", "env_file", "journal", "models", "settings", "tenants")
+_KEYS: Final = ("agents", "blobs", "config", "env_file", "journal", "models", "requirements", "settings", "tenants")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,8 @@ class Project:
     quotas: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Quotas by tenant: some of the keys of `coordinator.registry.tenants.QUOTAS`."""
     models: ModelsConfig = field(default_factory=ModelsConfig)
+    requirements: tuple[str, ...] = ()
+    """What a node has to have installed to run a deploy; as of PEP 508."""
     home: Path = DEFAULT_HOME
     """Absolute; ``--home`` and ``PODIUM_HOME`` take precedence."""
 
@@ -131,6 +134,7 @@ class _Reader:
             settings,
             self._quotas(table),
             self._models(table),
+            self._requirements(table),
             self._path.parent / home,
         )
 
@@ -213,6 +217,21 @@ class _Reader:
         if problem is not None:
             raise self._error(*problem)
         return models
+
+    def _requirements(self, table: dict[str, Any]) -> tuple[str, ...]:
+        found = table.get("requirements", [])
+        if not isinstance(found, list):
+            raise self._error("requirements", f'it is {_kind(found)}; write a list: requirements = ["httpx>=0.28"]')
+        for at, text in enumerate(found):
+            from podium.code.requirements import parse_requirement  # noqa: PLC0415  few projects have any
+
+            if not isinstance(text, str):
+                raise self._error(f"requirements[{at}]", f'it is {_kind(text)}; write "httpx>=0.28"')
+            try:
+                parse_requirement(text)
+            except InvalidInput as error:
+                raise self._error(f"requirements[{at}]", str(error)) from None
+        return tuple(found)
 
     def _subtable(self, table: dict[str, Any], key: str, header: str) -> dict[str, Any]:
         found = table.get(key, {})

@@ -22,18 +22,21 @@ class RegisteredAgent:
 
     agent_type: str
     file: str
-    """Absolute path."""
+    """Absolute path; with a bundle, the path in it."""
     class_name: str
     config: JsonObject = field(default_factory=dict)
     spec: str = ""
     """As the project file names it, such as ``agent.py:Greeter``; empty if none does."""
     accepts_client_state: bool = False
     """Whether messages have the state of an AG-UI front end; known to the process that read the project."""
+    bundle: str = ""
+    """The id of the bundle of a deploy that has the file; empty if it is on the nodes."""
 
     @property
     def place(self) -> str:
         """File and class, for messages to those who may know paths of this machine."""
-        return f"{self.file}:{self.class_name}"
+        where = f" of the code bundle {self.bundle[:12]}" if self.bundle else ""
+        return f"{self.file}:{self.class_name}{where}"
 
     @property
     def source(self) -> str:
@@ -48,25 +51,26 @@ class RegisteredAgent:
             "agent_type": self.agent_type,
             "config": self.config,
             "spec": self.spec,
+            **({"bundle": self.bundle} if self.bundle else {}),
         }
 
     @classmethod
     def from_wire(cls, value: object) -> RegisteredAgent:
-        """Parse the JSON object that `to_wire` returns; ``config`` and ``spec`` may be absent.
+        """Parse the JSON object that `to_wire` returns; ``config``, ``spec`` and ``bundle`` may be absent.
 
         Raises:
             InvalidInput: a part is missing or of a wrong type.
         """
         given: Mapping[str, Any] = value if isinstance(value, dict) else {}
         file, class_name, agent_type = (given.get(name) for name in ("file", "class", "agent_type"))
-        config, spec = given.get("config", {}), given.get("spec", "")
+        config, spec, bundle = given.get("config", {}), given.get("spec", ""), given.get("bundle", "")
         if not (isinstance(file, str) and isinstance(class_name, str) and isinstance(agent_type, str)):
             raise InvalidInput("an agent class must be an object with the strings file, class and agent_type")
         if not isinstance(config, dict):
             raise InvalidInput("'config' of an agent class must be an object")
-        if not isinstance(spec, str):
-            raise InvalidInput("'spec' of an agent class must be a string")
-        return cls(agent_type, file, class_name, config, spec)
+        if not (isinstance(spec, str) and isinstance(bundle, str)):
+            raise InvalidInput("'spec' and 'bundle' of an agent class must be strings")
+        return cls(agent_type, file, class_name, config, spec, bundle=bundle)
 
 
 def source_of(file: str, class_name: str) -> str:

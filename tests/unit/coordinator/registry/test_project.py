@@ -107,7 +107,7 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
         (AGENTS + "[agents.bot.config]\nmodel = 1", "the configuration of agents belongs into [config.TYPE]"),
         (
             AGENTS + "agent = 1",
-            "no such key; the keys are agents, blobs, config, env_file, journal, models, settings, tenants",
+            "no such key; the keys are agents, blobs, config, env_file, journal, models, requirements, settings, ten",
         ),
         ("", "agents: it is missing; name the agent classes"),
         ("agents = []", "agents: it is empty; name at least one agent class"),
