@@ -9,7 +9,8 @@
     journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, its checksums and heads at the
                       last close, and journal.db-reserve, space reserved for a full disk
     blobs/            the blob store
-    nodes/<node>/     data of one node: layers/, used/ (records of layers in use), mounts/ (a symlink per host)
+    nodes/<node>/     data of one node: layers/, used/ (records of layers in use), mounts/ (a symlink per host),
+                      bundles/ (code of deploys)
     places/           lock files of the workspace paths on this machine
     models.json       the profiles of models, without keys; models.db: the records of their calls (SQLite)
     logs/             logs of the service and its hosts

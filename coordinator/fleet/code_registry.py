@@ -56,6 +56,8 @@ class CodeRegistry:
         if self._codes.get(code.agent_type) == code:
             return False
         self._codes[code.agent_type] = code
+        for other in [other for other in self._broken if other.agent_type == code.agent_type and other != code]:
+            del self._broken[other]
         return True
 
     def get(self, agent_type: str) -> Code | None:
@@ -124,7 +126,7 @@ class CodeRegistry:
 
     def stamp_of(self, code: Code) -> str:
         """Return the current stamp of a code's known files."""
-        return self.stamps.of(self._sources.get(code, frozenset({code.file})))
+        return self.stamps.of(self._sources.get(code, code.files))
 
     def learn_sources(self, loaded: Loaded, stamp: str) -> str | None:
         """Add the files that a host imported to the files of its code.

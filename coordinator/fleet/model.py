@@ -39,14 +39,21 @@ class Code:
     """An agent class, by file and name, that a host imports."""
 
     file: str
-    """Absolute path."""
+    """Absolute path; with a bundle, the path in it."""
     class_name: str
     agent_type: str
+    bundle: str = ""
+    """The id of the bundle that has the file; empty if it is on the nodes."""
 
     @classmethod
     def of(cls, agent: RegisteredAgent) -> Code:
         """Return the code of a class of a registry."""
-        return cls(agent.file, agent.class_name, agent.agent_type)
+        return cls(agent.file, agent.class_name, agent.agent_type, agent.bundle)
+
+    @property
+    def files(self) -> frozenset[str]:
+        """The files that are known before a host has imported it; none of a bundle, whose content never changes."""
+        return frozenset() if self.bundle else frozenset({self.file})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ class Loaded:
 
     code: Code
     sources: tuple[str, ...]
-    """Absolute paths of the agent's file and of the modules of its directory that it imported."""
+    """Absolute paths of the agent's file and of the modules of its directory that it imported; none of a bundle."""
     stamp: str
     """Stamp of the content of the sources; see `coordinator.fleet.code_stamp`."""
     isolation: Isolation = "process"

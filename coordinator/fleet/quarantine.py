@@ -79,6 +79,7 @@ class Quarantine:
             str(address): {
                 "file": entry.loaded.code.file,
                 "class": entry.loaded.code.class_name,
+                "bundle": entry.loaded.code.bundle,
                 "sources": list(entry.loaded.sources),
                 "stamp": entry.loaded.stamp,
                 "why": entry.why,
@@ -107,6 +108,6 @@ def _read(documents: Documents) -> dict[Address, _Entry]:
 
 def _entry(text: str, fields: dict[str, Any]) -> tuple[Address, _Entry]:
     address = Address.parse(text)
-    code = Code(str(fields["file"]), str(fields["class"]), address.agent_type)
+    code = Code(str(fields["file"]), str(fields["class"]), address.agent_type, str(fields.get("bundle", "")))
     loaded = Loaded(code, tuple(fields["sources"]), str(fields["stamp"]), "shared")
     return address, _Entry(loaded, str(fields["why"]))

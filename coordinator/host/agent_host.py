@@ -23,7 +23,7 @@ import structlog
 from chronicle.canonical import decode
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Unavailable
-from chronicle.ids import IdSource
+from chronicle.ids import BlobId, IdSource
 from coordinator.fleet.code_stamp import CodeStamps
 from coordinator.fleet.liveness import TASKS_CANCELLED
 from coordinator.fleet.model import Ended, Loaded, ProjectView
@@ -130,11 +130,12 @@ class AgentHost:
             isolation: ``process`` to run one agent only, whatever the class declares.
 
         Raises:
-            AgentLoadError: the class is missing or invalid, or its import raised.
+            AgentLoadError: the class is missing or invalid, its import raised, or its bundle does not fit this node.
+            ChronicleError: its bundle cannot be read.
         """
         before = frozenset(sys.modules)
-        self._class = agent_class = load_agent_class(Path(code.file), code.class_name)
-        sources = imported_sources(code.file, before)
+        self._class = agent_class = load_agent_class(self._file_of(code), code.class_name)
+        sources = () if code.bundle else imported_sources(code.file, before)
         is_alone = (isolation or agent_class.isolation) == "process"
         self.loaded = Loaded(
             code,
@@ -317,6 +318,15 @@ class AgentHost:
         self._agent(address).retire()
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _file_of(self, code: Code) -> Path:
+        """Return the file of a code on this node, where its bundle is unpacked if it has one."""
+        if not code.bundle:
+            return Path(code.file)
+        from podium.code.unpacking import BundleCache  # noqa: PLC0415  of homes with deploys only
+
+        bundles = BundleCache(Path(self._config.bundles))
+        return bundles.unpack(self._stores.blobs, BlobId(code.bundle)) / code.file
 
     def _agent(self, address: Address) -> HostedAgent:
         agent = self._agents.get(address)

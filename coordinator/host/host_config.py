@@ -52,5 +52,7 @@ class HostConfig:
     """The shortest time between two reports of measurements; 0: nothing is measured."""
     models: str = ""
     """Path of the model gateway's socket; empty: none."""
+    bundles: str = ""
+    """The node's directory of bundles of agents' code; see `podium.code.unpacking`."""
     store: StoreLink | None = None
     """The store process of the node, if the host is to open no journal itself."""

@@ -128,6 +128,7 @@ class NodeManagerActor:
         home = Home(Path(config.home))
         self._mounts = home.node(config.node) / "mounts"
         self._layers = home.node(config.node) / "layers"
+        self._bundles = home.node(config.node) / "bundles"
         self._ends = Path(config.run_dir) / "ends"
         self._deliveries = Path(config.run_dir) / DELIVERIES
         self._lock_files = home.places
@@ -253,6 +254,7 @@ class NodeManagerActor:
                 deliveries=str(self._deliveries / host_id),
                 report_interval_s=self._config.report_interval_s,
                 models=self._config.models,
+                bundles=str(self._bundles),
             )
         )
         try:

@@ -39,6 +39,7 @@ from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
 from coordinator.registry.registry import source_of
 from coordinator.store.links import COORDINATOR
+from podium.code.manifest import short_id
 from podium.errors import AgentAsleep, HomeError, HostDied
 from podium.tasks import BackgroundTasks
 
@@ -314,7 +315,8 @@ class Router:
             return None
         frame: Frame = {"type": "agent_start", "agent": address.name, "turn": route.turn}
         if route.loaded is not None:
-            code, stamp = route.loaded.code, route.loaded.stamp
+            code = route.loaded.code
+            stamp = short_id(code.bundle) or route.loaded.stamp
             frame["code"] = {"source": self._source_of(code), "file": code.file, "stamp": stamp}
             frame["reloaded"] = self._retiring.pop(address, None) is not None
         return frame

@@ -29,7 +29,7 @@ class KnownAgents:
     named: Mapping[str, RegisteredAgent] = field(default_factory=dict)
     """By type; one of a registered type has no effect."""
 
-    def registered(self, registry: Registry) -> KnownAgents:
+    def registered(self, registry: Registry | None) -> KnownAgents:
         """Return the same with another registry."""
         return KnownAgents(registry, self.named)
 

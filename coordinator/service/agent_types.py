@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from coordinator.fleet.model import Code
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from coordinator.ray.router import Router
     from coordinator.registry.registry import RegisteredAgent, Registry
     from podium.address import Address
@@ -25,13 +27,19 @@ class AgentTypes:
 
     Args:
         router: the way to the coordinator and to agents, which are told of changes.
+        deployed: returns the classes of the home's current deploy, ``None`` without one; called in a thread. They are
+            known instead of those that are registered.
         awaits_registration: whether a client is about to register classes: until then, or for a limited time, messages
             of unknown types wait instead of being refused.
     """
 
-    def __init__(self, router: Router, *, awaits_registration: bool = False) -> None:
+    def __init__(
+        self, router: Router, deployed: Callable[[], Registry | None], *, awaits_registration: bool = False
+    ) -> None:
         self._router = router
+        self._deployed = deployed
         self._known = router.known
+        self._registered = None if _is_deployed(router.known.registry) else router.known.registry
         self._changing = asyncio.Lock()
         self._follows_edits = False
         self._complete = asyncio.Event()
@@ -40,7 +48,7 @@ class AgentTypes:
             self._complete.set()
 
     async def register(self, registry: Registry, *, reload: bool, follow_edits: bool | None) -> list[Address]:
-        """Replace the registered classes; agents of these types with pending messages are woken.
+        """Replace the registered classes; agents of the types that are known then, with pending messages, are woken.
 
         Args:
             reload: have awake agents move to the current code and configuration after their running turns.
@@ -52,13 +60,35 @@ class AgentTypes:
             the agents that move.
         """
         async with self._changing:
-            known = self._known.registered(registry)
-            await self._router.know(known)
-            self._known = known
+            self._registered = registry
+            await self._know()
             if follow_edits is not None:
                 self._follows_edits = follow_edits
         self._complete.set()
         return await self._router.reload() if reload else []
+
+    async def read_deploy(self) -> None:
+        """Have the classes of the current deploy known, if there is one.
+
+        Raises:
+            ChronicleError: it cannot be read.
+        """
+        async with self._changing:
+            if await asyncio.to_thread(self._deployed) is not None:
+                await self._know()
+
+    async def redeploy(self) -> list[Address]:
+        """Have the classes of the current deploy known, and awake agents move to them after their running turns.
+
+        Returns:
+            the agents that move.
+
+        Raises:
+            ChronicleError: the deploy cannot be read; nothing changes.
+        """
+        async with self._changing:
+            await self._know()
+        return await self._router.reload()
 
     async def prepare(self, address: Address, agent: RegisteredAgent | None) -> tuple[Code, int | None]:
         """Return the code for a message that is about to be admitted, and what `Router.prepare` returns.
@@ -94,6 +124,11 @@ class AgentTypes:
             self._complete.set()
         return Code.of(self._known.get(agent_type))
 
+    async def _know(self) -> None:
+        known = self._known.registered(await asyncio.to_thread(self._deployed) or self._registered)
+        await self._router.know(known)
+        self._known = known
+
     async def describe(self) -> list[dict[str, Any]]:
         """Return the registered classes as plain values; ``problem`` is why a class cannot be loaded, or ``None``."""
         registry = self._known.registry
@@ -105,7 +140,13 @@ class AgentTypes:
                 "agent_type": agent.agent_type,
                 "file": agent.file,
                 "class": agent.class_name,
+                "bundle": agent.bundle or None,
                 "problem": problems.get(agent.agent_type),
             }
             for agent in registry.agents
         ]
+
+
+def _is_deployed(registry: Registry | None) -> bool:
+    """Whether a registry is that of a deploy."""
+    return registry is not None and any(agent.bundle for agent in registry.agents)

@@ -316,6 +316,17 @@ class ServiceClient:
         reloaded: list[str] = (await self._ask(request))["reloaded"]
         return reloaded
 
+    async def redeploy(self) -> list[str]:
+        """Have the current deploy of the home used; return the addresses of the awake agents that move to it.
+
+        They end after their running turns.
+
+        Raises:
+            ServiceRefused: the deploy cannot be read; nothing changes.
+        """
+        reloaded: list[str] = (await self._ask({"op": "redeploy"}))["reloaded"]
+        return reloaded
+
     async def pin(self) -> None:
         """Have the service go on without clients, until `down`."""
         await self._ask({"op": "pin"})

@@ -46,7 +46,11 @@ that agents inherit (`coordinator.process_environment`);
     Agents of these types with pending messages are woken. Awake agents keep code and configuration until they sleep;
     with ``reload`` they move to the current ones after their running turns, and with ``follow_edits`` those do to which
     a message is admitted, from now on (null: as before). Answers ``{"types", "reloaded"}``, the latter the addresses of
-    the agents that move by ``reload``;
+    the agents that move by ``reload``. While the home has a current deploy, its classes are known instead;
+``redeploy {}``
+    reads the current deploy of the home again (`podium.code.deploys`); awake agents move to its code and
+    configuration after their running turns, or to those of the registry if there is no deploy any more. Answers
+    ``{"reloaded"}``, their addresses;
 ``pin {}``
     keeps the service up without clients, until it is ended;
 ``down {"timeout_s"}``
@@ -55,8 +59,8 @@ that agents inherit (`coordinator.process_environment`);
     the connections end;
 ``status {}``
     answers ``{"pid", "protocol", "pinned", "clients", "delivering", "registry": [{"agent_type", "file", "class",
-    "problem"}]}``; ``problem`` is why the class cannot be loaded, or null;
-    ``delivering`` is the number of messages whose streams are open;
+    "bundle", "problem"}]}``; ``bundle`` is the bundle of the deploy that has the file, or null; ``problem`` is why the
+    class cannot be loaded, or null; ``delivering`` is the number of messages whose streams are open;
 ``metrics {}``
     answers ``{"metrics"}``: the metrics of the home, as a list of ``[name, [label, ...], value]``, with the names and
     labels of `coordinator.telemetry.instruments`. The value of a histogram is a list: the sum of what was observed, and

@@ -7,6 +7,7 @@ import contextlib
 import os
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager
 from dataclasses import asdict
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
@@ -23,6 +24,7 @@ from coordinator.client_messages import Admission, Arrival, position_of
 from coordinator.fleet.nodes import NodeId
 from coordinator.homes.opening import open_records
 from coordinator.process_environment import ProcessEnvironment
+from coordinator.registry.deploying import deployed_registry
 from coordinator.registry.registry import Registry
 from coordinator.service.agent_types import AgentTypes
 from coordinator.service.deliveries import Deliveries
@@ -114,7 +116,9 @@ class ServiceServer:
         )
         self._group_admission = GroupAdmission(self._admission, quotas.limits)
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
-        self._types = AgentTypes(router, awaits_registration=awaits_registration)
+        self._types = AgentTypes(
+            router, partial(deployed_registry, self._store, self._blobs), awaits_registration=awaits_registration
+        )
         self._deliveries = Deliveries(deliver, self._types)
         self._metrics = ServiceMetrics(router, self._store, self._clock, models)
         self._tracing = ServiceTracing()
@@ -130,7 +134,12 @@ class ServiceServer:
 
     @asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        """Accept clients while the context lasts."""
+        """Accept clients while the context lasts.
+
+        Raises:
+            ChronicleError: the current deploy cannot be read.
+        """
+        await self._types.read_deploy()
         path = self._home.socket_path
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
@@ -259,6 +268,8 @@ class ServiceServer:
                 return await self._change_file(request)
             case "register":
                 return await self._register(request)
+            case "redeploy":
+                return await self._redeploy()
             case "pin":
                 self._pinned = True
                 return {}
@@ -305,6 +316,9 @@ class ServiceServer:
         reload, follow_edits = switch_in(request, "reload"), switch_in(request, "follow_edits")
         moving = await self._types.register(registry, reload=bool(reload), follow_edits=follow_edits)
         return {"types": list(registry.types), "reloaded": sorted(map(str, moving))}
+
+    async def _redeploy(self) -> dict[str, Any]:
+        return {"reloaded": sorted(map(str, await self._types.redeploy()))}
 
     async def _status(self) -> dict[str, Any]:
         return {

@@ -93,7 +93,7 @@ async def test_what_is_registered_replaces_what_was_and_two_classes_of_a_type_ar
         with pytest.raises(ServiceRefused, match="two agent classes have the type 'hello'") as refused:
             await client._ask({"op": "register", "agents": [*HELLO.to_wire(), other.to_wire()]})
         assert refused.value.kind == "InvalidInput"
-        entry = {"agent_type": "hello", "file": AGENT.file, "class": AGENT.class_name}
+        entry = {"agent_type": "hello", "file": AGENT.file, "class": AGENT.class_name, "bundle": None}
         assert (await client.status())["registry"] == [{**entry, "problem": None}]
         agents.broken["hello"] = "syntax error"
         assert (await client.status())["registry"] == [{**entry, "problem": "syntax error"}]
