@@ -33,6 +33,8 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "reload.reload",
         "Read podium.toml again; agents move to edited code and configuration after their running turns.",
     ),
+    "deploy": ("deploy.deploy", "Have a home's agents run the project's code as it is now, from the blob store."),
+    "deploys": ("deploy.deploys", "List the deploys of a home, the current one last."),
     "ps": ("ps.ps", "List the agents of a home."),
     "why": ("why.why", "Show what an agent waits for."),
     "nodes": ("why.nodes", "List the nodes that run agents, with their hosts and their memory."),

@@ -30,10 +30,12 @@ def reload(
     import asyncio  # noqa: PLC0415  slow to import, as are the others, and --help needs none
 
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
+    from coordinator.cli.stores import opened_journal  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.registry.project import load_project  # noqa: PLC0415
     from coordinator.registry.reloading import reload_project  # noqa: PLC0415
     from coordinator.service.connecting import attach  # noqa: PLC0415
+    from podium.code.deploys import current_deploy  # noqa: PLC0415
 
     loaded = load_project(project)
     home, file = home_of(context, home, loaded, project), loaded.file
@@ -55,6 +57,13 @@ def reload(
         return
     for agent in done.agents:
         write_line(agent)
+    with opened_journal(home) as store:
+        deploy = current_deploy(store)
+    if deploy is not None:
+        say(
+            f"agents run deploy {deploy.number}, not the files of {file.parent}: podium deploy makes their code current"
+        )
+        return
     say(f"{file} is in use: {', '.join(done.registry.types)}; awake agents that move: {len(done.agents)}")
     if done.restart_for:
         say(f"start the service again to give its agents other values of {', '.join(done.restart_for)}")

@@ -101,6 +101,8 @@ def up(
         check_address(ray)
         place.check_cluster(ray)
         set_ray_address(ray)  # for the service, as above
+    if not unattended:
+        _tell_of_deploy(place, loaded)
     reach = _Reach(
         host,
         port,
@@ -287,6 +289,21 @@ def _serve(
 
         asyncio.run(serve())
     say("ended: gateway" if reach.join else "ended: gateway, agents and service")
+
+
+def _tell_of_deploy(home: Home, project: Project) -> None:
+    """Say that agents run a deploy, if the home has a current one."""
+    from contextlib import closing  # noqa: PLC0415
+
+    from podium.code.deploys import current_deploy  # noqa: PLC0415
+
+    with closing(home.journal()) as store:
+        deploy = current_deploy(store)
+    if deploy is not None:
+        say(
+            f"agents run deploy {deploy.number}, not the files of {project.directory}: podium deploy makes their code "
+            "current, podium deploy --withdraw has agents run the files"
+        )
 
 
 def _serve_detached(home: Home, project: Project, reach: _Reach, *, reload: bool, ui: bool, json: bool) -> None:
