@@ -61,6 +61,8 @@ __all__ = ["StoreServer"]
 
 _MAX_ANSWER: Final = 32 * 1024 * 1024
 """Bytes of blobs in one answer, if there are several."""
+_MAX_BLOBS: Final = 128
+"""Blobs in one answer: so many chunks of a file at most are as long."""
 _THREADS: Final = 16
 """Calls of the database and the bucket at once, beside the commits; as many as connections to the database."""
 
@@ -238,15 +240,16 @@ class StoreServer:
                 raise InvalidInput(f"the store process has no {request.get('op')!r}, or not for this caller")
 
     def _get(self, ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
-        sizes = self._blobs.sizes(ids) if len(ids) > 1 else {}
-        part: list[BlobId] = []
+        """Return the first ones of some blobs, as many as an answer may have."""
+        found = self._blobs.get_many(ids[:_MAX_BLOBS])
+        part: dict[BlobId, bytes] = {}
         size = 0
-        for blob_id in ids:
-            size += sizes.get(blob_id, 0)
+        for blob_id, data in found.items():
+            size += len(data)
             if part and size > _MAX_ANSWER:
                 break
-            part.append(blob_id)
-        return dict(self._blobs.get_many(part))
+            part[blob_id] = data
+        return part
 
     # -- asking ---------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chronicle.blobs.ident import blob_id
+from chronicle.blobs.opening import open_blobs
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import encode
 from chronicle.control.calls import Calls
@@ -22,6 +24,7 @@ from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.records import NewMessage, Outcome, Settlement
 from chronicle.journal.remote import remote_journal
 from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.testing.blob_contract import named
 from chronicle.testing.journal_contract import Writer
 from coordinator.access.quotas import Quota
 from coordinator.store.client import RemoteAsker, RemoteDocuments, remote_quotas
@@ -286,3 +289,14 @@ async def test_a_group_of_a_host_succeeds_and_fails_each_by_itself(tmp_path: Pat
         )
         committer.close()
     assert [type(outcome).__name__ for outcome in outcomes] == ["Head", "StaleEpoch"]
+
+
+def test_many_and_large_blobs_come_in_several_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coordinator.store.server._MAX_ANSWER", 1000)
+    monkeypatch.setenv("CHRONICLE_CACHE_BYTES", "0")
+    blobs = named(*(b"%d" % number * (400 if number < 20 else 1) for number in range(300)))
+    with served(tmp_path) as (_, own, access), closing(open_blobs(access.link(HOST).blobs_url)) as remote:
+        own.put(blobs)
+        assert remote.get_many([*blobs, next(iter(blobs))]) == blobs
+        with pytest.raises(NotFound):
+            remote.get_many([*blobs, blob_id(b"none")])
