@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from socket import gethostname
 from typing import TYPE_CHECKING
 
@@ -94,6 +95,26 @@ def test_a_gateway_serves_it(podium: Podium, tmp_path: Path) -> None:
             assert over.status_code == 403, over.text
             assert "hello/gina" in client.get("/v1/agents").text
             assert "hello/alice" not in client.get("/v1/agents").text
+    finally:
+        podium("down")
+
+
+def test_agents_run_a_deploy_that_hosts_have_from_the_object_store(podium: Podium, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "agent.py").write_text(
+        "from podium import BaseAgent\nclass Deployed(BaseAgent):\n"
+        "    async def on_message(self, ctx, message):\n        ctx.reply({'file': __file__})\n"
+    )
+    (project / "podium.toml").write_text('agents = ["agent.py:Deployed"]\n')
+    made = podium.json("deploy", "--project", str(project / "podium.toml"))
+    podium("up", "--project", str(project / "podium.toml"), "--detach", "--port", "0")
+    try:
+        shutil.rmtree(project)
+        frames = podium.lines("send", "deployed/a", "hi")
+        (file,) = (frame["data"]["file"] for frame in frames if frame["type"] == "turn_end")
+        assert file == str(podium.home / "nodes" / "local" / "bundles" / made["bundle"] / "agent.py")
+        assert json.loads(podium("verify", "--json").stdout)["ok"]
     finally:
         podium("down")
 
