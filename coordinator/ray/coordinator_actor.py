@@ -129,7 +129,8 @@ class CoordinatorActor:
         host, request = hosts.host_of(address), self._state.requests.get(address)
         config = self._state.config_of(address.agent_type)
         loaded = host.loaded if host is not None else None
-        if host is not None and request is not None and loaded is not None:
+        is_awake = hosts.route(address) is not None
+        if host is not None and request is not None and loaded is not None and not is_awake:
             if host.placements[address].config in (None, config) and await asyncio.to_thread(
                 loaded.is_of, code, stamps
             ):

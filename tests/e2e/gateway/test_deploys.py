@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.e2e.conftest import Podium
 
 AGENT = """
-import time
+import asyncio
 from pathlib import Path
 from podium import BaseAgent, DeltaState
 from words.greeting import WORD
@@ -37,7 +37,7 @@ class Greeter(BaseAgent):
         if gate := message.get("gate"):
             Path(gate).with_name("begun").touch()
             while not Path(gate).exists():
-                time.sleep(0.05)
+                await asyncio.sleep(0.05)
         ctx.reply({"said": f"{WORD}{PUNCTUATION}", "count": ctx.state.count, "desk": ctx.get_config("desk")})
 """
 PROJECT = 'agents = ["agent.py:Greeter"]\n[config.greeter]\ndesk = 1\n'
@@ -63,9 +63,10 @@ class Deployed:
         """The project file."""
         return str(self.directory / "podium.toml")
 
-    def up(self) -> None:
-        """Serve."""
-        self.podium("up", "--project", self.file, "--detach", "--no-auth", "--port", "0")
+    def up(self) -> str:
+        """Serve; return what is said."""
+        finished = self.podium("up", "--project", self.file, "--detach", "--no-auth", "--port", "0")
+        return finished.stderr
 
     def deploy(self, word: str) -> dict[str, Any]:
         """Edit the code, and deploy it."""
@@ -141,7 +142,7 @@ def test_agents_run_what_was_deployed(deployed: Deployed, tmp_path: Path) -> Non
 def test_a_deploy_that_no_node_can_run_is_refused_by_name_and_taken_back(deployed: Deployed) -> None:
     podium = deployed.podium
     deployed.deploy("first")
-    deployed.up()
+    assert "agents run deploy 1, not the files of " in deployed.up()
     assert deployed.send("greeter/a")["said"] == "first!", "of the home, not of the registered files"
     assert "podium deploy makes their code current" in podium("reload", "--project", deployed.file).stderr
     (deployed.directory / "podium.toml").write_text(f"requirements = ['no-such-library>=2']\n{PROJECT}")

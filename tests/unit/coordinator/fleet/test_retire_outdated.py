@@ -116,6 +116,21 @@ async def test_a_host_that_activates_an_agent_with_an_earlier_configuration_is_j
     assert await asyncio.wait_for(reloading, DEADLINE_S) == [(ALICE, route)]
 
 
+async def test_an_awake_agent_whose_class_moves_to_another_file_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its running message is pending until it is settled, so the new class has a request of the agent, too."""
+    code, moved = (Code(str(tmp_path / name), "Agent", "hello") for name in ("agent.py", "moved.py"))
+    loaded = Loaded(code, (), "")
+    coordinator = coordinator_of(Host("host_1", code, "", HostStatus.ASSIGNED, loaded), monkeypatch)
+    state = coordinator._state
+    state.hosts["host_1"].activated(ALICE, 1, 0)
+    state.requests.add(ALICE, moved)
+    state.known = KnownAgents(Registry([RegisteredAgent("hello", moved.file, "Agent")]))
+    retired = await asyncio.wait_for(coordinator.reload(), DEADLINE_S / 2)
+    assert [address for address, _ in retired] == [ALICE]
+
+
 async def test_an_agent_that_waits_for_a_host_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
