@@ -45,7 +45,7 @@ def check_fits(manifest: Manifest) -> None:
         if not installed or not needed.specifier.contains(installed, prereleases=True):
             there = f"{needed.name} {installed}" if installed else f"no {needed.name}"
             raise BundleRefused(
-                f"{bundle} requires {text}, and {node} has {there}: install it on the node, and start the service again"
+                f"{bundle} requires {text}, and {node} has {there}: install it on the node, then podium reload"
             )
 
 

@@ -12,13 +12,12 @@ from chronicle.blobs.ident import blob_id
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import decode, encode
 from chronicle.errors import Corrupt, InvalidInput, NotFound, UnsupportedFormat
-from podium.code.manifest import check_path, podium_version, python_version, read_manifest
+from podium.code.manifest import BundledFile, Manifest, check_path, podium_version, python_version, read_manifest
 from podium.code.packing import MAX_BUNDLE_BYTES, MAX_FILE_BYTES, pack
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from podium.code.manifest import Manifest
 
 CLASSES: list[dict[str, Any]] = [{"agent_type": "hello", "file": "agent.py", "class": "Hello"}]
 
@@ -71,6 +70,12 @@ def test_equal_code_is_one_bundle(project: Path, tmp_path: Path) -> None:
     (project / "agent.py").rename(project / "other.py")
     bundles.add(packed(blobs, project, "b", "a>=1").bundle)
     assert len(bundles) == 4
+
+
+def test_the_id_of_a_bundle_stays_the_same() -> None:
+    files = {"agent.py": BundledFile(blob_id(b"x = 1\n"), 6)}
+    manifest = Manifest(files, CLASSES, ("httpx>=0.28",), python="3.12", podium="0.1.0")
+    assert manifest.bundle == "5eb029d6f0f09d22d3336e1df7ea6158e6f720672e0fcd3598c84c89a8cc3d01", "format 1"
 
 
 def test_files_outside_of_the_project_are_refused(project: Path, tmp_path: Path) -> None:
