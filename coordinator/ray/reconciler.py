@@ -53,7 +53,7 @@ _MAX_LOSSES: Final = 2
 """Hosts that may die under one wake request before it fails: warm hosts die unnoticed. Deaths that a message pays for
 do not count, as its attempts are limited, nor do those of shared hosts, whose agents come back apart."""
 
-_MOST_SOUGHT: Final = 1000
+_MAX_SOUGHT: Final = 1000
 """Agents whose workspaces are looked for before one plan; a plan assigns no more in a storm."""
 
 _log = structlog.stdlib.get_logger("coordinator")
@@ -145,7 +145,7 @@ class Reconciler:
         """Ask the nodes where workspaces of requested agents are warm, as far as it is not known."""
         state = self._state
         if len(state.nodes) > 1:
-            unknown = state.hosts.without_last_node(address for address, _ in state.requests.waiting())[:_MOST_SOUGHT]
+            unknown = state.hosts.without_last_node(address for address, _ in state.requests.waiting())[:_MAX_SOUGHT]
             found = await self._pool.find_workspaces(unknown) if unknown else {}
             for address in unknown:
                 state.hosts.note_last_node(address, found.get(address))
