@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 import psycopg
@@ -37,7 +37,9 @@ from chronicle.journal.records import (
     MessageStatus,
     NewMessage,
     OutboxMessage,
+    Outcome,
     Receipt,
+    Settlement,
     StepWrite,
     StoredStep,
 )
@@ -51,6 +53,7 @@ from tests.contract.postgres_server import find_binaries, running_server
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chronicle.ids import MessageId
     from chronicle.journal.port import JournalStore
 
 BINARIES = find_binaries()
@@ -318,6 +321,27 @@ def test_text_that_postgresql_cannot_hold(store: PostgresJournalStore) -> None:
     steps = StepWrite(session_id, replace(step, key="\0"), None), StepWrite(session_id, step, None)
     written = store.commit_many([bad, writer.commit_of(), steps[0], other.commit_of(), steps[1]])
     assert [type(outcome) for outcome in written] == [UnicodeEncodeError, Head, InvalidInput, Head, type(None)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"outbox": (OutboxMessage(IDS.message(1), "to/\ud800", b"{}", 1),)},
+        {"outbox": (OutboxMessage(IDS.message(1), cast("str", {}), b"{}", 1),)},
+        {"settled": (Settlement(cast("MessageId", {}), Outcome.CONSUMED),)},
+        {"settled": (Settlement(IDS.message(1), cast("Outcome", "lost")),)},
+    ],
+    ids=["text", "no text", "no id", "no outcome"],
+)
+def test_what_cannot_be_sent_to_the_server_fails_alone(store: PostgresJournalStore, change: dict[str, Any]) -> None:
+    """Others' commits share its transaction."""
+    writers = [Writer.on(store, name) for name in ("one", "two", "three")]
+    written = store.commit_many(
+        [replace(writers[0].commit_of(), **change), *(each.commit_of() for each in writers[1:])]
+    )
+    assert isinstance(written[0], Exception)
+    assert not isinstance(written[0], Unavailable), "it would be tried again"
+    assert [type(outcome) for outcome in written[1:]] == [Head, Head]
 
 
 def test_a_connection_lost_in_a_batch(store: PostgresJournalStore, server: str, schema: str) -> None:

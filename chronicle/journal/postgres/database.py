@@ -339,6 +339,8 @@ class PostgresDatabase:
                 return Corrupt(f"{self.name} is damaged: {said}")
             case psycopg.DataError():
                 return InvalidInput(f"a value cannot be stored: {said}")
+            case psycopg.ProgrammingError() if error.sqlstate is None:  # not the server's: of a value of no type of its
+                return InvalidInput(f"a value cannot be stored: {said}")
             case _:
                 return Unavailable(f"{self.name}: {said}")
 

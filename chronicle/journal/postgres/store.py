@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from chronicle.errors import Corrupt, InvalidInput
+from chronicle.errors import Corrupt, Unavailable
 from chronicle.journal.postgres.database import PostgresDatabase
 from chronicle.journal.postgres.schema import ASSIGNED, JOURNAL
 from chronicle.journal.postgres.together import apply_together, may_be_together
@@ -74,15 +74,21 @@ class PostgresJournalStore(SqlJournalStore):
         super().__init__(self._server)
 
     def _write_each(self, ready: Sequence[ReadyWrite]) -> Sequence[Exception | None]:
-        if may_be_together(ready):
-            try:
-                with self._server.writing() as db:
-                    if not apply_together(db, ready):
-                        raise _OneByOne
-                return [None] * len(ready)
-            except (_OneByOne, InvalidInput):  # the latter: an id was used before
-                pass
+        if may_be_together(ready) and self._are_written_together(ready):
+            return [None] * len(ready)
         return super()._write_each(ready)
+
+    def _are_written_together(self, ready: Sequence[ReadyWrite]) -> bool:
+        """Write all, or none, as if one of them is to be refused."""
+        try:
+            with self._server.writing() as db:
+                if not apply_together(db, ready):
+                    raise _OneByOne
+        except Unavailable:
+            raise
+        except Exception:  # noqa: BLE001 - whatever one of them has, such as an id that was used: the others are written
+            return False
+        return True
 
     def damage(self) -> str | None:
         """Return damage that the chains do not cover: checksum failures that the server counted, and orphaned rows."""
