@@ -32,6 +32,7 @@ from chronicle.journal.postgres import PostgresJournalStore
 from chronicle.journal.postgres.database import PostgresConnection
 from chronicle.journal.postgres.schema import JOURNAL, Migration
 from chronicle.journal.records import (
+    Commit,
     Head,
     InboxWrite,
     MessageStatus,
@@ -40,13 +41,14 @@ from chronicle.journal.records import (
     Outcome,
     Receipt,
     Settlement,
+    Snapshot,
     StepWrite,
     StoredStep,
 )
 from chronicle.journal.sql import commits
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import JournalStoreContract, Writer
-from chronicle.testing.journal_contract.writer import IDS
+from chronicle.testing.journal_contract.writer import IDS, NOW_MS
 from tests.contract.pgbouncer import find_pgbouncer, running_pooler
 from tests.contract.postgres_server import find_binaries, running_server
 
@@ -342,6 +344,32 @@ def test_what_cannot_be_sent_to_the_server_fails_alone(store: PostgresJournalSto
     assert isinstance(written[0], Exception)
     assert not isinstance(written[0], Unavailable), "it would be tried again"
     assert [type(outcome) for outcome in written[1:]] == [Head, Head]
+
+
+@pytest.mark.parametrize("kind", ["commits", "a commit and a step", "with a snapshot"])
+def test_writes_together_lock_sessions_in_the_order_of_admissions(
+    store: PostgresJournalStore, server: str, schema: str, kind: str
+) -> None:
+    """Sessions need not have been made in the order of their ids."""
+    ids = sorted(IDS.session(NOW_MS) for _ in range(2))
+    first, last = (
+        Writer(store, session, store.head(session.main_branch_id))
+        for session in [store.ensure_session(each, each, IDS.branch(NOW_MS), NOW_MS) for each in reversed(ids)][::-1]
+    )
+    step = StoredStep(first.admit(), 1, "step", b"{}")
+    writes: list[Commit | StepWrite] = [last.commit_of(), first.commit_of()]
+    if kind == "a commit and a step":
+        writes[1] = StepWrite(ids[0], step, None)
+    if kind == "with a snapshot":
+        writes[0] = last.commit_of(snapshot=Snapshot(last.head.branch_id, 1, b"{}"))
+    with psycopg.connect(server) as admitting, ThreadPoolExecutor(1) as pool:
+        lock = f'SELECT * FROM "{schema}".session WHERE session_id = %s FOR UPDATE'
+        admitting.execute(lock, (ids[0],))
+        written = pool.submit(store.commit_many, writes)
+        until_someone_waits_for_a_lock(server)
+        admitting.execute(lock, (ids[1],))
+        admitting.commit()
+        assert not any(isinstance(outcome, Exception) for outcome in written.result())
 
 
 def test_a_connection_lost_in_a_batch(store: PostgresJournalStore, server: str, schema: str) -> None:

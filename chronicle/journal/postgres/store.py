@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, Unavailable
 from chronicle.journal.postgres.database import PostgresDatabase
 from chronicle.journal.postgres.schema import ASSIGNED, JOURNAL
-from chronicle.journal.postgres.together import apply_together, may_be_together
+from chronicle.journal.postgres.together import apply_together, lock_sessions, may_be_together
 from chronicle.journal.sql.moving import columns_of, copy_rows
 from chronicle.journal.sql.orphans import orphan
 from chronicle.journal.sql.store import SqlJournalStore
 from chronicle.journal.sql.tables import TABLES
+from chronicle.journal.sql.writes import apply
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -76,7 +78,10 @@ class PostgresJournalStore(SqlJournalStore):
     def _write_each(self, ready: Sequence[ReadyWrite]) -> Sequence[Exception | None]:
         if may_be_together(ready) and self._are_written_together(ready):
             return [None] * len(ready)
-        return super()._write_each(ready)
+        if len(ready) < 2:
+            return super()._write_each(ready)
+        parts = [partial(apply, ready=each) for each in ready]
+        return self._each([partial(lock_sessions, writes=ready), *parts])[1:]
 
     def _are_written_together(self, ready: Sequence[ReadyWrite]) -> bool:
         """Write all, or none, as if one of them is to be refused."""

@@ -17,18 +17,16 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Outcome
     from chronicle.journal.sql.port import Connection, Cursor
     from chronicle.journal.sql.rows import Row
-    from chronicle.journal.sql.steps import ReadyStep
     from chronicle.journal.sql.writes import ReadyWrite
 
-__all__ = ["apply_together", "may_be_together"]
+__all__ = ["apply_together", "lock_sessions", "may_be_together"]
 
 
 def _unnest(*types: str) -> str:
     return f"unnest({', '.join(f'?::{each}[]' for each in types)})"
 
 
-_LOCK: Final = "SELECT 1 FROM session WHERE key = ANY(?::bigint[]) ORDER BY key FOR SHARE"
-_LOCK_BY_ID: Final = "SELECT 1 FROM session WHERE session_id = ANY(?::text[]) ORDER BY key FOR SHARE"
+_LOCK: Final = 'SELECT 1 FROM session WHERE session_id = ANY(?::text[]) ORDER BY session_id COLLATE "C" FOR SHARE'
 _ADVANCE: Final = f"""
 UPDATE branch SET seq = given.seq, turn = given.turn, event_id = given.event_id, hash = given.hash
 FROM {_unnest("bigint", "bigint", "text", "bytea", "bigint", "bigint", "bytea", "bigint", "bigint")}
@@ -81,16 +79,21 @@ def apply_together(db: Connection, writes: Sequence[ReadyWrite]) -> bool:
     commits = [write for write in writes if isinstance(write, Ready)]
     steps = [write for write in writes if not isinstance(write, Ready)]
     expected: list[tuple[Cursor, int]] = []
+    lock_sessions(db, writes)
     if commits:
         expected += _commit(db, commits)
     if steps:
-        expected.append(_put_steps(db, steps))
+        expected.append(_changed(db, _STEPS, [step.values for step in steps]))
     return all(len(cursor.fetchall()) == count for cursor, count in expected)
+
+
+def lock_sessions(db: Connection, writes: Sequence[ReadyWrite]) -> None:
+    """Lock the sessions of writes, in the order in which admissions and renewals of leases lock those of theirs."""
+    db.execute(_LOCK, (list({write.session_id for write in writes}),))
 
 
 def _commit(db: Connection, commits: Sequence[Ready]) -> list[tuple[Cursor, int]]:
     """Send the statements of commits; return those whose numbers of rows tell whether all were accepted."""
-    db.execute(_LOCK, (sorted({commit.session_key for commit in commits}),))
     expected = [_changed(db, _ADVANCE, [commit.advance for commit in commits])]
     db.execute(_EVENTS, _columns(row for commit in commits for row in commit.events))
     settled: dict[Outcome, list[Row]] = {}
@@ -105,11 +108,6 @@ def _commit(db: Connection, commits: Sequence[Ready]) -> list[tuple[Cursor, int]
     if outbox:
         db.execute(_OUTBOX, _columns(outbox))
     return expected
-
-
-def _put_steps(db: Connection, steps: Sequence[ReadyStep]) -> tuple[Cursor, int]:
-    db.execute(_LOCK_BY_ID, (sorted({step.values[3] for step in steps}),))
-    return _changed(db, _STEPS, [step.values for step in steps])
 
 
 def _changed(db: Connection, statement: str, rows: Sequence[Row]) -> tuple[Cursor, int]:

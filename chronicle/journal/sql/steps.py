@@ -39,6 +39,12 @@ class ReadyStep:
     values: Row
     """The values of `_PUT`: number, key and body of the step; session, epoch, 0 for none, and message."""
 
+    @property
+    def session_id(self) -> SessionId:
+        """The session of its message."""
+        session_id: SessionId = self.values[3]
+        return session_id
+
 
 def prepare(write: StepWrite) -> ReadyStep:
     """Convert a step to a row.
@@ -61,7 +67,7 @@ def apply(db: Connection, ready: ReadyStep) -> None:
         StaleEpoch, NotFound, Conflict: the step is refused; the caller must roll back.
     """
     if db.for_share:
-        db.execute(f"SELECT 1 FROM session WHERE session_id = ?{db.for_share}", (ready.values[3],))
+        db.execute(f"SELECT 1 FROM session WHERE session_id = ?{db.for_share}", (ready.session_id,))
     if not db.changed(_PUT, ready.values):
         raise _refusal(db, ready)
 
