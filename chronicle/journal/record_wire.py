@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from dataclasses import fields
 from enum import StrEnum
+from functools import partial
 from operator import attrgetter
 from typing import Any, Final
 
 import msgpack
 
 from chronicle.error_wire import error_from_wire, error_to_wire
-from chronicle.errors import Unavailable
+from chronicle.errors import InvalidInput, Unavailable
 from chronicle.journal import objects, records
 
 __all__ = ["dumps", "loads"]
@@ -51,6 +52,8 @@ _RECORDS: Final[tuple[type, ...]] = (
 _ENUMS: Final = (records.BranchChange, records.MessageStatus, records.Outcome)
 _TUPLE, _SET, _ERROR, _FIRST_ENUM = 100, 101, 102, 110
 """Numbers of what is no record: exact types arrive, as callers compare lists, and use tuples as keys."""
+_MAX_DEPTH: Final = 32
+"""Records and tuples in one another. Some hundreds would take the stack of a thread: MessagePack's own is large."""
 _VALUES: Final = {cls: attrgetter(*(field.name for field in fields(cls))) for cls in _RECORDS}
 _NUMBERS: Final = {cls: number for number, cls in enumerate(_RECORDS)}
 
@@ -62,8 +65,20 @@ def dumps(value: object) -> bytes:
 
 
 def loads(data: bytes) -> Any:
-    """Return the value of `dumps`."""
-    return msgpack.unpackb(data, ext_hook=_decode, unicode_errors="surrogateescape", strict_map_key=False)
+    """Return the value of `dumps`.
+
+    Raises:
+        InvalidInput: records and tuples are nested deeper than any are.
+        Exception: it is none of `dumps`.
+    """
+    return _loads(data, 0)
+
+
+def _loads(data: bytes, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise InvalidInput(f"records are nested more than {_MAX_DEPTH} deep")
+    hook = partial(_decode, depth + 1)
+    return msgpack.unpackb(data, ext_hook=hook, unicode_errors="surrogateescape", strict_map_key=False)
 
 
 def _encode(value: object) -> object:
@@ -84,12 +99,12 @@ def _encode(value: object) -> object:
             raise TypeError(f"{type(value).__name__} is no record")
 
 
-def _decode(number: int, data: bytes) -> object:
+def _decode(depth: int, number: int, data: bytes) -> object:
     if number < len(_RECORDS):
-        return _RECORDS[number](*loads(data))
+        return _RECORDS[number](*_loads(data, depth))
     if number >= _FIRST_ENUM:
         return _ENUMS[number - _FIRST_ENUM](data.decode())
-    value = loads(data)
+    value = _loads(data, depth)
     if number == _ERROR:
         return error_from_wire(value, Unavailable)
     return frozenset(value) if number == _SET else tuple(value)

@@ -10,6 +10,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import msgpack
 import pytest
 
 from chronicle.blobs.ident import blob_id
@@ -20,6 +21,7 @@ from chronicle.control.calls import Calls
 from chronicle.control.messages import Ended, framed
 from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.ids import IdSource
+from chronicle.journal import record_wire
 from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.records import NewMessage, Outcome, Settlement
 from chronicle.journal.remote import remote_journal
@@ -238,6 +240,17 @@ def test_what_cannot_be_read_costs_its_request_or_its_connection_only(tmp_path: 
                 while raw.recv(1000):
                     pass
         assert good.call("sizes", ids=[]) == {}
+
+
+def test_records_nested_without_end_are_refused(tmp_path: Path) -> None:
+    """Each has a stack of MessagePack's own: they would end the process, of which all hosts of the node have need."""
+    nested = record_wire.dumps([])
+    for _ in range(300):
+        nested = msgpack.packb(msgpack.ExtType(100, nested))
+    with served(tmp_path) as (_, _, access), closing(access.link(HOST).calls()) as calls:
+        with pytest.raises(InvalidInput, match="nested more than"):
+            calls.call("journal", method="head", arguments=nested)
+        assert calls.call("sizes", ids=[]) == {}
 
 
 def test_calls_go_on_with_the_next_process(tmp_path: Path) -> None:
