@@ -198,6 +198,10 @@ class ReminderTask(Poller):
             # One that cannot be read is held until the next start: another version may read it.
             self._held[key] = math.inf if isinstance(error, InvalidInput) else hold_ms
             result = NotFired.WAITS
+        except Exception:  # noqa: BLE001  a bug, or a time that no calendar has: others must not wait for it
+            _log.exception("reminder_failed", name=reminder.name, session_id=reminder.session_id)
+            self._held[key] = math.inf
+            result = NotFired.WAITS
         else:
             if result is NotFired.WAITS:
                 self._held[key] = hold_ms

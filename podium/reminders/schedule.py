@@ -151,7 +151,7 @@ def rule_from_json(value: JsonObject) -> Rule:
         InvalidInput: it is of another version, or its time zone is not known here.
     """
     match value:
-        case {"every_ms": int(every_ms)}:
+        case {"every_ms": int(every_ms)} if every_ms >= _SHORTEST_MS:
             return Every(every_ms)
         case {"cron": str(line), "tz": str(tz)}:
             _zone(tz)

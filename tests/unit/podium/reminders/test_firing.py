@@ -201,7 +201,14 @@ async def test_a_fire_that_failed_comes_again(store: Store) -> None:
 async def test_one_that_cannot_be_read_does_not_stop_the_others(store: Store) -> None:
     bell = Bell(store)
     nobodys = b'{"agent":"nobody","rule":{},"message":{}}'
-    broken = (SetReminder("broken", NOW_MS - 1, b"{}"), SetReminder("nobody's", NOW_MS - 1, nobodys))
+    always = b'{"agent":"hello/alice","rule":{"every_ms":0},"message":{}}'
+    daily = b'{"agent":"hello/alice","rule":{"cron":"0 9 * * *","tz":"UTC"},"message":{}}'
+    broken = (
+        SetReminder("broken", NOW_MS - 1, b"{}"),
+        SetReminder("nobody's", NOW_MS - 1, nobodys),
+        SetReminder("always", NOW_MS - 1, always),
+        SetReminder("before all time", -(2**62), daily),
+    )
     Writer.on(store).write(reminders=broken)
     set_reminder(store)
     set_reminder(store, "soon", due_ms=NOW_MS + 500)
