@@ -100,9 +100,9 @@ def filter_query(context, query):
 def before_call(context, case, **kwargs):
     """Of requests that are to be accepted: name agents that there are, mostly, and give no cursors.
 
-    A list gives cursors out, and refuses others. What is no key is left to the unit tests. The only node is not drained:
-    the messages of other cases would be refused. A method that a route does not have comes without the body of another:
-    a POST of what is not JSON is refused for its type on every route.
+    A list gives cursors out, and refuses others. What is no key is left to the unit tests. The only node is not
+    drained: the messages of other cases would be refused. A method that a route does not have comes without the body of
+    another: a POST of what is not JSON is refused for its type on every route.
     """
     if case.method.upper() != context.operation.method.upper():
         case.body, case.media_type = NOT_SET, None
