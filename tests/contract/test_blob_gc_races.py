@@ -16,7 +16,7 @@ from chronicle.blobs import blob_id
 from chronicle.blobs.gc.collector import GcReport, GcRules, collect
 from chronicle.blobs.media.fsspec_objects import RemoteObjects
 from chronicle.blobs.media.objects import LocalObjects
-from chronicle.blobs.packs.catalog import read_pack_index
+from chronicle.blobs.packs.catalog import PACK_FOLDER, read_pack_index
 from chronicle.blobs.packs.local_catalog import LocalCatalog
 from chronicle.blobs.packs.pack_format import PackIndex
 from chronicle.blobs.packs.pack_store import PackBlobStore
@@ -147,11 +147,15 @@ def test_a_far_writer_that_cannot_look_for_a_pack_does_not_rely_on_it(monkeypatc
     sleeper.put(named(b"gone"))
     assert (collected().condemned, collected().dropped) == (1, 1)
 
-    def away(_: RemoteObjects, name: str) -> int:
-        raise Unavailable(name)
+    read = RemoteObjects.read
+
+    def packs_are_away(objects: RemoteObjects, name: str, *place: int) -> bytes:
+        if name.startswith(PACK_FOLDER):
+            raise Unavailable(name)
+        return read(objects, name, *place)
 
     with monkeypatch.context() as patch:
-        patch.setattr(RemoteObjects, "size", away)
+        patch.setattr(RemoteObjects, "read", packs_are_away)
         with pytest.raises(Unavailable):
             sleeper.put(named(b"gone"))
     sleeper.put(named(b"gone"))

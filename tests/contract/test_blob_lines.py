@@ -232,7 +232,7 @@ def test_a_put_asks_for_packs_of_others_only_for_large_blobs(s3: S3Server, tmp_p
         assert other.get(blob_id(large)) == large
         before = len(requests(proxy))
         other.put({**line.blobs, **named(large, b"a new root")})
-    assert sorted(requests(proxy)[before:]) == ["GET", "GET", "HEAD", "PUT"]
+    assert sorted(requests(proxy)[before:]) == ["GET", "GET", "GET", "PUT"], "the last one of the index of its pack"
     assert proxy.exchanges[-1].method == "PUT"
     sizes = open_objects(url, s3.options()).sizes(PACK_FOLDER)
     assert sum(size > 90_000 for size in sizes.values()) == 1, "the large blob is not stored again"
@@ -277,6 +277,64 @@ def test_a_pack_that_takes_the_place_of_a_collected_one_is_read_as_it_is(
     reader = opened()
     for data in (root, b"after", b"and more"):
         assert reader.get(blob_id(data)) == data
+
+
+@pytest.mark.parametrize("how", ["asked for", "put", "put after its root"])
+def test_a_blob_of_a_collected_pack_is_put_though_its_name_is_given_again(
+    s3: S3Server, tmp_path: Path, how: str
+) -> None:
+    """A node still has the index of the pack that a collection removed."""
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+
+    def open_on(node: str) -> PackBlobStore:
+        cache = BlobCache(tmp_path / node, 50_000_000)
+        return PackBlobStore(url, cache_bytes=0, options=s3.options(), cache=cache)
+
+    large, root = random.Random(1).randbytes(100_000), b"root"
+    open_on("one").put(named(large, root))
+    assert open_on("one").get(blob_id(root)) == root
+    objects = open_objects(url, s3.options())
+    (pack,) = objects.names(PACK_FOLDER)
+    objects.delete(pack)
+    stale = open_on("one")
+    assert stale.get(blob_id(root)) == root, "its index is on this node"
+    follows = b"follows \xc4\x20" + ident.to_raw(blob_id(root))
+    if how == "put after its root":
+        stale.put(named(follows))
+        stale.put(named(root))
+    else:
+        open_on("two").put(named(root))
+    assert pack in objects.names(PACK_FOLDER), "with other blobs"
+    if how == "asked for":
+        assert stale.missing([blob_id(large)]) == {blob_id(large)}
+    else:
+        stale.put(named(b"and " + follows))
+    stale.put(named(large, b"refers to it"))
+    assert open_on("three").get(blob_id(large)) == large
+    assert open_on("one").get(blob_id(large)) == large
+
+
+def test_what_is_in_the_place_of_a_collected_pack_is_found_on_a_node_with_the_old_index(
+    s3: S3Server, tmp_path: Path
+) -> None:
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+
+    def open_on(node: str) -> PackBlobStore:
+        cache = BlobCache(tmp_path / node, 50_000_000)
+        return PackBlobStore(url, cache_bytes=0, options=s3.options(), cache=cache)
+
+    root = b"root"
+    open_on("one").put(named(b"before", root))
+    lasting = open_on("one")
+    assert lasting.get(blob_id(root)) == root
+    objects = open_objects(url, s3.options())
+    (pack,) = objects.names(PACK_FOLDER)
+    objects.delete(pack)
+    open_on("two").put(named(b"after", root))
+    assert objects.names(PACK_FOLDER) == [pack]
+    for reader in (lasting, open_on("one")):
+        assert reader.get(blob_id(root)) == root, "from this node"
+        assert reader.get(blob_id(b"after")) == b"after"
 
 
 class Dies(BaseException):

@@ -153,8 +153,8 @@ class Catalog(ABC):
         May be called without the lock.
         """
 
-    def read_again(self, name: str) -> bool:  # noqa: ARG002 - where a name is never given again
-        """Read a pack's index again after a blob in it was found damaged; return whether another one was known."""
+    def read_again(self, name: str, raw_id: bytes) -> bool:  # noqa: ARG002 - where a name is never given again
+        """Read a pack's index again after a blob in it was found damaged; return whether an outdated one was known."""
         return False
 
     def forget(self, name: str) -> None:
@@ -278,15 +278,23 @@ class Places:
         self.fresh: dict[bytes, tuple[str, PackEntry]] = {}
         self.gone: set[str] = set()
         self.damaged: dict[str, str] = {}
+        self.renewed: dict[str, frozenset[bytes]] = {}
+        """By name, the blobs of packs whose names others had before: an older index is wrong about them."""
+
+    def counts(self, raw_id: bytes, name: str, avoiding: AbstractSet[str] = frozenset()) -> bool:
+        """Whether a pack may have a blob, as an index says."""
+        if name in self.gone or name in avoiding:
+            return False
+        return name not in self.renewed or raw_id in self.renewed[name]
 
     def find(self, raw_id: bytes, avoiding: AbstractSet[str] = frozenset()) -> tuple[str, PackEntry] | None:
         """Return a place of a blob outside of removed packs and those to avoid."""
         found = self.fresh.get(raw_id)
-        if found is not None and found[0] not in self.gone and found[0] not in avoiding:
+        if found is not None and self.counts(raw_id, found[0], avoiding):
             return found
         for segment in self.segments:
             found = segment.find(raw_id)
-            if found is not None and found[0] not in self.gone and found[0] not in avoiding:
+            if found is not None and self.counts(raw_id, found[0], avoiding):
                 return found
         return None
 
@@ -324,5 +332,5 @@ class Places:
                 raw_id = place[1].raw_id
                 if raw_id in self.fresh or any(earlier.find(raw_id) for earlier in self.segments[:number]):
                     continue
-                if place[0] not in self.gone:
+                if self.counts(raw_id, place[0]):
                     yield place

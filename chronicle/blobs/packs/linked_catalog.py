@@ -39,6 +39,7 @@ from chronicle.blobs.packs.catalog import (
     index_from,
     pack_object,
     read_pack_index,
+    read_pack_indexes,
 )
 from chronicle.blobs.packs.pack_format import NAME_BYTES, Links, PackIndex
 from chronicle.blobs.packs.segments import Segment, build_segment
@@ -47,7 +48,7 @@ from chronicle.errors import Conflict, Corrupt, NotFound, Unavailable
 from chronicle.ids import made_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from chronicle.blobs.cache import BlobCache
@@ -121,6 +122,8 @@ class LinkedCatalog(Catalog):
         """The same for blobs that may be keys: this node has no index of a pack of their name."""
         self._indexes: dict[str, PackIndex] = {}
         """Packs that were written or read, and that no segment of this process covers."""
+        self._unproven: set[str] = set()
+        """Those of them that this node's cache had: others may have their names by now."""
         self._own: dict[str, int] = {}
         """Packs that this process wrote and no segment covers; when, epoch milliseconds."""
         self._covering: dict[str, Segment] = {}
@@ -134,7 +137,7 @@ class LinkedCatalog(Catalog):
         found = self._places.find(raw_id, avoiding)
         if found is None and self._shared is not None:
             found = self._shared.find(raw_id)
-            if found is not None and (found[0] in avoiding or found[0] in self._places.gone):
+            if found is not None and not self._places.counts(raw_id, found[0], avoiding):
                 return None
         return found
 
@@ -183,6 +186,7 @@ class LinkedCatalog(Catalog):
             known.update(segment.pack_names())
         self._places.gone |= known - listed.keys()
         self._places.gone -= listed.keys()
+        self._prove(listed)
         new = sorted(listed.keys() - known)
         for at in range(0, len(new), _READ_TOGETHER):
             self._take({name: listed[name] for name in new[at : at + _READ_TOGETHER]})
@@ -233,7 +237,7 @@ class LinkedCatalog(Catalog):
         """Remember a blob as the key of a pack, maybe. Needs no lock: a blob on this node waits for no request."""
         (self._met if self._cached(key_name(raw_id)) is not None else self._unsure).append(raw_id)
 
-    def read_again(self, name: str) -> bool:
+    def read_again(self, name: str, raw_id: bytes) -> bool:
         """Read a pack's index from the pack itself; return whether another one was known.
 
         Of two packs with one key the second may have been made when the first was gone.
@@ -243,9 +247,10 @@ class LinkedCatalog(Catalog):
             now = read_pack_index(self._objects, name)
         except (NotFound, Corrupt):
             return False
-        self._learn(name, now)
-        self._cache_index(name, now)
-        return before != now
+        is_new = now != before or all(entry.raw_id != raw_id for entry in now.entries)
+        if is_new:
+            self._renew(name, now)
+        return is_new
 
     def replace(self, places: Iterable[tuple[str, PackEntry]], dropped: AbstractSet[str], listed_ms: int) -> None:
         """Write a shared index of all packs but the dropped ones; then remove these."""
@@ -270,7 +275,7 @@ class LinkedCatalog(Catalog):
         if shared is None:
             return
         for place in shared.entries():
-            if place[1].raw_id not in seen and place[0] not in self._places.gone:
+            if place[1].raw_id not in seen and self._places.counts(place[1].raw_id, place[0]):
                 seen.add(place[1].raw_id)
                 yield place
         if not shared.is_whole:
@@ -321,7 +326,7 @@ class LinkedCatalog(Catalog):
             return
         if not end.is_cached:
             self._places.gone.discard(end.name)
-        self._learn(end.name, end.index)
+        self._learn(end.name, end.index, is_proven=not end.is_cached)
         if raw_key not in self._heads:
             links = Links((), (*end.index.links.follows, *end.index.links.packs), end.index.links.segments)
             self._remember(raw_key, _Head(end.name, links, end.index.made_ms))
@@ -388,9 +393,11 @@ class LinkedCatalog(Catalog):
 
     # -- reading indexes ------------------------------------------------------------------------------------------
 
-    def _learn(self, name: str, index: PackIndex) -> None:
+    def _learn(self, name: str, index: PackIndex, *, is_proven: bool = True) -> None:
         self._indexes[name] = index
+        (self._unproven.discard if is_proven else self._unproven.add)(name)
         self._places.damaged.pop(name, None)
+        self._places.renewed.pop(name, None)
         self._places.add(name, index.entries)
 
     def _take(self, packs: dict[str, int] | dict[str, None]) -> None:
@@ -401,7 +408,7 @@ class LinkedCatalog(Catalog):
             if index is None:
                 lacking.append(name)
             else:
-                self._learn(name, index)
+                self._learn(name, index, is_proven=False)
         tails = self._objects.read_many([(pack_object(name), -TAIL_BYTES, TAIL_BYTES) for name in lacking])
         for name, tail in zip(lacking, tails, strict=True):
             index = self._places.take(name, partial(self._index_of, name, packs[name], tail))
@@ -410,6 +417,26 @@ class LinkedCatalog(Catalog):
                 self._cache_index(name, index)
             elif name not in self._places.damaged:
                 self._places.gone.add(name)
+
+    def _prove(self, sizes: Mapping[str, int]) -> None:
+        """Read again the indexes of packs in whose place others may be."""
+        doubtful = [
+            name
+            for name, index in self._indexes.items()
+            if name in sizes and (name in self._unproven or pack_format.size_with(index) != sizes[name])
+        ]
+        for at in range(0, len(doubtful), _READ_TOGETHER):
+            for name, now in read_pack_indexes(self._objects, doubtful[at : at + _READ_TOGETHER], sizes):
+                if isinstance(now, PackIndex):
+                    if now != self._indexes[name]:
+                        self._renew(name, now)
+                    self._unproven.discard(name)
+
+    def _renew(self, name: str, now: PackIndex) -> None:
+        """Add a pack in the place of another one; what else is known of that one, such as a segment, does not count."""
+        self._learn(name, now)
+        self._cache_index(name, now)
+        self._places.renewed[name] = frozenset(entry.raw_id for entry in now.entries)
 
     def _index_of(self, name: str, size: int | None, tail: bytes | NotFound) -> PackIndex:
         if isinstance(tail, NotFound):

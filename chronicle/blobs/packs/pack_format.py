@@ -210,6 +210,13 @@ def encode_index(index: PackIndex, start: int, version: int = FORMAT) -> bytes:
     return body + numbers + blake3(body + numbers).digest(length=16) + _END_MAGIC + bytes((version,))
 
 
+def size_with(index: PackIndex) -> int:
+    """Return the bytes of the pack that has an index."""
+    links = len(index.links.follows) + len(index.links.packs) + len(index.links.segments)
+    start = max((entry.offset + entry.stored for entry in index.entries), default=len(HEAD))
+    return start + ENTRY_BYTES * len(index.entries) + NAME_BYTES * links + TRAILER_BYTES
+
+
 def pack_entries(entries: list[PackEntry]) -> bytes:
     """Return entries as the bytes of an index."""
     return b"".join(_ENTRY.pack(entry.raw_id, entry.offset, entry.stored, entry.size, entry.codec) for entry in entries)

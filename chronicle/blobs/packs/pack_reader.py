@@ -260,7 +260,7 @@ class PackReader:
                     place = self.find(raw)
             except Corrupt:
                 with self._lock:
-                    if not self._catalog.read_again(name):
+                    if not self._catalog.read_again(name, raw):
                         raise
                     place = self.find(raw)
         raise self._nowhere(raw)

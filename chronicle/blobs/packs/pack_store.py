@@ -18,10 +18,12 @@ import json
 import threading
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from cachetools import LRUCache
+
 from chronicle.blobs import ident
 from chronicle.blobs.media.objects import shown_url
 from chronicle.blobs.packs import pack_format
-from chronicle.blobs.packs.catalog import PACK_FOLDER, check_pack, pack_object
+from chronicle.blobs.packs.catalog import KEY_MARK, PACK_FOLDER, check_pack, pack_object, read_pack_index
 from chronicle.blobs.packs.condemned import CondemnedWatch
 from chronicle.blobs.packs.opening import open_medium
 from chronicle.blobs.packs.pack_reader import CACHED_BLOB_BYTES, PackReader
@@ -42,6 +44,8 @@ _FORMAT_OBJECT: Final = "format"
 _FORMAT_BYTES: Final = json.dumps({"format": _FORMAT}).encode()
 _ASKED_BYTES: Final = 64 * 1024
 """A request takes as long as moving this on a link of 25 Mbit/s."""
+_TRUSTED: Final = 64 * 1024
+"""Packs, and blobs of them, that are remembered as there: 8 MiB."""
 _CACHE_BYTES: Final = 4 * 1024 * 1024
 """Enough for the upper tree nodes of many directories."""
 
@@ -85,8 +89,9 @@ class PackBlobStore:
         self._reader = PackReader(self._objects, self._catalog, self._lock, self._disk, self.shown, cache_bytes)
         self._is_behind = False
         """Whether packs may have been removed that the catalog still lists."""
-        self._trusted: set[str] = set()
-        """Packs whose existence a put has checked, since the last removal of any."""
+        self._trusted: LRUCache[str, frozenset[bytes]] = LRUCache(_TRUSTED, lambda blobs: 1 + len(blobs))
+        """Packs that a put has written, or found there, since the last removal of any; for a name that may be given
+        again, the raw ids of the pack's blobs."""
         self._formatted: bool | None = None
         """Whether the store is there; ``None`` before it was asked, as reading a far store needs no request for it."""
         if not self._objects.is_far:
@@ -162,7 +167,7 @@ class PackBlobStore:
         index = pack_format.PackIndex(entries, links, made_ms)
         with self._lock:
             self._reader.translated(lambda: self._catalog.note(name, index, ident.to_raw(key)))
-            self._trusted.add(name)
+            self._trust(name, entries)
             for key, data in new.items():
                 self._reader.keep(ident.to_raw(key), data)
         if self._disk is not None:
@@ -278,7 +283,9 @@ class PackBlobStore:
         ), self._catalog.scan
 
     def _safe(self, blob_id: BlobId, size: int | None = None) -> tuple[str, PackEntry] | None:
-        """Return a place of a blob in a pack that is not condemned, and exists.
+        """Return a place of a blob in a pack that is not condemned, exists, and has it.
+
+        Places are derived data, which may be outdated, so they alone are no reason to skip a put.
 
         Args:
             blob_id: the blob's.
@@ -288,21 +295,36 @@ class PackBlobStore:
         raw = ident.to_raw(blob_id)
         may_ask = not self._objects.is_far or size is None or size >= _ASKED_BYTES
         while (place := self._catalog.find(raw, self._condemned.packs)) is not None:
-            if place[0] in self._trusted or (may_ask and self._is_there(place[0])):
-                return place
-            if not may_ask:
+            name = place[0]
+            if name not in self._trusted and not may_ask:
                 return None
-            self._catalog.forget(place[0])
+            try:
+                blobs = self._trusted[name] if name in self._trusted else self._ask(name)
+            except NotFound:
+                self._catalog.forget(name)
+                continue
+            except Corrupt:  # to store it again is safe
+                return None
+            return place if raw in blobs or not name.startswith(KEY_MARK) else None
         return None
 
-    def _is_there(self, name: str) -> bool:
-        """Whether a pack exists: the index is derived data, so an entry alone is no reason to skip a put."""
-        try:
-            self._objects.size(pack_object(name))
-        except NotFound:
-            return False
-        self._trusted.add(name)
-        return True
+    def _ask(self, name: str) -> frozenset[bytes]:
+        """Return the raw ids of the blobs of a pack if its name may be given again; otherwise ask only if it is there.
+
+        Raises:
+            NotFound, Corrupt, Unavailable: as `read_pack_index`.
+        """
+        if name.startswith(KEY_MARK):
+            return self._trust(name, read_pack_index(self._objects, name).entries)
+        self._objects.size(pack_object(name))
+        return self._trust(name, ())
+
+    def _trust(self, name: str, entries: Iterable[PackEntry]) -> frozenset[bytes]:
+        """Remember that a pack is there; return what `_ask` does."""
+        blobs = frozenset(entry.raw_id for entry in entries) if name.startswith(KEY_MARK) else frozenset()
+        if len(blobs) < _TRUSTED:
+            self._trusted[name] = blobs
+        return blobs
 
     def _check_format_once(self) -> None:
         if self._formatted is None:
