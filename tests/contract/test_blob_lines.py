@@ -17,7 +17,7 @@ from chronicle.blobs.cache import BlobCache
 from chronicle.blobs.gc.collector import GcReport, GcRules, collect
 from chronicle.blobs.media.fsspec_objects import RemoteObjects
 from chronicle.blobs.opening import open_blobs
-from chronicle.blobs.packs.catalog import PACK_FOLDER, read_pack_index
+from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, pack_object, read_pack_index
 from chronicle.blobs.packs.linked_catalog import SKEW_MS, LinkedCatalog, key_name
 from chronicle.blobs.packs.opening import open_objects
 from chronicle.blobs.packs.pack_store import PackBlobStore
@@ -429,6 +429,59 @@ def test_what_was_merged_is_found_by_old_commits_and_new_ones(
     clock.advance(3600)
     assert collected(url, clock, line).dropped == 0
     assert line.is_read_by(opener())
+
+
+def test_a_reader_finds_what_was_merged_after_it_read_an_index(
+    url: str, opener: Callable[[], PackBlobStore], clock: ManualClock
+) -> None:
+    line = Line()
+    line.put(opener(), 70)
+    clock.advance(SKEW_MS / 1000 + 1)
+    assert set(opener().blob_ids()) == set(line.blobs), "this leaves an index"
+    reader, others = opener(), {key: data for key, data in line.blobs.items() if key not in line.keys}
+    assert {key: reader.get(key) for key in others} == others
+    for _ in range(2):
+        clock.advance(SKEW_MS / 1000 + 1)
+        report = collected(url, clock, line)
+    assert report.dropped > 60
+    assert {key: reader.get(key) for key in others} == others
+
+
+def test_an_index_that_was_written_while_packs_were_removed_hides_no_blob(
+    url: str, opener: Callable[[], PackBlobStore], clock: ManualClock
+) -> None:
+    """A process lists the packs, gc removes some and writes an index, and the process replaces that one."""
+    line, objects = Line(), open_objects(url)
+    line.put(opener(), 70)
+    clock.advance(SKEW_MS / 1000 + 1)
+    assert collected(url, clock, line).merged > 60
+    for name in objects.names(INDEX_FOLDER):
+        objects.delete(name)
+    assert set(opener().blob_ids()) == set(line.blobs), "this leaves an index, with the packs that were merged"
+    written = {name: objects.read(name) for name in objects.names(INDEX_FOLDER)}
+    clock.advance(SKEW_MS / 1000 + 1)
+    assert collected(url, clock, line).dropped > 60
+    for name, data in written.items():
+        objects.write(name, [data])
+    reader = opener()
+    assert {key: reader.get(key) for key in line.blobs} == line.blobs
+
+
+def test_an_index_of_a_pack_whose_name_another_one_has_hides_no_blob(
+    url: str, opener: Callable[[], PackBlobStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chronicle.blobs.packs.linked_catalog._UNCOVERED_LIMIT", 1)
+    data, roots = b"in both", (b"root", b"another root")
+    for root in roots:
+        opener().put(named(data, root))
+    assert len(set(opener().blob_ids())) == 3, "this leaves an index, with one place of each"
+    pack = opener().pack_of(blob_id(data))
+    assert pack is not None
+    (root,) = (root for root in roots if key_name(ident.to_raw(blob_id(root))) == pack)
+    open_objects(url).delete(pack_object(pack))
+    opener().put(named(root))
+    reader = opener()
+    assert {each: reader.get(blob_id(each)) for each in (data, *roots)} == {each: each for each in (data, *roots)}
 
 
 @pytest.mark.usefixtures("unlisted")

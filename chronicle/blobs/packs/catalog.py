@@ -303,6 +303,13 @@ class Places:
         for entry in entries:
             self.fresh[entry.raw_id] = (name, entry)
 
+    def add_lacking(self, name: str, entries: list[PackEntry]) -> None:
+        """Add those entries of a pack whose fresh place no longer counts."""
+        for entry in entries:
+            place = self.fresh.get(entry.raw_id)
+            if place is None or not self.counts(entry.raw_id, place[0]):
+                self.fresh[entry.raw_id] = (name, entry)
+
     def read(self, objects: Objects, name: str) -> list[PackEntry] | None:
         """Add a pack from its own index; ``None`` if it is removed or damaged."""
         index = self.take(name, lambda: read_pack_index(objects, name))

@@ -152,10 +152,12 @@ class LinkedCatalog(Catalog):
 
         if lacking():
             self._follow(lacking)
-        if (left := lacking()) and self._shared is not None and not self._shared.read(left):
-            self._load_shared()  # another one has taken its place
-            if self._shared is not None:
-                self._shared.read(left)
+        before = None
+        while (left := lacking()) and self._shared is not None and self._shared is not before:
+            before = self._shared
+            before.read(left)
+            if lacking():
+                self._load_shared()  # another one may have taken its place
 
     def renew(self) -> None:
         """Drop what the shared index has by now."""
@@ -174,19 +176,28 @@ class LinkedCatalog(Catalog):
                 head.links, head.is_followed = Links(), True
 
     def scan(self) -> None:
-        """List the packs, and read the indexes of those that no index has."""
+        """List the packs, and read the indexes of those that no index has.
+
+        An index has one place of each blob. If it names a pack that is gone, or whose name another one has now, because
+        a collection took place while it was written or read, blobs may be in others of its packs as well, and it counts
+        as none.
+        """
         index_name = self._new_name()
+        self._load_shared()  # before the listing, which then has all that it names but what was removed
         listed = {name.rpartition("/")[2]: size for name, size in self._objects.sizes(PACK_FOLDER).items()}
-        self._load_shared()
         if self._shared is not None and not self._shared.is_whole:
             self._shared = None  # what a lost or damaged shard had is read from the packs
         covered = self._shared.packs() if self._shared is not None else set()
-        known = covered | self._indexes.keys()
-        for segment in self._places.segments:
-            known.update(segment.pack_names())
-        self._places.gone |= known - listed.keys()
+        indexes = [covered, *(set(segment.pack_names()) for segment in self._places.segments)]
+        self._places.gone |= self._indexes.keys() - listed.keys()
+        self._places.gone.update(*(packs - listed.keys() for packs in indexes))
         self._places.gone -= listed.keys()
         self._prove(listed)
+        sound = listed.keys() - self._places.renewed.keys()
+        covered = covered if covered <= sound else set()
+        known = self._indexes.keys() | set[str]().union(*(packs for packs in indexes if packs <= sound))
+        for name in self._indexes.keys() & listed.keys():
+            self._places.add_lacking(name, self._indexes[name].entries)
         new = sorted(listed.keys() - known)
         for at in range(0, len(new), _READ_TOGETHER):
             self._take({name: listed[name] for name in new[at : at + _READ_TOGETHER]})

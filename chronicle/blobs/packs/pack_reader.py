@@ -164,6 +164,9 @@ class PackReader:
         if place is None:
             self.translated(self._catalog.scan)
             place = self._catalog.find(raw)
+        if place is None:  # in an index that was written meanwhile
+            self.translated(lambda: self._catalog.look_for([raw]))
+            place = self._catalog.find(raw)
         return place
 
     def translated(self, call: Callable[[], None]) -> None:

@@ -275,12 +275,14 @@ class PackBlobStore:
         else:
             self._reader.translated(self._catalog.refresh)
 
-    def _searches(self, blob_ids: Iterable[BlobId]) -> tuple[Callable[[], None], Callable[[], None]]:
+    def _searches(self, blob_ids: Iterable[BlobId]) -> tuple[Callable[[], None], ...]:
         """Return what to call until blobs without a known place are found, cheapest first."""
         raws = [ident.to_raw(key) for key in blob_ids]
-        return lambda: self._catalog.look_for(
-            [raw for raw in raws if self._catalog.find(raw) is None]
-        ), self._catalog.scan
+
+        def look() -> None:
+            self._catalog.look_for([raw for raw in raws if self._catalog.find(raw) is None])
+
+        return look, self._catalog.scan, look  # an index may be written meanwhile
 
     def _safe(self, blob_id: BlobId, size: int | None = None) -> tuple[str, PackEntry] | None:
         """Return a place of a blob in a pack that is not condemned, exists, and has it.
