@@ -33,6 +33,8 @@ _RECEIVE: Final = 256 * 1024
 _PEER_DEADLINE_S: Final = 5.0
 """A peer that waits for an answer takes it at once, unless it was stopped: then it loses its connection."""
 _BACKLOG: Final = 128
+_FULL_S: Final = 0.02
+"""Pause of a client whose connection finds the queue full."""
 _ACCEPT_BACKOFF_S: Final = 0.01
 """Back-off after `accept` fails: peers stay in the backlog, and the loop would spin."""
 
@@ -42,7 +44,7 @@ class ControlClient:
 
     Args:
         path: the socket.
-        deadline_s: time limit of the connection attempt.
+        deadline_s: time limit of the connection attempt, which waits while as many others wait as may.
 
     Raises:
         Ended: nothing listens there.
@@ -54,9 +56,11 @@ class ControlClient:
         self._socket.settimeout(deadline_s)
         try:
             with _short_name(path) as name:
-                self._socket.connect(name)
+                self._connect(name, time.monotonic() + deadline_s)
         except OSError as error:
             self._socket.close()
+            if isinstance(error, BlockingIOError):
+                raise Unavailable(f"too many wait for what listens at {path}") from error
             kind = Ended if isinstance(error, (FileNotFoundError, ConnectionError)) else Unavailable
             raise kind(f"nothing listens at {path}: {error}") from error
 
@@ -84,6 +88,17 @@ class ControlClient:
     def close(self) -> None:
         """Close the connection."""
         self._socket.close()
+
+    def _connect(self, name: str, until: float) -> None:
+        while True:
+            try:
+                self._socket.connect(name)
+            except BlockingIOError:  # the queue of connections is full
+                if time.monotonic() >= until:
+                    raise
+                time.sleep(_FULL_S)
+            else:
+                return
 
     def _receive(self, size: int, until: float) -> bytes:
         parts = bytearray()

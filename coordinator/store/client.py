@@ -47,7 +47,7 @@ class RemoteAsker:
         while True:
             try:
                 return await self._asked(asker, receiver, question, noticed)
-            except (ConnectionError, asyncio.IncompleteReadError, FileNotFoundError):
+            except (OSError, asyncio.IncompleteReadError):  # also if too many wait at the socket
                 await asyncio.sleep(_AGAIN_S)
 
     async def _asked(

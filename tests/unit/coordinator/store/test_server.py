@@ -6,6 +6,7 @@ import asyncio
 import socket
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from chronicle.blobs.opening import open_blobs
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import encode
 from chronicle.control.calls import Calls
-from chronicle.control.messages import Ended, framed
+from chronicle.control.messages import Ended, answer_ok, framed
 from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal import record_wire
@@ -30,10 +31,10 @@ from chronicle.testing.blob_contract import named
 from chronicle.testing.journal_contract import Writer
 from coordinator.access.quotas import Quota
 from coordinator.store.client import RemoteAsker, RemoteDocuments, remote_quotas
-from coordinator.store.links import COORDINATOR
+from coordinator.store.links import COORDINATOR, StoreAccess
 from podium.address import Address
 from podium.errors import AskRefused
-from tests.contract.served_stores import served, serving
+from tests.contract.served_stores import SECRET, served, serving
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -251,6 +252,54 @@ def test_records_nested_without_end_are_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match="nested more than"):
             calls.call("journal", method="head", arguments=nested)
         assert calls.call("sizes", ids=[]) == {}
+
+
+def full_listener(path: Path) -> socket.socket:
+    """Listen, with as many connections as may wait."""
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(str(path))
+    listener.listen(0)
+    while True:
+        with socket.socket(socket.AF_UNIX) as waiting:
+            waiting.setblocking(False)
+            try:
+                waiting.connect(str(path))
+            except BlockingIOError:
+                return listener
+
+
+def test_a_call_waits_for_room_at_the_socket(tmp_path: Path) -> None:
+    with (
+        full_listener(tmp_path / "store.sock") as listener,
+        closing(Calls(tmp_path / "store.sock", {})) as calls,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        called = pool.submit(calls.call, "sizes")
+        time.sleep(0.2)
+        answered = 0
+        while answered < 2 and not called.done():
+            connection, _ = listener.accept()
+            with connection:
+                while answered < 2 and connection.recv(1000):
+                    connection.sendall(framed(answer_ok("yes")))
+                    answered += 1
+        assert called.result() == "yes"
+
+
+async def test_a_question_waits_for_room_at_the_socket(tmp_path: Path) -> None:
+    with (
+        closing(SqliteJournalStore(tmp_path / "journal.db")) as journal,
+        closing(PackBlobStore(f"file://{tmp_path}/blobs")) as blobs,
+    ):
+        hold(journal)
+        link = StoreAccess(str(tmp_path / "store.sock"), SECRET).link(HOST)
+        with full_listener(tmp_path / "store.sock"):
+            asking = asyncio.create_task(RemoteAsker(link, Wakes()).ask(ASKER, RECEIVER, question_of(), nothing))
+            await asyncio.sleep(0.2)
+        (tmp_path / "store.sock").unlink()
+        with serving(journal, blobs, tmp_path):
+            await until(lambda: answer_all(journal), "no question came")
+            await asking
 
 
 def test_calls_go_on_with_the_next_process(tmp_path: Path) -> None:
