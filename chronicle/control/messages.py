@@ -80,14 +80,14 @@ def framed(message: Message) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
-async def read_message(reader: asyncio.StreamReader) -> Message:
-    """Return the next message of a stream.
+async def read_message(reader: asyncio.StreamReader, most: int = MAX_FRAME) -> Message:
+    """Return the next message of a stream, of at most so many bytes.
 
     Raises:
         IncompleteReadError: the stream has ended.
         InvalidInput: the frame is too long.
     """
     (length,) = LENGTH.unpack(await reader.readexactly(LENGTH.size))
-    if length > MAX_FRAME:
-        raise InvalidInput(f"a frame has {length} bytes, and at most {MAX_FRAME}")
+    if length > most:
+        raise InvalidInput(f"a frame has {length} bytes, and at most {most}")
     return unpack(await reader.readexactly(length))

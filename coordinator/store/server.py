@@ -59,6 +59,8 @@ if TYPE_CHECKING:
 
 __all__ = ["StoreServer"]
 
+_MAX_HELLO: Final = 4096
+"""Bytes of a message before the caller is known."""
 _MAX_ANSWER: Final = 32 * 1024 * 1024
 """Bytes of blobs in one answer, if there are several."""
 _MAX_BLOBS: Final = 128
@@ -147,7 +149,7 @@ class StoreServer:
             writer.close()
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        hello = await read_message(reader)
+        hello = await read_message(reader, _MAX_HELLO)
         caller, token = str(hello.get("caller")), str(hello.get("token"))
         if not hmac.compare_digest(token, token_of(self._secret, caller)):
             await _say(writer, answer_error(InvalidInput("the store process does not know this caller")))

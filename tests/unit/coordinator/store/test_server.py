@@ -19,7 +19,7 @@ from chronicle.blobs.opening import open_blobs
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import encode
 from chronicle.control.calls import Calls
-from chronicle.control.messages import Ended, answer_ok, framed
+from chronicle.control.messages import LENGTH, Ended, answer_ok, framed
 from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal import record_wire
@@ -300,6 +300,15 @@ async def test_a_question_waits_for_room_at_the_socket(tmp_path: Path) -> None:
         with serving(journal, blobs, tmp_path):
             await until(lambda: answer_all(journal), "no question came")
             await asking
+
+
+@pytest.mark.usefixtures("caplog")
+def test_a_caller_that_is_not_known_yet_sends_little(tmp_path: Path) -> None:
+    with served(tmp_path), socket.socket(socket.AF_UNIX) as raw:
+        raw.settimeout(60)
+        raw.connect(str(tmp_path / "store.sock"))
+        raw.sendall(LENGTH.pack(1 << 20))
+        assert raw.recv(1000) == b"", "the server waits for a megabyte"
 
 
 def test_calls_go_on_with_the_next_process(tmp_path: Path) -> None:
