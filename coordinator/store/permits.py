@@ -132,8 +132,9 @@ class HostPermits:
     def _forget(self, session_id: SessionId) -> None:
         self._epochs.pop(session_id, None)
         self._sessions.pop(session_id, None)
-        for branch_id in [each for each, session in self._branches.items() if session == session_id]:
-            del self._branches[branch_id]
+        for branch_id, session in list(self._branches.items()):  # a copy: other threads add to it
+            if session == session_id:
+                self._branches.pop(branch_id, None)
 
     # -- methods --------------------------------------------------------------------------------------------------
 

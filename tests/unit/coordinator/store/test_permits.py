@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.errors import InvalidInput, NotFound, StaleEpoch
-from chronicle.ids import IdSource, MessageId
+from chronicle.ids import BranchId, IdSource, MessageId, SessionId
 from chronicle.journal.port import JournalStore
 from chronicle.journal.records import Commit, NewMessage, OutboxMessage, StepWrite, StoredStep
 from chronicle.journal.sqlite import SqliteJournalStore
@@ -126,6 +126,25 @@ def test_leases_of_others_are_neither_extended_nor_ended(agents: Agents, permits
     assert [agents.store.lease(session.session_id) is None for session in (agents.own, agents.other)] == [True, False]
     with pytest.raises(NotFound):  # it is forgotten with the lease
         permits.call("pending", (agents.own.session_id,), {})
+
+
+def test_leases_end_while_another_thread_reads(agents: Agents, permits: HostPermits) -> None:
+    class Meanwhile(str):
+        """The id of a session, at the sight of which another thread reads a branch."""
+
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            permits._branches[BranchId(f"br_{len(permits._branches)}")] = agents.other.session_id
+            return super().__eq__(other)
+
+    permits.call("head", (agents.own.main_branch_id,), {})
+    for branch_id in list(permits._branches):
+        permits._branches[branch_id] = SessionId(Meanwhile(permits._branches[branch_id]))
+    lease = agents.leases[agents.own.name]
+    permits.call("release_leases", ([(agents.own.session_id, lease.epoch)],), {})
+    assert agents.own.main_branch_id not in permits._branches
 
 
 def test_a_host_does_not_extend_its_leases_for_days(agents: Agents, permits: HostPermits) -> None:
