@@ -195,8 +195,8 @@ async def _let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, se
     ours = secrets.token_hex(16)
     await _say(writer, {"nonce": ours})
     said = await _heard(reader)
-    theirs, proof, target = str(said.get("nonce")), str(said.get("proof")), said.get("to")
-    if not hmac.compare_digest(proof, _proof(secret, "caller", ours, theirs)):
+    theirs, target = _nonce_in(said), said.get("to")
+    if not _is_same(said.get("proof"), _proof(secret, "caller", ours, theirs)):
         raise InvalidInput("the caller does not know the secret of this service")
     if target not in ("service", "models"):
         raise InvalidInput(f"the caller wants to {target!r}")
@@ -251,11 +251,11 @@ async def through_door(door: Door, target: Target = "service") -> tuple[asyncio.
         try:
             _keep_alive(writer)
             _check_certificate(door, writer)
-            theirs, ours = str((await _heard(reader)).get("nonce")), secrets.token_hex(16)
+            theirs, ours = _nonce_in(await _heard(reader)), secrets.token_hex(16)
             proof = _proof(door.secret, "caller", theirs, ours)
             await _say(writer, {"nonce": ours, "proof": proof, "to": target})
-            said = str((await _heard(reader)).get("proof"))
-            if not hmac.compare_digest(said, _proof(door.secret, "service", theirs, ours)):
+            said = (await _heard(reader)).get("proof")
+            if not _is_same(said, _proof(door.secret, "service", theirs, ours)):
                 raise ConnectionRefusedError(f"what listens at {door.address} does not know the service's secret")
         except InvalidInput as error:
             writer.transport.abort()
@@ -275,6 +275,23 @@ def _check_certificate(door: Door, writer: asyncio.StreamWriter) -> None:
 
 
 # -- both -------------------------------------------------------------------------------------------------------------
+
+
+def _nonce_in(said: dict[str, Any]) -> str:
+    """Return what the other side has drawn.
+
+    Raises:
+        InvalidInput: it has drawn nothing, or no ASCII.
+    """
+    match said:
+        case {"nonce": str(nonce)} if nonce.isascii():
+            return nonce
+        case _:
+            raise InvalidInput("it says no nonce")
+
+
+def _is_same(said: object, proof: str) -> bool:
+    return isinstance(said, str) and said.isascii() and hmac.compare_digest(said, proof)
 
 
 def _proof(secret: str, who: str, service_nonce: str, caller_nonce: str) -> str:

@@ -82,7 +82,8 @@ async def test_a_caller_without_the_secret_is_not_served(tmp_path: Path) -> None
         with pytest.raises(ConnectionRefusedError, match="is not the service"):
             await through_door(replace(door, secret="another one"))
         lies = (b"GET / HTTP/1.1\r\n\r\n", pack([]), pack({"proof": 5}), b"\x00\x10\x00\x00", pack({"x": "y" * 5000}))
-        for said in (b"", *lies):
+        texts = (pack({"nonce": "1", "proof": "ö"}), pack({"nonce": "\ud800", "proof": "1"}))
+        for said in (b"", *lies, *texts):
             reader, writer = await asyncio.open_connection(door.host, door.port)
             assert json.loads(await read_packet(reader) or b"")["nonce"]
             writer.write(said)
@@ -125,6 +126,7 @@ async def test_a_proof_is_good_for_one_connection(tmp_path: Path) -> None:
 
 async def test_what_is_not_the_service_is_not_believed(tmp_path: Path) -> None:
     answers: list[list[Any]] = [[], [{}], [{"nonce": "1"}], [{"nonce": "1"}, {"proof": "no"}], [[1], [2]]]
+    answers += [[{"nonce": "1"}, {"proof": "ö"}], [{"nonce": "\ud800"}]]
 
     ended = 0
 
