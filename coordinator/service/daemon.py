@@ -171,11 +171,14 @@ def _door(home: Home, settings: Settings, server: ServiceServer) -> AbstractAsyn
     Raises:
         InvalidInput: the settings of it cannot be used.
     """
-    if not settings.service_listen:
+    if not settings.service_listen and not home.is_shared:
         return nullcontext()
     from coordinator.homes.opening import open_records  # noqa: PLC0415
-    from coordinator.service.door import DoorOptions, open_door  # noqa: PLC0415
+    from coordinator.service.door import DoorOptions, open_door, withdraw_door  # noqa: PLC0415
 
+    if not settings.service_listen:
+        withdraw_door(open_records(home).documents())
+        return nullcontext()
     host, _, port = settings.service_listen.rpartition(":")
     if not host or not port.isdecimal():
         said = settings.service_listen

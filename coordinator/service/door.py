@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import structlog
 
-from chronicle.errors import InvalidInput
+from chronicle.errors import ChronicleError, InvalidInput
 from coordinator.channel import from_json, pack, read_packet
 from podium.tasks import BackgroundTasks
 
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from coordinator.documents import Documents
 
-__all__ = ["Door", "DoorOptions", "open_door", "published_door", "through_door"]
+__all__ = ["Door", "DoorOptions", "open_door", "published_door", "through_door", "withdraw_door"]
 
 Target = Literal["service", "models"]
 
@@ -101,6 +101,16 @@ def published_door(documents: Documents) -> Door | None:
     data = documents.read(_DOCUMENT)
     found = json.loads(data) if data else {}
     return Door(**found) if found else None
+
+
+def withdraw_door(documents: Documents) -> None:
+    """Tell that the service has no door, also if one that was killed has told of its own.
+
+    Raises:
+        Unavailable: the database cannot be reached.
+    """
+    if published_door(documents) is not None:
+        documents.write(_DOCUMENT, b"{}")
 
 
 # -- the service's side -----------------------------------------------------------------------------------------------
@@ -168,8 +178,11 @@ async def open_door(
     finally:
         server.close()
         await tasks.close()
-        if published_door(documents) == door:  # else that of the next service
-            documents.write(_DOCUMENT, b"{}")
+        try:
+            if published_door(documents) == door:  # else that of the next service
+                withdraw_door(documents)
+        except ChronicleError as error:  # the next service says where its own is, or that it has none
+            _log.warning("door_not_withdrawn", error=str(error))
 
 
 def _tls_of(options: DoorOptions) -> tuple[ssl.SSLContext | None, str]:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from chronicle.errors import InvalidInput
+from chronicle.errors import InvalidInput, StorageRefused
 from coordinator.channel import pack, read_packet
 from coordinator.documents import FileDocuments
-from coordinator.service.door import Door, DoorOptions, open_door, published_door, through_door
+from coordinator.service.door import Door, DoorOptions, open_door, published_door, through_door, withdraw_door
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -168,6 +168,25 @@ async def test_the_next_service_keeps_its_door(tmp_path: Path) -> None:
             # The first one's end comes late.
         documents.write("service", json.dumps({"host": "h", "port": 1, "secret": "s"}).encode())
     assert published_door(documents) == Door("h", 1, "s")
+
+
+def test_a_door_of_a_service_that_was_killed_is_withdrawn(tmp_path: Path) -> None:
+    documents = FileDocuments(tmp_path)
+    withdraw_door(documents)
+    assert documents.read("service") is None
+    documents.write("service", json.dumps({"host": "h", "port": 1, "secret": "s"}).encode())
+    withdraw_door(documents)
+    assert published_door(documents) is None
+
+
+@pytest.mark.usefixtures("caplog")
+async def test_a_door_closes_while_the_database_is_away(tmp_path: Path) -> None:
+    documents = FileDocuments(tmp_path)
+    async with open_door(LOCAL, documents, echo, tmp_path / "models.sock"):
+        (tmp_path / "service").unlink(missing_ok=True)
+        (tmp_path / "service").mkdir()
+        with pytest.raises(StorageRefused):
+            documents.read("service")
 
 
 async def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
