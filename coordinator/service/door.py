@@ -57,6 +57,8 @@ _KEEPALIVE: Final = (
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 25_000),
 )
 """A machine that is gone is noticed after 25 s."""
+_ALL: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  they are refused
+"""What stands for all addresses of a machine."""
 _PIPE_BYTES: Final = 64 * 1024
 
 _log = structlog.stdlib.get_logger(__name__)
@@ -85,7 +87,7 @@ class DoorOptions:
     listen: tuple[str, int]
     """The address to listen at, and the port; 0: a free one."""
     host: str = ""
-    """The name or address by which other machines reach it; by default the one it listens at."""
+    """The name or address by which other machines reach it; by default the one it listens at, if that is one."""
     certificate: Path | None = None
     """Certificate chain, PEM."""
     key: Path | None = None
@@ -132,6 +134,12 @@ async def open_door(
     Raises:
         InvalidInput: the address cannot be listened at, or the certificate not be used.
     """
+    host, port = options.listen
+    if host in _ALL and not options.host:
+        raise InvalidInput(
+            f"PODIUM_SERVICE_LISTEN={host}:{port} is each address of this machine, and no other machine reaches it by "
+            f"{host}: give PODIUM_SERVICE_HOST, the name or address by which they do"
+        )
     tls, fingerprint = _tls_of(options)
     secret = secrets.token_hex(32)
     tasks = BackgroundTasks()
@@ -159,7 +167,6 @@ async def open_door(
             _log.warning("caller_refused", peer=peer, error=str(error) or type(error).__name__)
             return None
 
-    host, port = options.listen
     try:
         server = await asyncio.start_server(
             lambda reader, writer: tasks.start_logged(answer(reader, writer), "door"),

@@ -194,6 +194,10 @@ async def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
         with pytest.raises(InvalidInput, match=f"cannot listen at 127.0.0.1:{door.port}"):
             async with door_at(tmp_path, DoorOptions(("127.0.0.1", door.port))):
                 pass
+    for everywhere in ("0.0.0.0", "::"):
+        with pytest.raises(InvalidInput, match="give PODIUM_SERVICE_HOST"):
+            async with door_at(tmp_path, DoorOptions((everywhere, 0))):
+                pass
     (tmp_path / "no.pem").write_text("no certificate")
     with pytest.raises(InvalidInput, match="cannot be used for the service"):
         async with door_at(tmp_path, replace(LOCAL, certificate=tmp_path / "no.pem")):
