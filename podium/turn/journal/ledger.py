@@ -184,7 +184,7 @@ class Ledger:
             try:
                 await self._committer.put_step(self.session.session_id, step, self.epoch)
             except (StaleEpoch, Conflict) as error:
-                if attempt and step in await self.read(lambda: self._store.steps(step.message_id)):
+                if attempt and await self._is_stored(step):
                     return
                 raise Evicted(f"{label(self.session)}: {error}") from error
             except StorageRefused:
@@ -266,13 +266,26 @@ class Ledger:
                 attempt += 1
 
     async def _happened(self, commit: Commit) -> bool:
-        """Return whether a commit whose answer was lost happened; if it did, its last event is the head."""
+        """Return whether a commit whose answer was lost happened; if it did, its last event is the head.
+
+        Raises:
+            Evicted: another holder has the lease, and so the right to read it (`coordinator.store.permits`).
+        """
         first, last = commit.events[0], commit.events[-1]
-        if await self.read(lambda: self._store.find_event(first.event_id)) is None:
-            return False
+        try:
+            if await self.read(lambda: self._store.find_event(first.event_id)) is None:
+                return False
+        except NotFound as error:
+            raise Evicted(f"{label(self.session)}: {error}") from error
         self.head = Head(branch_id=last.branch_id, seq=last.seq, event_id=last.event_id, hash=last.hash, turn=last.turn)
         self._drop_settled(commit)
         return True
+
+    async def _is_stored(self, step: StoredStep) -> bool:
+        try:
+            return step in await self.read(lambda: self._store.steps(step.message_id))
+        except NotFound:  # another holder has the lease, and so the right to read it
+            return False
 
     def _drop_settled(self, commit: Commit) -> None:
         """Drop the messages that a commit has settled from those read ahead."""

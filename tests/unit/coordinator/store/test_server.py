@@ -24,7 +24,7 @@ from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal import record_wire
 from chronicle.journal.committer import GroupCommitter
-from chronicle.journal.records import NewMessage, Outcome, Settlement
+from chronicle.journal.records import NewMessage, Outcome, Settlement, StepWrite, StoredStep
 from chronicle.journal.remote import remote_journal
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.blob_contract import named
@@ -33,7 +33,8 @@ from coordinator.access.quotas import Quota
 from coordinator.store.client import RemoteAsker, RemoteDocuments, remote_quotas
 from coordinator.store.links import COORDINATOR, StoreAccess
 from podium.address import Address
-from podium.errors import AskRefused
+from podium.errors import AskRefused, Evicted
+from podium.turn.journal.ledger import Ledger
 from tests.contract.served_stores import SECRET, served, serving
 from tests.waiting import until
 
@@ -309,6 +310,32 @@ def test_a_caller_that_is_not_known_yet_sends_little(tmp_path: Path) -> None:
         raw.connect(str(tmp_path / "store.sock"))
         raw.sendall(LENGTH.pack(1 << 20))
         assert raw.recv(1000) == b"", "the server waits for a megabyte"
+
+
+@pytest.mark.usefixtures("caplog")
+@pytest.mark.parametrize("kind", ["commit", "step"])
+async def test_a_write_of_which_answer_and_lease_are_lost_evicts(tmp_path: Path, kind: str) -> None:
+    with (
+        closing(SqliteJournalStore(tmp_path / "journal.db")) as journal,
+        closing(PackBlobStore(f"file://{tmp_path}/blobs")) as blobs,
+    ):
+        writer = Writer.on(journal, ASKER.name)
+        lease = journal.acquire_lease(writer.session.session_id, HOST, NOW_MS, 60_000)
+        writer.epoch = lease.epoch
+        commit, step = writer.commit_of(), StoredStep(writer.admit(), 1, "step", b"{}")
+        link = StoreAccess(str(tmp_path / "store.sock"), SECRET).link(HOST)
+        with closing(remote_journal(link.calls())) as remote, closing(GroupCommitter(remote)) as committer:
+            ledger = Ledger(remote, committer, writer.session, lease, writer.head)
+            writing = ledger.append(commit) if kind == "commit" else ledger.put_step(step)
+            appending = asyncio.ensure_future(writing)
+            await asyncio.sleep(0.1)
+            # As a process did that died before its answer.
+            journal.commit_many([commit, StepWrite(commit.session_id, step, lease.epoch)])
+            journal.acquire_lease(writer.session.session_id, "host_two", NOW_MS, 60_000, takeover=True)
+            with serving(journal, blobs, tmp_path):
+                with pytest.raises(Evicted):
+                    await appending
+                await asyncio.to_thread(committer.close)
 
 
 def test_calls_go_on_with_the_next_process(tmp_path: Path) -> None:
