@@ -6,8 +6,8 @@ Frames are those of `chronicle.control`; a connection has one request at a time.
 ``journal {"method", "arguments"}``
     calls a method of the journal's port; arguments and answer are those of `chronicle.journal.record_wire`. A host has
     the methods that `coordinator.store.permits` lets it have. A commit or step that comes alone shares a transaction
-    with those of other hosts; those that have gathered in a host have one together. The coordinator has all methods,
-    and its leases get epochs of the home's generation.
+    with those of other hosts, but for one with a snapshot; those that have gathered in a host have one together. The
+    coordinator has all methods, and its leases get epochs of the home's generation.
 ``get {"ids"}``, ``put {"blobs"}``, ``missing {"ids"}``, ``sizes {"ids"}``
     of the blob store. `get` may answer with a part, at least one blob.
 ``ask {"asker", "receiver", "question"}``
@@ -224,6 +224,8 @@ class StoreServer:
         if not permits.knows(write) or (isinstance(write, Commit) and write.outbox):
             await self._run(permits.check_write, write)
         if isinstance(write, Commit):
+            if write.snapshot is not None:  # it may be large, and others would wait for its chunks
+                return await self._run(self._journal.commit, write)
             return await self._committer.commit(write)
         await self._committer.put_step(write.session_id, write.step, write.epoch)
         return None

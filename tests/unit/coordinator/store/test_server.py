@@ -24,7 +24,7 @@ from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal import record_wire
 from chronicle.journal.committer import GroupCommitter
-from chronicle.journal.records import NewMessage, Outcome, Settlement, StepWrite, StoredStep
+from chronicle.journal.records import NewMessage, Outcome, Settlement, Snapshot, StepWrite, StoredStep
 from chronicle.journal.remote import remote_journal
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.blob_contract import named
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import MessageId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import InboxMessage
+    from chronicle.journal.records import Commit, Head, InboxMessage
 
 IDS, NOW_MS = IdSource(), 1_700_000_000_000
 HOST = "host_one"
@@ -373,6 +373,37 @@ def test_commits_of_threads_and_hosts_share_transactions(tmp_path: Path) -> None
         for thread in threads:
             thread.join()
         assert [journal.head(writer.head.branch_id).turn for writer in stores] == [20] * 8
+
+
+def test_a_commit_with_a_snapshot_delays_no_other_host(tmp_path: Path) -> None:
+    with served(tmp_path) as (journal, _, access), ExitStack() as stack:
+        writers = []
+        for number in range(2):
+            writer = Writer.on(journal, f"hello/{number}")
+            writer.epoch = journal.acquire_lease(writer.session.session_id, f"host_{number}", NOW_MS, 60_000).epoch
+            writer.store = remote_journal(stack.enter_context(closing(access.link(f"host_{number}").calls())))
+            writers.append(writer)
+        real, begun, released = journal.commit, threading.Event(), threading.Event()
+        waited: list[bool] = []
+
+        def commit(commit: Commit) -> Head:
+            if commit.snapshot is not None:
+                begun.set()
+                waited.append(released.wait(20))
+            return real(commit)
+
+        vars(journal).update(commit=commit)
+        head = writers[0].head
+        with ThreadPoolExecutor(1) as pool:
+            slow = pool.submit(writers[0].write, snapshot=Snapshot(head.branch_id, 1, b"{}"))
+            assert begun.wait(60)
+            writers[1].write()
+            released.set()
+            slow.result()
+        assert waited == [True], "the other commit has waited"
+        found = journal.snapshot(head.branch_id)
+        assert found is not None
+        assert found.seq == 1
 
 
 async def test_a_group_of_a_host_succeeds_and_fails_each_by_itself(tmp_path: Path) -> None:
