@@ -327,6 +327,8 @@ class PostgresDatabase:
             yield
         except psycopg.Error as error:
             raise self._translate(error) from error
+        except UnicodeEncodeError as error:
+            raise InvalidInput(f"a value cannot be stored: {error}") from error
 
     def _translate(self, error: psycopg.Error) -> ChronicleError:
         said = str(error).strip().partition("\n")[0]
