@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.errors import StorageRefused
+from chronicle.errors import StorageRefused, Unavailable
 from coordinator.documents import DRAINED, FileDocuments
 from coordinator.fleet.drains import Drains
 from coordinator.fleet.nodes import NodeId
@@ -46,3 +46,23 @@ def test_an_unreadable_document_counts_as_empty(tmp_path: Path, data: bytes, cap
     FileDocuments(tmp_path).write(DRAINED, data)
     assert list(Drains(FileDocuments(tmp_path))) == []
     assert "drained_nodes_not_read" in caplog.text
+
+
+def test_a_document_that_cannot_be_reached_is_not_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    documents = FileDocuments(tmp_path)
+    Drains(documents).add(A)
+
+    def away(_name: str) -> bytes | None:
+        raise Unavailable("the database is away")
+
+    drains = Drains(documents)
+    with monkeypatch.context() as patch:
+        patch.setattr(documents, "read", away)
+        assert list(drains) == []
+        with pytest.raises(Unavailable):
+            drains.add(B)
+    assert "drained_nodes_not_read" in caplog.text
+    drains.add(B)
+    assert list(drains) == list(Drains(documents)) == [A, B]
