@@ -39,7 +39,8 @@ class Settings(BaseSettings):
     find it through the database; empty: those of this machine only. Without a certificate, what is said can be read on
     the network."""
     service_host: str = ""
-    """The name or address by which other machines reach that; empty: the host of ``PODIUM_SERVICE_LISTEN``."""
+    """The name or address by which other machines reach that; needed where the service listens at all addresses
+    (``0.0.0.0``), and by default the host of ``PODIUM_SERVICE_LISTEN``."""
     service_tls_cert: Path | None = None
     """Certificate chain of the service, PEM: TLS. Callers know it by the database, so nobody has to sign it."""
     service_tls_key: Path | None = None
