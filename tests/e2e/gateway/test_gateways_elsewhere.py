@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,14 +13,13 @@ import httpx
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from tests.e2e.conftest import AGENTS, HELLO, Podium, fresh_home
+from tests.certificates import write_certificate
+from tests.e2e.conftest import HELLO, Podium, fresh_home
 from tests.e2e.servers import servers
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-TALKING = f"{AGENTS / 'talking.py'}"
 
 
 @dataclass
@@ -38,14 +36,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Pl
     """The directory with the service, and another one that joined."""
     directory = tmp_path_factory.mktemp("places")
     certificate, key = directory / "cert.pem", directory / "key.pem"
-    subprocess.run(
-        [
-            *("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=nobody"),
-            *("-keyout", str(key), "-out", str(certificate)),
-        ],
-        check=True,
-        capture_output=True,
-    )
+    write_certificate(certificate, key)
     project = directory / "podium.toml"
     project.write_text(f"agents = [{HELLO!r}]\n[models.echo]\nprovider = 'scripted'\nmodel = 'echo'\n")
     with contextlib.ExitStack() as stack:

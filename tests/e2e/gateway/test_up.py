@@ -13,17 +13,11 @@ import socket
 import ssl
 import subprocess
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
 
 from coordinator.cli.exits import ExitCode
 from coordinator.gateway_record import gateway_runs, read_record
@@ -31,6 +25,7 @@ from coordinator.home import Home
 from coordinator.service.client import ServiceError
 from coordinator.service.link import ServiceLink
 from podium.address import Address
+from tests.certificates import write_certificate
 from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, command, fresh_home, processes_of, put_to_sleep, runs
 from tests.waiting import INTERVAL_S, until, wait_until
 
@@ -532,22 +527,3 @@ def test_callers_need_a_key_which_is_shown_once_and_logged_nowhere(standing_home
     there = {file for file in standing.podium.home.rglob("*") if file.is_file()}
     for secret in (key, made["key"]):
         assert {file.name for file in there if secret.encode() in file.read_bytes()} <= {"local.key"}
-
-
-def write_certificate(certificate: Path, key: Path) -> None:
-    """Write a certificate of localhost that is signed with its own key."""
-    private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    now, day = datetime.now(UTC), timedelta(days=1)
-    signed = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(private.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - day)
-        .not_valid_after(now + day)
-        .sign(private, hashes.SHA256())
-    )
-    certificate.write_bytes(signed.public_bytes(Encoding.PEM))
-    key.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ from chronicle.errors import InvalidInput, StorageRefused
 from coordinator.channel import pack, read_packet
 from coordinator.documents import FileDocuments
 from coordinator.service.door import Door, DoorOptions, open_door, published_door, through_door, withdraw_door
+from tests.certificates import write_certificate
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -27,8 +27,7 @@ LOCAL = DoorOptions(("127.0.0.1", 0))
 def certificate(directory: Path, name: str = "one") -> DoorOptions:
     """Return the options of a door with a certificate of its own."""
     cert, key = directory / f"{name}.pem", directory / f"{name}.key"
-    request = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", f"/CN={name}"]
-    subprocess.run([*request, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    write_certificate(cert, key)
     return replace(LOCAL, certificate=cert, key=key)
 
 
