@@ -86,8 +86,8 @@ def verify(
             progress.clear()
             for name, problem in files.items() if not json else ():
                 write_line(f"{name}: BAD: {problem}")
-        if not files:
-            generation = read_generation(open_records(Home(home)).documents())
+            if not files:
+                generation = read_generation(open_records(Home(home)).documents())
     _conclude([verification_object(check) for check in checks], files, damage, generation, json=json)
 
 
