@@ -7,7 +7,6 @@ the order. A forked child must not use a connection of its parent; it gets an er
 from __future__ import annotations
 
 import os
-import select
 import threading
 import weakref
 from collections import deque
@@ -20,6 +19,7 @@ from psycopg import errors, sql
 
 from chronicle.errors import ChronicleError, Corrupt, InvalidInput, Unavailable
 from chronicle.journal.postgres.schema import prepare
+from chronicle.system.readiness import is_readable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -138,7 +138,7 @@ class PostgresConnection:
             return False
         if raw.info.transaction_status != psycopg.pq.TransactionStatus.IDLE:
             return False
-        return not select.select([raw.fileno()], [], [], 0)[0]
+        return not is_readable(raw.fileno())
 
 
 class PostgresDatabase:
