@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import select
 import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.control.connections import ControlClient
-from chronicle.errors import Unavailable
+from chronicle.errors import ChronicleError, Unavailable
+from chronicle.system.readiness import is_readable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -62,8 +62,11 @@ class Calls:
         except (OSError, TimeoutError) as error:
             connection.close()
             raise Unavailable(f"{self._path.name} gave no answer to {op}: {str(error) or 'too late'}") from error
-        except BaseException:
+        except ChronicleError:
             self._give_back(connection)
+            raise
+        except BaseException:  # the answer may still come, and would be taken for that of the next call
+            connection.close()
             raise
         self._give_back(connection)
         return answer
@@ -84,7 +87,7 @@ class Calls:
                 connection = self._free.pop()
             except IndexError:  # another thread was faster
                 break
-            if not select.select([connection.fileno()], [], [], 0)[0]:
+            if not is_readable(connection.fileno()):
                 return connection
             connection.close()  # the server has ended meanwhile
         connection = ControlClient(self._path, _CONNECT_S)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import resource
 import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgpack
@@ -19,6 +21,7 @@ from chronicle.blobs.opening import open_blobs
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.canonical import encode
 from chronicle.control.calls import Calls
+from chronicle.control.connections import ControlClient
 from chronicle.control.messages import LENGTH, Ended, answer_ok, framed
 from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.ids import IdSource
@@ -429,3 +432,30 @@ def test_many_and_large_blobs_come_in_several_answers(tmp_path: Path, monkeypatc
         assert remote.get_many([*blobs, next(iter(blobs))]) == blobs
         with pytest.raises(NotFound):
             remote.get_many([*blobs, blob_id(b"none")])
+
+
+def test_calls_work_in_a_process_with_very_many_descriptors(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 2_048), hard))
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        _, _, access = stack.enter_context(served(tmp_path))
+        for _ in range(1_100):
+            stack.enter_context(Path("/dev/null").open("rb"))
+        calls = stack.enter_context(closing(access.link(HOST).calls()))
+        assert [calls.call("sizes", ids=[]) for _ in range(3)] == [{}] * 3
+
+
+def test_the_answer_of_a_call_that_was_interrupted_is_nobodys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with served(tmp_path) as (journal, _, access), closing(access.link(HOST).calls()) as calls:
+        writer, store = hold(journal), remote_journal(calls)
+        head = store.head(writer.head.branch_id)
+
+        def interrupt(*_: object) -> bytes:
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(ControlClient, "_receive", interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                store.pending(writer.session.session_id)
+        assert store.head(writer.head.branch_id) == head
