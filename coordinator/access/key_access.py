@@ -1,7 +1,8 @@
 """Authentication by keys: an `Authorization` header to a `Caller`.
 
 It is on the path of every request, so what was read of a key is kept until any process changes the keys: an
-authentication is one hash, and one look at the file's number of changes.
+authentication is one hash, and one look at the number of changes. Where keys are in a database server that look is
+made by a thread, for all requests that came during the one before.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import ChronicleError
+from chronicle.journal.batching import Batches
 from coordinator.access.caller import (
     Caller,
     ExpiredKey,
@@ -28,6 +30,7 @@ from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, digest_of, is_key,
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from chronicle.clock import Clock
@@ -68,13 +71,14 @@ class KeyAccess:
         self._rates = rates
         self._known: dict[bytes, _Known] = {}
         self._changes = -1
+        self._reading = Batches(self._find_all, "reader of keys") if keys.is_far else None
         self._tasks = BackgroundTasks()
         self._watch = KeyWatch(keys, clock)
 
     async def authenticate(self, authorization: str | None) -> Caller:
         """Return the caller of a request."""
-        text = self._text_of(authorization)
-        known = self._find(text)
+        digest = digest_of(self._text_of(authorization))
+        known = await self._reading.written(digest) if self._reading is not None else self._find_all([digest])[0]
         now_ms = self._clock.now_ms()
         if known is None:
             raise UnknownKey(
@@ -96,8 +100,11 @@ class KeyAccess:
         return self._watch.watch(caller)
 
     async def close(self) -> None:
-        """Wait until the uses of keys are recorded."""
+        """Watch no more keys, and wait until the uses of keys are recorded."""
+        await self._watch.close()
         await self._tasks.join()
+        if self._reading is not None:
+            await asyncio.to_thread(self._reading.close)
 
     def _text_of(self, authorization: str | None) -> str:
         scheme, _, text = (authorization or "").strip().partition(" ")
@@ -110,15 +117,17 @@ class KeyAccess:
             raise KeyOfAnotherHome("this key was given out by another home; take one of this home")
         return text
 
-    def _find(self, text: str) -> _Known | None:
+    def _find_all(self, digests: Sequence[bytes]) -> list[_Known | None]:
+        """Look whether keys have changed, and return what is known of some; far records are read on one thread."""
         changes = self._keys.changes()
+        noted: dict[str, int] = {}
         if changes != self._changes or len(self._known) > _MAX_KEPT:
             noted = {known.key.key_id: known.noted_ms for known in self._known.values()}
             self._known.clear()
             self._changes = changes
-        else:
-            noted = {}
-        digest = digest_of(text)
+        return [self._find(digest, noted) for digest in digests]
+
+    def _find(self, digest: bytes, noted: Mapping[str, int]) -> _Known | None:
         known = self._known.get(digest)
         if known is None:
             key = self._keys.find_digest(digest)

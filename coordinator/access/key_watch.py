@@ -1,7 +1,7 @@
 """`KeyWatch`: ends requests that live long, such as streams, with the key that permitted them.
 
 There is one look at the key store for all of a process's requests, whatever their number: at the number of its changes,
-which a change by any process moves, and at the earliest expiry. Only if one of them says so are the keys read again.
+which a change by any process moves. Only if it has moved are the keys read again.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ import structlog
 
 from chronicle.errors import ChronicleError
 from coordinator.access.caller import ExpiredKey, NarrowedKey, RevokedKey, with_implied
+from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from chronicle.clock import Clock
-    from coordinator.access.caller import Caller, NotAuthenticated
+    from coordinator.access.caller import Caller, NotAuthenticated, Scope
+    from coordinator.access.keys import Key
     from coordinator.access.records import KeyRecords
 
 __all__ = ["KeyWatch"]
@@ -44,63 +46,89 @@ class KeyWatch:
         self._clock = clock
         self._watched: dict[bytes, dict[asyncio.Future[NotAuthenticated], Caller]] = {}
         """By the digest of the key."""
+        self._new: set[bytes] = set()
+        """Those that have not been read since a request of them began."""
         self._expiries: dict[bytes, float] = {}
         """Of the keys that are watched, milliseconds."""
-        self._earliest_ms = math.inf
-        """No key expires before."""
         self._changes = -1
-        self._timer: asyncio.TimerHandle | None = None
+        self._tasks = BackgroundTasks()
+        self._is_following = False
         self._problem: str | None = None
 
     @contextmanager
     def watch(self, caller: Caller) -> Iterator[asyncio.Future[NotAuthenticated]]:
         """Watch the key of a request while the context lasts.
 
-        The future is done within a second of the key's end, or at once: with `ExpiredKey`, with `RevokedKey` also
-        after a rotation, or with `NarrowedKey`.
-
-        Raises:
-            StorageRefused, Corrupt: the keys cannot be read.
+        The future is done within a second of the key's end, also if that was before: with `ExpiredKey`, with
+        `RevokedKey` also after a rotation, or with `NarrowedKey`. It is not while the keys cannot be read.
         """
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[NotAuthenticated] = loop.create_future()
+        ended: asyncio.Future[NotAuthenticated] = asyncio.get_running_loop().create_future()
         self._watched.setdefault(caller.digest, {})[ended] = caller
+        self._new.add(caller.digest)
+        if not self._is_following:
+            self._is_following = True
+            self._tasks.spawn(self._follow(), "watch-keys")
         try:
-            self._check(caller.digest, self._clock.now_ms())
-            if self._timer is None:
-                self._timer = loop.call_later(_LOOK_S, self._look)
             yield ended
         finally:
             self._forget(caller.digest, ended)
 
-    def _look(self) -> None:
-        """Look at the keys, and end the requests of those that have ended."""
+    async def close(self) -> None:
+        """Look no more."""
+        await self._tasks.close()
+
+    async def _follow(self) -> None:
+        looking: asyncio.Task[None] | None = None
+        while self._watched:
+            now_ms = self._clock.now_ms()
+            for digest in [digest for digest, expiry_ms in self._expiries.items() if now_ms >= expiry_ms]:
+                self._end(digest, None, now_ms)
+            if looking is None or looking.done():
+                looking = self._tasks.start_logged(self._look(), "look-at-keys")
+            await asyncio.sleep(_LOOK_S)
+        self._is_following = False
+
+    async def _look(self) -> None:
         try:
-            changes, now_ms = self._keys.changes(), self._clock.now_ms()
-            if changes != self._changes or now_ms >= self._earliest_ms:
-                for digest in list(self._watched):
-                    self._check(digest, now_ms)
-                self._earliest_ms = min(self._expiries.values(), default=math.inf)
-                self._changes = changes
+            await self._end_changed()
             self._problem = None
         except ChronicleError as error:  # the next look may succeed
             if str(error) != self._problem:
                 _log.warning("keys_not_watched", error=str(error))
             self._problem = str(error)
-        self._timer = asyncio.get_running_loop().call_later(_LOOK_S, self._look)
 
-    def _check(self, digest: bytes, now_ms: int) -> None:
-        """Read a key, and end those of its requests that it does not permit any more."""
-        key = self._keys.find_digest(digest)
-        if key is not None:
-            self._expiries[digest] = math.inf if key.expires_ms is None else key.expires_ms
-            self._earliest_ms = min(self._earliest_ms, self._expiries[digest])
-        scopes = with_implied(key.scopes) if key is not None else frozenset()
+    async def _end_changed(self) -> None:
+        new, watched = list(self._new), list(self._watched)
+        if self._keys.is_far:
+            changes, found = await asyncio.to_thread(self._read, new, watched)
+        else:
+            changes, found = self._read(new, watched)
+        now_ms = self._clock.now_ms()
+        for digest, key in found.items():
+            if digest in self._watched:
+                if key is not None:
+                    self._expiries[digest] = math.inf if key.expires_ms is None else key.expires_ms
+                self._end(digest, with_implied(key.scopes) if key is not None else None, now_ms)
+        self._changes = changes
+        self._new.difference_update(new)
+
+    def _read(self, new: Sequence[bytes], watched: Sequence[bytes]) -> tuple[int, dict[bytes, Key | None]]:
+        """Return the number of changes, and the keys that may have changed since they were read."""
+        changes = self._keys.changes()
+        digests = new if changes == self._changes else watched
+        return changes, {digest: self._keys.find_digest(digest) for digest in digests}
+
+    def _end(self, digest: bytes, scopes: frozenset[Scope] | None, now_ms: int) -> None:
+        """End the requests of a key that it does not permit any more.
+
+        Args:
+            scopes: what it permits; ``None`` if it is not there.
+        """
         for ended, caller in self._watched[digest].items():
             error: NotAuthenticated
             if now_ms >= self._expiries.get(digest, math.inf):
                 error = ExpiredKey(f"this key expired; podium keys create makes another one ({caller.key_id})")
-            elif key is None:
+            elif scopes is None:
                 error = RevokedKey(f"this key was revoked or rotated ({caller.key_id}); send the request with another")
             elif not caller.scopes <= scopes:
                 error = NarrowedKey(f"this key lost a scope ({caller.key_id}); send the request again")
@@ -114,7 +142,5 @@ class KeyWatch:
         del watched[ended]
         if not watched:
             del self._watched[digest]
+            self._new.discard(digest)
             self._expiries.pop(digest, None)
-        if not self._watched and self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

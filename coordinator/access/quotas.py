@@ -26,7 +26,7 @@ from podium.artifacts.artifacts import list_artifacts
 from podium.errors import PodiumError, UnknownAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Container, Mapping
 
     from chronicle.blobs.port import BlobStore
     from chronicle.clock import Clock
@@ -121,9 +121,9 @@ class Quotas:
         self._guard = threading.Lock()
         self._tenants: defaultdict[str, _Tenant] = defaultdict(_Tenant)
 
-    def limits(self, address: Address) -> bool:
-        """Whether an agent's tenant has a quota, so that messages for the agent are to be checked."""
-        return address.tenant in self._limits()
+    def limited(self) -> Container[str]:
+        """Return the tenants that have a quota, so that messages for their agents are to be checked."""
+        return self._limits()
 
     def check(self, address: Address, size_bytes: int) -> None:
         """Admit a message for an agent, and count it.

@@ -44,8 +44,13 @@ class QuotaRecords(Protocol):
 class KeyRecords(QuotaRecords, Protocol):
     """The keys and tokens of a home, and its quotas. A key is durable when its text is returned.
 
-    A request reads its key on the event loop of a gateway, so reading waits for no writer.
+    Reading waits for no writer: each request reads its key.
     """
+
+    @property
+    def is_far(self) -> bool:
+        """Whether a call may wait for a network: it is for threads then, and not for an event loop."""
+        ...
 
     @property
     def tag(self) -> str:

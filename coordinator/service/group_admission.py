@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from chronicle.journal.batching import Batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Container, Sequence
 
     from coordinator.client_messages import Admission, Admitted, Arrival
-    from podium.address import Address
 
 __all__ = ["GroupAdmission"]
 
@@ -21,22 +20,23 @@ class GroupAdmission:
 
     Args:
         admission: admits them.
-        is_limited: whether the messages for an agent are to be checked. A check may read much: such a message is
-            admitted by itself, so that others do not wait for it.
+        limited: returns the tenants whose messages are to be checked. A check may read much: such a message is admitted
+            by itself, so that others do not wait for it.
     """
 
-    def __init__(self, admission: Admission, is_limited: Callable[[Address], bool]) -> None:
+    def __init__(self, admission: Admission, limited: Callable[[], Container[str]]) -> None:
         self._admission = admission
-        self._is_limited = is_limited
-        self._batches: Batches[Arrival, Admitted] = Batches(admission.admit_many, "admissions")
+        self._limited = limited
+        self._batches: Batches[Arrival, Admitted | None] = Batches(self._admit_free, "admissions")
 
     async def admit(self, arrival: Arrival) -> Admitted:
         """Append a message durably to its agent's inbox; raises as `Admission.admit`.
 
         When cancelled, it may still be admitted.
         """
-        if not self._is_limited(arrival.address):
-            return await self._batches.written(arrival)
+        admitted = await self._batches.written(arrival)
+        if admitted is not None:
+            return admitted
         return await asyncio.to_thread(
             self._admission.admit,
             arrival.address,
@@ -49,3 +49,12 @@ class GroupAdmission:
     def close(self) -> None:
         """Admit what is queued, and end. Blocks until then."""
         self._batches.close()
+
+    def _admit_free(self, arrivals: Sequence[Arrival]) -> list[Admitted | Exception | None]:
+        """Admit those that nothing limits; ``None`` for the others."""
+        limited = self._limited()
+        free = [arrival.address.tenant not in limited for arrival in arrivals]
+        outcomes = iter(
+            self._admission.admit_many([each for each, is_free in zip(arrivals, free, strict=True) if is_free])
+        )
+        return [next(outcomes) if is_free else None for is_free in free]

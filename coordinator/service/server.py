@@ -114,7 +114,7 @@ class ServiceServer:
             settings.inbox_limit,
             quotas.check,
         )
-        self._group_admission = GroupAdmission(self._admission, quotas.limits)
+        self._group_admission = GroupAdmission(self._admission, quotas.limited)
         self._surroundings = surroundings or ProcessEnvironment.of_this_process()
         self._types = AgentTypes(
             router, partial(deployed_registry, self._store, self._blobs), awaits_registration=awaits_registration

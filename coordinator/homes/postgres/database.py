@@ -66,6 +66,9 @@ class PostgresRecordsDatabase:
             are not among them, though they are written often.
     """
 
+    is_far: Final = True
+    """See `RecordsDatabase`."""
+
     def __init__(self, schema: PostgresDatabase, *, is_counted: bool) -> None:
         self._schema = schema
         self._is_counted = is_counted

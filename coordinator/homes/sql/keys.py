@@ -61,6 +61,11 @@ class SqlKeyRecords:
         """See `KeyRecords`."""
         self._database = database
 
+    @property
+    def is_far(self) -> bool:
+        """See `KeyRecords`."""
+        return self._database.is_far
+
     def close(self) -> None:
         """Close the database."""
         self._database.close()

@@ -26,6 +26,10 @@ class Connection(Protocol):
 class RecordsDatabase(Protocol):
     """A database of records, for any number of threads and processes; it raises the errors of the home."""
 
+    @property
+    def is_far(self) -> bool:
+        """Whether a call may wait for a network: it is for threads then, and not for an event loop."""
+
     def reading(self) -> AbstractContextManager[Connection]:
         """Lend a connection that waits for no writer."""
 

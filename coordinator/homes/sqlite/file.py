@@ -52,6 +52,9 @@ class RecordsFile:
         UnsupportedFormat: a newer version wrote it.
     """
 
+    is_far: Final = False
+    """See `coordinator.homes.sql.port.RecordsDatabase`."""
+
     def __init__(self, directory: Path, kind: FileKind) -> None:
         self._path = directory / kind.name
         self._kind = kind

@@ -182,7 +182,7 @@ def test_each_message_of_a_batch_has_its_own_answer(path: Path) -> None:
 async def test_callers_that_wait_together_get_their_own_answers(path: Path) -> None:
     with closing(SqliteJournalStore(path)) as store:
         refuse(path, "session", f"NEW.name = '{BAD.name}'")
-        with closing(GroupAdmission(admission_on(store), lambda _: False)) as group:
+        with closing(GroupAdmission(admission_on(store), frozenset)) as group:
             arrivals = [arrival(address, key) for key in ("one", "two", "one") for address in (GOOD, BAD)]
             outcomes = await asyncio.gather(*map(group.admit, arrivals), return_exceptions=True)
         assert positions(outcomes) == [1, InvalidInput, 2, InvalidInput, 1, InvalidInput]
