@@ -31,6 +31,7 @@ from coordinator.fleet.state import FleetState
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
 from coordinator.logs import log_to
+from coordinator.ray.cluster import cause_of
 from coordinator.ray.host_pool import HostPool
 from coordinator.ray.node_pool import NodePool
 from coordinator.ray.reconciler import TICK_S, Reconciler
@@ -96,13 +97,21 @@ class CoordinatorActor:
         )
         self._begun = False
         self._beginning = asyncio.Lock()
-        context = ray.get_runtime_context()
-        if context.was_current_actor_reconstructed:  # it may not be called for long, and reminders become due
-            context.current_actor.recover.remote()
+        if ray.get_runtime_context().was_current_actor_reconstructed:
+            self._tasks.spawn(self._go_on(), "go-on")
 
     async def recover(self) -> None:
-        """Join the nodes, recover the running hosts, and go on with what this actor did before it died."""
+        """Join the nodes, and recover the running hosts."""
         await self._begin()
+
+    async def _go_on(self) -> None:
+        """Go on with what this actor did before it died: it may not be called for long, and reminders become due."""
+        while not self._begun:
+            try:
+                await self._begin()
+            except Exception as error:  # noqa: BLE001  such as a database that is not reached
+                _log.warning("not_recovered", error=str(cause_of(error)) or type(error).__name__)
+                await asyncio.sleep(TICK_S)
 
     async def ping(self) -> None:
         """Answer a liveness probe."""

@@ -25,7 +25,7 @@ from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
 from podium.errors import AgentAsleep, HostDied
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
     from chronicle.ids import MessageId
     from coordinator.fleet.deaths import Deaths
@@ -255,11 +255,23 @@ class HostPool:
         if handle is not None:
             ray.kill(handle)
 
-    async def end_unknown(self) -> None:
-        """End the hosts of the nodes that are not in the table."""
-        for node in self._nodes:
-            known = [host.host_id for host in self._hosts_of(node)]
-            await self._nodes.ask(node, _NODE_DEADLINE_S, "end_others", known)
+    async def end_unknown(self, known: Mapping[str, NodeId]) -> None:
+        """End the hosts of the nodes, except those that are known.
+
+        One that is gone meanwhile has none any more, and one that does not answer must not keep the others back.
+
+        Args:
+            known: where they are, by their names.
+        """
+
+        async def end_others(node: NodeId) -> None:
+            kept = [host_id for host_id, place in known.items() if place == node]
+            try:
+                await self._nodes.ask(node, _NODE_DEADLINE_S, "end_others", kept)
+            except (HostDied, TimeoutError, ray.exceptions.RayError) as error:
+                _log.warning("hosts_not_ended", node=node, error=str(cause_of(error)) or "its manager does not answer")
+
+        await asyncio.gather(*(end_others(node) for node in self._nodes))
 
     async def stop_all(self, timeout_s: float) -> list[Placement]:
         """End all agents in order, within the timeout, then all hosts.

@@ -34,6 +34,8 @@ _LOOK_S: Final = 1.0
 """Interval of looks at which nodes live; a look is one call of Ray's control process."""
 _JOIN_S: Final = 60.0
 """Timeout for the manager of a node to start."""
+_BEGIN_S: Final = 30.0
+"""Longest wait of a coordinator for the managers of all nodes: then it begins without those that do not answer."""
 _AGAIN_S: Final = 15.0
 """Pause before the manager of a node is started again."""
 
@@ -47,6 +49,8 @@ class _Joined:
     ray_id: str
     node: Node
     manager: Any
+    hosts: Sequence[str] = ()
+    """The hosts that a coordinator before this one has left there."""
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -79,7 +83,7 @@ class NodePool:
         self._names = dict(config.named_nodes)
         self._looking = asyncio.Lock()
         self._begun = False
-        """Whether nodes that join now have none of the hosts."""
+        """Whether the hosts of nodes that join now are ended: nobody knows them."""
         self._elsewhere: dict[str, Member] = {}
         """The nodes on other machines, by Ray's ids."""
 
@@ -131,14 +135,11 @@ class NodePool:
         """
         await self._look()
         if self._joining:
-            await asyncio.wait(list(self._joining.values()), timeout=_JOIN_S)
+            await asyncio.wait(list(self._joining.values()), timeout=_BEGIN_S)
         if not self._joined:
             raise next(iter(self._problems.values()), HostDied("the Ray cluster has no node on this machine"))
-        hosts: dict[str, NodeId] = {}
-        for node in self:
-            hosts |= dict.fromkeys(await self.ask(node, _JOIN_S, "hosts"), node)
         self._begun = True
-        return hosts
+        return {host: node for node, joined in self._joined.items() for host in joined.hosts}
 
     async def follow(self) -> None:
         """Join nodes as they come, and tell of those that are gone, until cancelled."""
@@ -205,9 +206,11 @@ class NodePool:
             manager = start_node_manager(ray_id, replace(self._config.node, node=name))
             async with asyncio.timeout(_JOIN_S):
                 await manager.ready.remote()
-                if self._begun:
-                    await manager.end_others.remote([])  # what an earlier node of this name has left
                 node = await manager.measure.remote()
+                hosts: Sequence[str] = await manager.hosts.remote()
+                if self._begun:  # `begin` has returned, and does not know them
+                    await manager.end_others.remote([])
+                    hosts = ()
         except Exception as error:  # noqa: BLE001  such as a missing package there
             cause = self._problems[ray_id] = cause_of(error)
             _log.warning("node_not_joined", node=name, error=str(cause) or type(cause).__name__)
@@ -215,7 +218,9 @@ class NodePool:
             return
         self._joining.pop(ray_id, None)
         self._problems.pop(ray_id, None)
-        self._joined[name] = _Joined(ray_id, node, manager)
+        self._joined[name] = _Joined(
+            ray_id, node, manager, hosts
+        )  # atomic from the look at `_begun`, unless it was set
         _log.info("node_joined", node=name)
         self._changed([joined.node for joined in self._joined.values()])
 

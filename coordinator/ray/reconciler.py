@@ -111,11 +111,15 @@ class Reconciler:
             nodes: where each host is.
         """
         held = await asyncio.to_thread(self._held_by_hosts)
-        await asyncio.gather(
-            *(self._recover_host(host_id, nodes.get(host_id), agents) for host_id, agents in held.items())
-        )
-        # These are warm and starting hosts, and those left on the node by a killed service.
-        await self._pool.end_unknown()
+        alive = {host_id: nodes[host_id] for host_id in held if host_id in nodes and lives(host_id)}
+        lost = [host_id for host_id in held if host_id not in alive]
+        for host_id in lost:
+            self._pool.kill(host_id)
+        # What may fail comes first, as this is called again then. The other hosts are warm or starting, or left by a
+        # killed service.
+        await self._deaths.note_lost([placement for host_id in lost for placement in held[host_id]])
+        await self._pool.end_unknown(alive)
+        await asyncio.gather(*(self._recover_host(host_id, node, held[host_id]) for host_id, node in alive.items()))
 
     async def run(self) -> None:
         """Run the loop until `stop`."""
@@ -369,11 +373,7 @@ class Reconciler:
                 held.setdefault(lease.holder, []).append(placement)
         return held
 
-    async def _recover_host(self, host_id: str, node: NodeId | None, agents: Sequence[Placement]) -> None:
-        if node is None or not lives(host_id):
-            self._pool.kill(host_id)
-            await self._deaths.note_lost(agents)
-            return
+    async def _recover_host(self, host_id: str, node: NodeId, agents: Sequence[Placement]) -> None:
         state = self._state
         loaded = await self._pool.ask_loaded(host_id)
         if loaded is not None and not loaded.is_alone:

@@ -339,3 +339,25 @@ async def test_the_workspace_of_an_agent_is_warm_on_the_node_with_the_latest_lay
     fleet.node.layers = SimpleNamespace(remote=fail)  # type: ignore[attr-defined]
     assert await fleet.pool.find_workspaces([ALICE, BOB, eve]) == {ALICE: "b", BOB: "b"}
     assert "layers_not_known" in caplog.text
+
+
+async def test_a_node_that_dies_keeps_no_unknown_hosts_of_other_nodes(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    fleet = Fleet(monkeypatch)
+    ended: list[list[str]] = []
+    other = NodeId("other")
+
+    async def fail(_: list[str]) -> None:
+        fleet.joined.gone.set()
+        raise ray.exceptions.ActorUnschedulableError("its node does not exist any more")
+
+    async def end_others(known: list[str]) -> None:
+        ended.append(known)
+
+    fleet.node.end_others = SimpleNamespace(remote=fail)  # type: ignore[attr-defined]
+    manager = SimpleNamespace(end_others=SimpleNamespace(remote=end_others))
+    fleet.nodes._joined[other] = _Joined("2", NodeValue(other), manager)
+    await fleet.pool.end_unknown({"host_1": LOCAL_NODE, "host_2": other})
+    assert ended == [["host_2"]]
+    assert "its node local is gone" in caplog.text

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+import ray
 
 from coordinator.fleet.node_names import Member
 from coordinator.fleet.nodes import Node, NodeId
@@ -66,6 +67,7 @@ class Cluster:
         self.broken: set[str] = set()
         self.changes: list[list[NodeId]] = []
         self.lost: list[NodeId] = []
+        self.named: dict[str, NodeId] = {}
 
     def add(self, ray_id: str, name: str, hostname: str = HERE) -> None:
         self.members.append(Member(ray_id, name, "10.0.0.1", hostname))
@@ -78,7 +80,7 @@ class Cluster:
     @asynccontextmanager
     async def pool(self) -> AsyncIterator[NodePool]:
         async with BackgroundTasksUntilEnd() as tasks:
-            config = cast("CoordinatorConfig", SimpleNamespace(named_nodes={}, node=NodeConfigLike()))
+            config = cast("CoordinatorConfig", SimpleNamespace(named_nodes=self.named, node=NodeConfigLike()))
             yield NodePool(config, tasks, self._changed, self.lost.append)
 
     def _changed(self, nodes: Sequence[Node]) -> None:
@@ -132,6 +134,45 @@ async def test_nodes_are_joined_as_they_come_and_forgotten_when_they_are_gone(cl
         following.cancel()
 
 
+async def test_a_node_that_dies_while_a_coordinator_begins_keeps_no_other_one_back(cluster: Cluster) -> None:
+    for ray_id, name in (("1", "a"), ("2", "b")):
+        cluster.add(ray_id, name)
+        cluster.managers[ray_id] = Manager(name, (f"host_{ray_id}",))
+
+    async def gone() -> None:
+        cluster.members.clear()
+        cluster.add("2", "b")
+        raise ray.exceptions.ActorUnschedulableError("its node does not exist any more")
+
+    cluster.managers["1"].hosts = remote(gone)
+    async with cluster.pool() as pool:
+        assert await pool.begin() == {"host_2": "b"}
+        assert list(pool) == ["b"]
+
+
+async def test_a_node_that_joins_late_keeps_no_hosts_that_nobody_knows(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.add("1", "a")
+    cluster.add("2", "b")
+    cluster.managers["2"] = manager = Manager("b", ("host_2",))
+    cluster.named["2"] = NodeId("b")
+    measured = asyncio.Event()
+
+    async def measure() -> Node:
+        await measured.wait()
+        return Node(NodeId("b"))
+
+    manager.measure = remote(measure)
+    monkeypatch.setattr(node_pool, "_BEGIN_S", 0.01)
+    async with cluster.pool() as pool:
+        assert await pool.begin() == {}
+        assert list(pool) == ["a"]
+        measured.set()
+        await until(lambda: NodeId("b") in pool)
+        assert manager.ended == [[]]
+
+
 async def refused(answer: Awaitable[Any]) -> str:
     with pytest.raises(HostDied) as caught:
         await answer
@@ -178,8 +219,6 @@ async def test_what_keeps_all_nodes_from_being_joined_is_said(cluster: Cluster) 
 
 async def test_a_manager_that_died_with_its_node_is_not_mistaken_for_one_that_failed(cluster: Cluster) -> None:
     """Ray fails the call before the next look at the nodes."""
-    import ray
-
     cluster.add("1", "a")
     async with cluster.pool() as pool:
         await pool.begin()

@@ -23,6 +23,7 @@ from coordinator.fleet.model import AgentsLost, Code, Loaded, Placement, StartHo
 from coordinator.fleet.nodes import Node, NodeId
 from coordinator.fleet.plan import plan
 from coordinator.fleet.state import FleetState
+from coordinator.ray import reconciler
 from coordinator.ray.reconciler import Reconciler
 from coordinator.telemetry.tracing import Tracing
 from podium.address import Address
@@ -33,6 +34,8 @@ from tests.otlp_receiver import otlp_receiver
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from chronicle.canonical import JsonObject
     from chronicle.journal.records import Lease
     from coordinator.ray.coordinator_config import CoordinatorConfig
@@ -66,6 +69,9 @@ class Pool:
     def __init__(self) -> None:
         self.late: list[Placement] = []
         self.failure: Exception = HostDied("it died")
+        self.killed: list[str] = []
+        self.kept: list[dict[str, NodeId]] = []
+        self.watched: list[str] = []
 
     def handle(self, _: Host) -> None:
         return None
@@ -87,6 +93,18 @@ class Pool:
 
     async def stop_all(self, _: float) -> list[Placement]:
         return self.late
+
+    def kill(self, host_id: str) -> None:
+        self.killed.append(host_id)
+
+    async def end_unknown(self, known: Mapping[str, NodeId]) -> None:
+        self.kept.append(dict(known))
+
+    async def ask_loaded(self, _: str) -> None:
+        return None
+
+    def watch(self, host: Host) -> None:
+        self.watched.append(host.host_id)
 
 
 class Fleet:
@@ -439,3 +457,29 @@ async def test_the_nodes_are_asked_once_where_the_workspaces_of_unknown_agents_a
         await fleet.loop._find_workspaces()
     assert asked == [[ALICE, BOB]]
     assert fleet.state.observe().last_nodes == {ALICE: "b"}
+
+
+async def test_a_recovery_that_fails_is_made_again_as_a_whole(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two awake agents one has lost its host; the database is away when that is noted."""
+    monkeypatch.setattr(reconciler, "lives", lambda host_id: host_id == "host_alive")
+    for address, host_id in ((ALICE, "host_alive"), (BOB, "host_dead")):
+        fleet.store.ensure_session(address.name, fleet.ids.session(0), fleet.ids.branch(0), 0, address.tenant)
+        fleet.lease(address, host_id)
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise Unavailable("the database is away")
+
+    nodes = {"host_alive": NodeId("a"), "host_dead": NodeId("a"), "host_warm": NodeId("b")}
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet.store, "sessions_with_pending", fail)
+        with pytest.raises(Unavailable):
+            await fleet.loop.recover(nodes)
+    assert not list(fleet.state.hosts)
+    assert not fleet.pool.watched
+    await fleet.loop.recover(nodes)
+    assert fleet.pool.kept == [{"host_alive": "a"}]
+    assert fleet.pool.watched == [host.host_id for host in fleet.state.hosts] == ["host_alive"]
+    host = fleet.state.hosts.host_of(ALICE)
+    assert host is not None
+    assert host.node == "a"
+    assert fleet.store.lease(fleet.store.session(BOB.name, BOB.tenant).session_id) is None, "it has attempted nothing"
