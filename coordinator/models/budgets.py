@@ -10,8 +10,6 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from coordinator.models.profiles import Price
 
 __all__ = ["Spending", "cost_of", "day_of"]
@@ -21,25 +19,26 @@ _MILLION: Final = Decimal(1_000_000)
 
 
 class Spending:
-    """The cost of the calls of each tenant on the current day. It is not thread-safe.
+    """The cost of the calls of each tenant on the current day. It is not thread-safe."""
 
-    Args:
-        stored: reads the cost of a tenant's recorded calls of a day; called once for a tenant and day.
-    """
-
-    def __init__(self, stored: Callable[[str, int], Decimal]) -> None:
-        self._stored = stored
+    def __init__(self) -> None:
         self._day_ms = 0
         self._spent: dict[str, Decimal] = {}
 
-    def of(self, tenant: str, now_ms: int) -> Decimal:
-        """Return what the calls of a tenant that ended cost, of the day of a time."""
+    def knows(self, tenant: str, now_ms: int) -> bool:
+        """Whether the cost of a tenant's recorded calls is known, of the day of a time."""
         day_ms = day_of(now_ms)
         if day_ms != self._day_ms:
             self._day_ms, self._spent = day_ms, {}
-        if tenant not in self._spent:
-            self._spent[tenant] = self._stored(tenant, day_ms)
-        return self._spent[tenant]
+        return tenant in self._spent
+
+    def of(self, tenant: str, now_ms: int, recorded: Decimal) -> Decimal:
+        """Return what the calls of a tenant that ended cost, of the day of a time.
+
+        Args:
+            recorded: their sum in the records before the first of them began, in case it is not known.
+        """
+        return self._spent[tenant] if self.knows(tenant, now_ms) else self._spent.setdefault(tenant, recorded)
 
     def add(self, tenant: str, started_ms: int, cost: str | None) -> None:
         """Add the cost of a call that is recorded."""

@@ -50,7 +50,7 @@ def read_config(documents: Documents) -> ModelsConfig:
 
 
 class ConfigFile:
-    """The profiles of a home as they are now.
+    """The profiles of a home as they are now. Safe to share between threads; the documents may be in a database server.
 
     Args:
         documents: those of the home.
@@ -58,8 +58,7 @@ class ConfigFile:
 
     def __init__(self, documents: Documents) -> None:
         self._documents = documents
-        self._stamp: object = None
-        self._config = ModelsConfig()
+        self._latest: tuple[object, ModelsConfig] = (None, ModelsConfig())
 
     def __call__(self) -> ModelsConfig:
         """Return the profiles; the same object while they do not change.
@@ -68,6 +67,7 @@ class ConfigFile:
             Corrupt: as `read_config`.
         """
         stamp = self._documents.stamp(MODELS)
-        if stamp != self._stamp:
-            self._config, self._stamp = read_config(self._documents), stamp
-        return self._config
+        latest = self._latest
+        if stamp != latest[0]:
+            latest = self._latest = (stamp, read_config(self._documents))
+        return latest[1]

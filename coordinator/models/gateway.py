@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,7 +32,6 @@ from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-    from decimal import Decimal
     from random import Random
 
     from chronicle.canonical import JsonObject
@@ -67,7 +67,7 @@ class ModelGateway:
     """Makes calls, each by the profile that it names.
 
     Args:
-        config: returns the profiles as they are now.
+        config: returns the profiles as they are now; called by threads.
         providers: gives the providers of profiles; the caller closes them after this.
         records: keeps the records; the caller closes it after this.
         tracer: opens a span for each call.
@@ -92,14 +92,15 @@ class ModelGateway:
         self._records = records
         self._tracer = tracer
         self._clock = clock or SystemClock()
-        self._spending = Spending(records.spent)
+        self._spending = Spending()
         self._metrics = ModelMetrics()
 
-    def profiles(self) -> dict[str, Any]:
+    async def profiles(self) -> dict[str, Any]:
         """Return what callers may know of the profiles, by name."""
+        config = await asyncio.to_thread(self._config)
         return {
             name: {"provider": profile.provider, "model": profile.model, "fallbacks": list(profile.fallbacks)}
-            for name, profile in self._config().profiles.items()
+            for name, profile in config.profiles.items()
         }
 
     def metrics(self) -> dict[Series, Value]:
@@ -111,12 +112,14 @@ class ModelGateway:
         now_s = self._clock.monotonic_s()
         progress = _Progress(now_s if request.asked_s is None else min(request.asked_s, now_s))
         running = _new_record(request, self._clock.now_ms())
-        spent = self._spending.of(request.tenant, running.started_ms)  # before the row: it counts from now on
-        is_new, left = await finish_despite_cancellation(asyncio.to_thread(self._records.begin, running))
-        if not is_new:
+        is_known = self._spending.knows(request.tenant, running.started_ms)
+        begun, left = await finish_despite_cancellation(asyncio.to_thread(self._begin, running, is_known=is_known))
+        if begun is None:
             raise left or ModelError(
                 f"there is a call {request.call_id!r} already; give each call an id of its own", "bad_request"
             )
+        config, recorded = begun
+        spent = self._spending.of(request.tenant, running.started_ms, recorded)
         self._metrics.running += 1
         attributes = {
             "gen_ai.operation.name": "chat",
@@ -129,8 +132,8 @@ class ModelGateway:
                 try:
                     if left is not None:  # while its row was written
                         raise left
-                    self._check_budget(request.tenant, spent, running.started_ms)
-                    progress.profiles = self._profiles_of(request)
+                    _check_budget(config, request.tenant, spent, running.started_ms)
+                    progress.profiles = _profiles_of(config, request)
                     progress.routed = self._routed(progress, request)
                     async with aclosing(self._answer(progress.routed, progress)) as chunks:
                         async for chunk in chunks:
@@ -155,6 +158,16 @@ class ModelGateway:
         yield record
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _begin(self, running: CallRecord, *, is_known: bool) -> tuple[ModelsConfig, Decimal] | None:
+        """Record a call; ``None`` if there is one of this id.
+
+        Returns:
+            the profiles, and what the recorded calls of its tenant cost on its day, unless that is known.
+        """
+        config = self._config()
+        recorded = Decimal(0) if is_known else self._records.spent(running.tenant, day_of(running.started_ms))
+        return (config, recorded) if self._records.begin(running) else None
 
     async def _answer(self, routed: RoutedCall, progress: _Progress) -> AsyncGenerator[LLMStreamChunk, None]:
         """Yield what the call's model, or one of its fallbacks, says, but not that it has finished."""
@@ -207,31 +220,6 @@ class ModelGateway:
                 async for chunk in chunks:
                     yield chunk
 
-    def _profiles_of(self, request: ModelRequest) -> dict[str, Profile]:
-        """Return the profile of a request, and its fallbacks, the emergency's last, as they are for the tenant."""
-        config = self._config()
-        profile = config.profiles.get(request.profile)
-        if profile is None:
-            known = ", ".join(sorted(config.profiles)) or "none"
-            raise ModelError(
-                f"there is no profile {request.profile!r}; the profiles are: {known}. Add "
-                f'[models."{request.profile}"] to podium.toml, and run podium reload',
-                "unknown_profile",
-            )
-        emergency = profile.of_tenant(request.tenant).emergency_fallback
-        names = (profile.name, *profile.fallbacks, *([emergency] if emergency is not None else ()))
-        return {name: config.profiles[name].of_tenant(request.tenant) for name in names}
-
-    def _check_budget(self, tenant: str, spent: Decimal, now_ms: int) -> None:
-        budget = self._config().budget(tenant)
-        if budget is not None and spent >= budget:
-            raise ModelError(
-                f"the tenant {tenant} has used up its budget of the day: {spent} of {budget}. It begins anew at "
-                "midnight, UTC; [models.budgets] in podium.toml has it",
-                "budget_exceeded",
-                retry_after_s=(day_of(now_ms) + _DAY_MS - now_ms) / 1000,
-            )
-
     async def _end(
         self,
         running: CallRecord,
@@ -282,6 +270,32 @@ class ModelGateway:
             ttft_ms=routed.ttft_ms if routed is not None else None,
             latency_ms=round((self._clock.monotonic_s() - progress.started_s) * 1000),
             qos_outcome=_outcome(routed, progress.profiles) if routed is not None else {},
+        )
+
+
+def _profiles_of(config: ModelsConfig, request: ModelRequest) -> dict[str, Profile]:
+    """Return the profile of a request, and its fallbacks, the emergency's last, as they are for the tenant."""
+    profile = config.profiles.get(request.profile)
+    if profile is None:
+        known = ", ".join(sorted(config.profiles)) or "none"
+        raise ModelError(
+            f"there is no profile {request.profile!r}; the profiles are: {known}. Add "
+            f'[models."{request.profile}"] to podium.toml, and run podium reload',
+            "unknown_profile",
+        )
+    emergency = profile.of_tenant(request.tenant).emergency_fallback
+    names = (profile.name, *profile.fallbacks, *([emergency] if emergency is not None else ()))
+    return {name: config.profiles[name].of_tenant(request.tenant) for name in names}
+
+
+def _check_budget(config: ModelsConfig, tenant: str, spent: Decimal, now_ms: int) -> None:
+    budget = config.budget(tenant)
+    if budget is not None and spent >= budget:
+        raise ModelError(
+            f"the tenant {tenant} has used up its budget of the day: {spent} of {budget}. It begins anew at "
+            "midnight, UTC; [models.budgets] in podium.toml has it",
+            "budget_exceeded",
+            retry_after_s=(day_of(now_ms) + _DAY_MS - now_ms) / 1000,
         )
 
 

@@ -81,7 +81,7 @@ class ModelServer:
                 case "call":
                     await self._call(asked, reader, writer)
                 case "profiles":
-                    await _say(writer, profiles=self._gateway.profiles())
+                    await _say(writer, profiles=await self._gateway.profiles())
                 case "metrics":
                     await _say(writer, metrics=to_wire(self._gateway.metrics()))
                 case "ping":

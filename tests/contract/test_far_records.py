@@ -1,10 +1,11 @@
-"""Keys and quotas in a database server that does not answer: the event loops of gateway and service go on."""
+"""Records in a database server that does not answer: the event loops of gateway, service and model gateway go on."""
 
 from __future__ import annotations
 
 import asyncio
 from contextlib import closing, contextmanager
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import psycopg
@@ -20,9 +21,15 @@ from coordinator.access.quotas import Quota, QuotaExceeded, Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.client_messages import Admission, Arrival
 from coordinator.homes.postgres.records import PostgresHomeRecords
+from coordinator.models.calls import CallRecord, ModelRequest
+from coordinator.models.config_file import ConfigFile, store_config
+from coordinator.models.gateway import ModelGateway
+from coordinator.models.profiles import ModelsConfig, Profile
+from coordinator.models.providers import Providers
 from coordinator.service.group_admission import GroupAdmission
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
+from podium.turn.telemetry import NO_TRACER
 from tests.contract.postgres_server import find_binaries, running_server
 from tests.waiting import until
 
@@ -54,11 +61,11 @@ def records(server: str, schema: str) -> PostgresHomeRecords:
 
 
 @contextmanager
-def silent(server: str, schema: str) -> Iterator[None]:
-    """Have the server not answer questions about changes while the context lasts, once somebody has asked."""
+def silent(server: str, schema: str, table: str = "changed") -> Iterator[None]:
+    """Have the server not answer who asks for a table, that of changes by default, while the context lasts."""
     with psycopg.connect(server) as other:
         other.execute("SET idle_in_transaction_session_timeout = '30s'")  # a loop that it blocks goes on then
-        other.execute(f"LOCK TABLE {schema}.changed IN ACCESS EXCLUSIVE MODE")
+        other.execute(f"LOCK TABLE {schema}.{table} IN ACCESS EXCLUSIVE MODE")
         yield
 
 
@@ -140,3 +147,24 @@ async def test_messages_share_looks_at_quotas_beside_the_loop(
                 admitting("two", "small"), admitting("one", "small"), admitting("three", "free"), return_exceptions=True
             )
             assert [isinstance(answer, QuotaExceeded) for answer in answers] == [True, False, False]
+
+
+async def test_calls_of_models_wait_for_their_profiles_beside_the_loop(
+    server: str, schema: str, records: PostgresHomeRecords
+) -> None:
+    store_config(records.documents(), ModelsConfig({"quick": Profile("quick", "scripted")}))
+    providers, calls = Providers({}), records.calls()
+    gateway = ModelGateway(ConfigFile(records.documents()), providers, calls, NO_TRACER, Random(1))
+    request = ModelRequest("call_1", "acme", "none", [])
+    with silent(server, schema, "document"):
+        asked = asyncio.create_task(gateway.profiles())
+        called = asyncio.create_task(anext(gateway.stream(request)))
+        await waiting(server)
+        assert not asked.done()
+        assert not called.done()
+    assert list(await asked) == ["quick"]
+    record = await called
+    assert isinstance(record, CallRecord)
+    assert (record.status, (record.error or {})["kind"]) == ("failed", "unknown_profile")
+    await providers.aclose()
+    assert records.call_log().latest("acme", 9) == [record]
