@@ -217,7 +217,7 @@ class HostPool:
         except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host.host_id, error=str(cause_of(error)))
             if host.node not in self._nodes:
-                await self._clear_after_node(host)
+                await self._clear_after_node(host.host_id)
         if how is not None:
             host.cause = host.cause or how
             _log.info("host_ended_by_itself", host_id=host.host_id, how=how)
@@ -239,21 +239,27 @@ class HostPool:
             died = lost.died or host.cause is not None
             await self._deaths.agents_lost(replace(lost, agents=agents, how=host.cause, died=died))
 
-    async def _clear_after_node(self, host: Host) -> None:
+    async def _clear_after_node(self, host_id: str) -> None:
         """Have another node on the machine end what a host has left whose node is gone."""
         for node in self._nodes:
             try:
-                await self._nodes.ask(node, _NODE_DEADLINE_S, "end_host", host.host_id, died=True)
+                await self._nodes.ask(node, _NODE_DEADLINE_S, "end_host", host_id, died=True)
             except Exception as error:  # noqa: BLE001  the agent's next host clears its path, too
-                _log.warning("host_left_behind", host_id=host.host_id, error=str(cause_of(error)))
+                _log.warning("host_left_behind", host_id=host_id, error=str(cause_of(error)))
             else:
                 return
 
-    def kill(self, host_id: str) -> None:
-        """Kill the process of a host that no node knows."""
-        handle = find_actor(host_id)
-        if handle is not None:
-            ray.kill(handle)
+    def end_lost(self, host_ids: Sequence[str]) -> None:
+        """Kill hosts that no node knows, and have what they have left on the machine cleared in the background."""
+        for host_id in host_ids:
+            handle = find_actor(host_id)
+            if handle is not None:
+                ray.kill(handle)
+        self._tasks.spawn(self._clear_lost(host_ids), "clear-lost")
+
+    async def _clear_lost(self, host_ids: Sequence[str]) -> None:
+        for host_id in host_ids:
+            await self._clear_after_node(host_id)
 
     async def end_unknown(self, known: Mapping[str, NodeId]) -> None:
         """End the hosts of the nodes, except those that are known.

@@ -113,8 +113,7 @@ class Reconciler:
         held = await asyncio.to_thread(self._held_by_hosts)
         alive = {host_id: nodes[host_id] for host_id in held if host_id in nodes and lives(host_id)}
         lost = [host_id for host_id in held if host_id not in alive]
-        for host_id in lost:
-            self._pool.kill(host_id)
+        self._pool.end_lost([host_id for host_id in lost if host_id not in nodes])
         # What may fail comes first, as this is called again then. The other hosts are warm or starting, or left by a
         # killed service.
         await self._deaths.note_lost([placement for host_id in lost for placement in held[host_id]])

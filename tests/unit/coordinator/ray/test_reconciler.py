@@ -34,7 +34,7 @@ from tests.otlp_receiver import otlp_receiver
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from chronicle.canonical import JsonObject
     from chronicle.journal.records import Lease
@@ -69,7 +69,7 @@ class Pool:
     def __init__(self) -> None:
         self.late: list[Placement] = []
         self.failure: Exception = HostDied("it died")
-        self.killed: list[str] = []
+        self.lost: list[list[str]] = []
         self.kept: list[dict[str, NodeId]] = []
         self.watched: list[str] = []
 
@@ -94,8 +94,8 @@ class Pool:
     async def stop_all(self, _: float) -> list[Placement]:
         return self.late
 
-    def kill(self, host_id: str) -> None:
-        self.killed.append(host_id)
+    def end_lost(self, host_ids: Sequence[str]) -> None:
+        self.lost.append(list(host_ids))
 
     async def end_unknown(self, known: Mapping[str, NodeId]) -> None:
         self.kept.append(dict(known))
@@ -469,7 +469,7 @@ async def test_a_recovery_that_fails_is_made_again_as_a_whole(fleet: Fleet, monk
     def fail(*_: Any, **__: Any) -> Any:
         raise Unavailable("the database is away")
 
-    nodes = {"host_alive": NodeId("a"), "host_dead": NodeId("a"), "host_warm": NodeId("b")}
+    nodes = {"host_alive": NodeId("a"), "host_warm": NodeId("b")}
     with monkeypatch.context() as patch:
         patch.setattr(fleet.store, "sessions_with_pending", fail)
         with pytest.raises(Unavailable):
@@ -478,6 +478,7 @@ async def test_a_recovery_that_fails_is_made_again_as_a_whole(fleet: Fleet, monk
     assert not fleet.pool.watched
     await fleet.loop.recover(nodes)
     assert fleet.pool.kept == [{"host_alive": "a"}]
+    assert fleet.pool.lost == [["host_dead"], ["host_dead"]]
     assert fleet.pool.watched == [host.host_id for host in fleet.state.hosts] == ["host_alive"]
     host = fleet.state.hosts.host_of(ALICE)
     assert host is not None
