@@ -68,6 +68,8 @@ _DYING_S: Final = 30.0
 _NO_PLACE: Final = "not-awake-yet"
 """Target of a host's link before the activation. It does not exist, so code cannot use the link during its import."""
 
+_LOOK_S: Final = 2.0
+"""Interval of looks whether there is a coordinator."""
 _ROTATE_EVERY_S: Final = 2.0
 """Interval of checks of log files' sizes; a file may exceed its limit between two checks."""
 
@@ -112,6 +114,8 @@ class NodeConfig:
     """The service's process: mounts end with it."""
     models: str
     """As of `coordinator.host.host_config.HostConfig`."""
+    ends_with_coordinator: bool
+    """Whether it ends when there is no coordinator any more: on a cluster that outlives the service."""
 
 
 @ray.remote(max_restarts=-1, max_task_retries=-1)
@@ -142,6 +146,8 @@ class NodeManagerActor:
         threading.Thread(target=self._rotate_logs, name="log-rotation", daemon=True).start()
         self._tasks = BackgroundTasks()
         self._tasks.spawn(self._watch_running(), "watch-running")
+        if config.ends_with_coordinator:
+            self._tasks.spawn(self._end_with_coordinator(), "end-with-coordinator")
         if config.presentation == "fuse":
             self._start_zygote()
 
@@ -320,6 +326,19 @@ class NodeManagerActor:
                     if link.name not in self._processes and os.path.islink(link):  # noqa: PTH114  not ended meanwhile
                         self._watch(link.name, pid)
 
+    async def _end_with_coordinator(self) -> None:
+        """End this node's hosts, and this actor, when Ray has ended the coordinator with its service.
+
+        The mounts have ended with that service, and the next one may be on another cluster, where it cannot end them.
+        """
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            if not await asyncio.to_thread(_may_live, COORDINATOR_NAME):
+                break
+        _log.warning("service_gone", then="this node's hosts are ended")
+        await self.end_others([])
+        ray.kill(ray.get_runtime_context().current_actor)
+
     def _watch(self, host_id: str, pid: int) -> None:
         try:
             process = self._processes[host_id] = WatchedProcess(pid)
@@ -439,6 +458,14 @@ class NodeManagerActor:
             transport=self._config.fuse_transport,
             blobs_url=self._config.blobs_url,
         )
+
+
+def _may_live(name: str) -> bool:
+    """Whether an actor is alive or being started again, or Ray does not answer."""
+    try:
+        return find_actor(name) is not None
+    except ray.exceptions.RayError:
+        return True
 
 
 def start_node_manager(ray_id: str, config: NodeConfig) -> Any:

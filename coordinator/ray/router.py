@@ -123,7 +123,6 @@ class Router:
         started = start_node_manager(own, node).ready.remote() if is_embedded else None  # beside the coordinator
         self._coordinator = CoordinatorActor.options(  # type: ignore[attr-defined]
             name=COORDINATOR_NAME,
-            lifetime="detached",
             num_cpus=0,
             scheduling_strategy=on_node(own, or_another=True),
         ).remote(
@@ -193,6 +192,7 @@ class Router:
             block_limit_s=settings.block_limit_s,
             owner_pid=os.getpid(),
             models=str(home.models_socket),
+            ends_with_coordinator=not self._is_embedded,
         )
 
     async def end_agents(self, timeout_s: float) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordinator.cli.exits import ExitCode
+from coordinator.home import Home
 from tests.e2e.conftest import AGENTS, Podium, fresh_home, places_of, processes_of
 from tests.e2e.servers import servers
 from tests.ray_cluster import RayCluster, running_cluster
@@ -26,7 +27,7 @@ PATIENT = f"{AGENTS / 'plain.py'}:Patient"
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[RayCluster]:
-    """A cluster that the tests share: one kills the node n2, and another one drains n3."""
+    """A cluster that the tests share: two kill the nodes n2 and n3, and another one drains n3."""
     with running_cluster("n1", "n2", "n3") as cluster:
         yield cluster
 
@@ -165,6 +166,38 @@ def test_agents_survive_the_coordinator_and_their_messages_the_service(podium: P
     why = [podium.json("why", agent) for agent in agents]
     assert all(each["host_id"] != before[each["agent"]][0] for each in why)
     assert {each["agent"]: each["node"] for each in why} == {agent: node for agent, (_, node) in before.items()}
+
+
+def test_a_coordinator_recovers_while_a_node_dies(podium: Podium, cluster: RayCluster) -> None:
+    agents = [f"patient/both-{number}" for number in range(4)]
+    for agent in agents:
+        assert say(podium, agent, "first") == 1
+    assert "n3" in places(podium, agents).values()
+    [coordinator] = actors_of(cluster, "CoordinatorActor")
+    for process in (coordinator, cluster.raylets["n3"]):
+        os.kill(process, signal.SIGKILL)
+    for agent in agents:
+        assert say(podium, agent, "second") == 2
+    wait_until(lambda: "n3" not in nodes(podium))
+    for agent in agents:
+        assert say(podium, agent, "third") == 3
+        assert podium("cat", agent, "out.txt").stdout == "3 third\n"
+
+
+def test_a_killed_service_leaves_nothing_on_the_cluster_and_its_home_is_served_without_one(
+    podium: Podium, cluster: RayCluster
+) -> None:
+    """Its gateway is killed, too: no service joins the cluster again, which would end what is left there."""
+    agent = "patient/left"
+    assert say(podium, agent, "first") == 1
+    gateway = json.loads((Home(podium.home).run_dir / "gateway.json").read_text())["pid"]
+    for process in (gateway, *processes_of(podium, "coordinator.service.daemon")):
+        os.kill(process, signal.SIGKILL)
+    wait_until(lambda: not any(actors_of(cluster, name) for name in ("Coordinator", "NodeManager", "Host")))
+    podium("run", PATIENT, "--key", "left", "--message", "second")
+    assert podium("cat", agent, "out.txt").stdout == "2 second\n"
+    assert podium("log", agent).stdout.count("turn.committed") == 2
+    assert json.loads(podium("verify", "--json").stdout)["ok"]
 
 
 @pytest.mark.slow
