@@ -148,13 +148,11 @@ class AgentHost:
         )
         parts = HostParts(
             self._config,
-            self._store,
-            self._stores.blobs,
+            self._stores,
             self._clock,
             self._ids,
             self._on_sent,
             lambda: self.types_to_tell,
-            self._stores.asker,
             self._models,
             self._telemetry,
         )
@@ -169,7 +167,7 @@ class AgentHost:
     async def prepare(self) -> None:
         """Do what the first activation would have to do otherwise: open the journal, and warm up."""
         with suppress(ChronicleError):
-            self._store.sessions("/")  # there is none of that name
+            await self._stores.run(self._store.sessions, "/")  # there is none of that name
         await warm_up()
 
     async def activate(

@@ -3,7 +3,7 @@
 | | `OneAgent` | `ManyAgents` |
 |---|---|---|
 | output and log of the process | the agent's file, from its activation on | one file for the class |
-| commits | in the event loop, which has nothing else to do | in a thread, many in one transaction |
+| commits | in the event loop, if the journal is a file | in a thread, many in one transaction |
 | workspace | mounted before the first hook, ``AGENT_WORKSPACE`` | mounted when it is first used, no variable |
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, ParamSpec, Protocol, TypeVar
 
 import structlog
 
-from chronicle.journal.committer import DirectCommitter, GroupCommitter
+from chronicle.journal.committer import GroupCommitter
 from chronicle.workspace.history.first_tree import put_first_tree
 from chronicle.workspace.port import Opened
 from coordinator.host.lazy_workspace import LazyWorkspace
@@ -26,26 +26,25 @@ from coordinator.host.mounting import Mounting
 from coordinator.host.node.process_exit import leave_culprit
 from coordinator.logs import log_to
 from podium.agent.base import workspace_quota_of
-from podium.blocking import at_once, in_threads
+from podium.blocking import in_threads
 from podium.settings import NO_WORKSPACE_VARIABLE, forbid_workspace_variable, set_workspace_variable
 from podium.turn.ports import Environment, WorkspaceRequest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
-    from chronicle.journal.port import JournalStore
     from chronicle.workspace.port import TreeRef, Workspace
     from coordinator.host.host_config import HostConfig
     from coordinator.host.host_telemetry import HostTelemetry
+    from coordinator.host.stores import HostStores
     from podium.address import Address
     from podium.agent.base import BaseAgent
     from podium.blocking import BlockingRunner
     from podium.turn.journal.ledger import Committer
-    from podium.turn.ports import Asker, Models, WorkspaceOpener
+    from podium.turn.ports import Models, WorkspaceOpener
 
 __all__ = ["HostParts", "ManyAgents", "OneAgent", "Surroundings"]
 
@@ -67,13 +66,11 @@ class HostParts:
     """Parts of a host for all of its activations."""
 
     config: HostConfig
-    store: JournalStore
-    blobs: BlobStore
+    stores: HostStores
     clock: Clock
     ids: IdSource
     on_sent: Callable[[], None]
     known_types: Callable[[], Collection[str] | None]
-    asker: Asker
     models: Models
     telemetry: HostTelemetry
 
@@ -86,18 +83,18 @@ class HostParts:
     ) -> Environment:
         """Return an activation's environment."""
         return Environment(
-            self.store,
-            self.blobs,
+            self.stores.journal,
+            self.stores.blobs,
             committer,
             self.clock,
             self.ids,
             open_workspace,
             self.on_sent,
             run_blocking=run_blocking,
-            run_store=at_once,
+            run_store=self.stores.run,
             config=config,
             known_types=self.known_types,
-            asker=self.asker,
+            asker=self.stores.asker,
             models=self.models,
             meter=self.telemetry.meter,
             tracer=self.telemetry.tracer,
@@ -142,7 +139,7 @@ class OneAgent:
         del unclean  # the workspace is opened in any case, which recovers what was left in it
         log_to(Path(self._parts.config.logs) / f"{address.workspace_id}.log")
         leave_culprit(Path(self._parts.config.last_words), str(address))  # however the process ends from now on
-        return self._parts.environment(DirectCommitter(self._parts.store), self._open_workspace, config)
+        return self._parts.environment(self._parts.stores.committer(), self._open_workspace, config)
 
     async def leave(self, address: Address, *, evicted: bool) -> None:
         """See `Surroundings`; the process ends, and its node manager cleans up."""
@@ -173,7 +170,7 @@ class ManyAgents:
         self._parts = parts
         self._quota = workspace_quota_of(agent_class)
         self._mounting = Mounting(parts.config, parts.clock)
-        self._committer = GroupCommitter(parts.store)
+        self._committer = GroupCommitter(parts.stores.journal)
         self._threads = ThreadPoolExecutor(_WORKSPACE_THREADS, "workspace")
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_AGENTS_THREADS, "agents"))
         self._first_tree: TreeRef | None = None
@@ -225,7 +222,7 @@ class ManyAgents:
         run = asyncio.get_running_loop().run_in_executor
         if request.base is None and self._first_tree is None:
             self._first_tree = await run(
-                self._threads, put_first_tree, self._parts.blobs, self._parts.clock.now_ms() * _NS_PER_MS
+                self._threads, put_first_tree, self._parts.stores.blobs, self._parts.clock.now_ms() * _NS_PER_MS
             )
         base = request.base or self._first_tree
         assert base is not None, "the first tree is stored"

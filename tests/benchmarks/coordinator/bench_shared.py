@@ -23,9 +23,11 @@ from coordinator.host.host_config import HostConfig
 from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry
 from coordinator.host.hosted_agent import HostedAgent
+from coordinator.host.stores import HostStores
 from coordinator.host.surroundings import HostParts, ManyAgents
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, DeltaState
+from podium.blocking import at_once
 from podium.messages.asking import StoreAsker
 from podium.turn.activation import Activation
 from tests.benchmarks.__main__ import Row
@@ -68,9 +70,8 @@ class Host:
         telemetry = HostTelemetry(config, _report)
         asker = StoreAsker(self._store, blobs, self._ids, asyncio.to_thread, _wake)
         models = HostModels(directory / "models.sock", self._ids, self._clock)
-        parts = HostParts(
-            config, self._store, blobs, self._clock, self._ids, _nothing, _nothing, asker, models, telemetry
-        )
+        stores = HostStores(self._store, blobs, asker, at_once)
+        parts = HostParts(config, stores, self._clock, self._ids, _nothing, _nothing, models, telemetry)
         self._surroundings = ManyAgents(parts, Small, "small")
         self._agents: list[HostedAgent] = []
         self._tasks: list[asyncio.Task[Any]] = []

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import pytest
 
 from chronicle.errors import Unavailable
-from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
@@ -88,7 +87,7 @@ class Around:
 
     def enter(self, address: Address, config: JsonObject, *, unclean: bool) -> Environment:
         del address, unclean
-        return self.parts.environment(DirectCommitter(self.parts.store), self._open, config, at_once)
+        return self.parts.environment(self.parts.stores.committer(), self._open, config, at_once)
 
     async def leave(self, address: Address, *, evicted: bool) -> None:
         self.left.append((address, evicted))
@@ -101,7 +100,7 @@ class Around:
         await self.may_open.wait()
         name = request.address.workspace_id
         spec = LayerSpec(name, self._directory / "layers", request.base, request.epoch, request.turn)
-        return open_dir_workspace(spec, self.parts.blobs, self._directory / "files", self.parts.clock)
+        return open_dir_workspace(spec, self.parts.stores.blobs, self._directory / "files", self.parts.clock)
 
 
 class Shared:
@@ -145,7 +144,7 @@ class Shared:
 
         self.host = AgentHost(self.config, lambda: None, report, wake, lambda _: None)
         self.host.load(Code(__file__, agent_class.__name__, ALICE.agent_type))
-        self.store, self.ids = self.around.parts.store, self.around.parts.ids
+        self.store, self.ids = self.around.parts.stores.journal, self.around.parts.ids
 
     def lease(self) -> Lease:
         now_ms = self.around.parts.clock.now_ms()
@@ -165,7 +164,7 @@ class Shared:
         await until(lambda: not renews_leases())
         asyncio.get_running_loop().set_task_factory(None)
         self.store.close()
-        self.around.parts.blobs.close()
+        self.around.parts.stores.blobs.close()
 
 
 def renews_leases() -> bool:
@@ -226,7 +225,7 @@ async def test_agents_that_block_their_threads_do_not_keep_others_from_asking(sh
     blocked = loop.run_in_executor(None, may_go_on.wait, 60)
     store = shared.store
     question = NewMessage(shared.ids.message(0), b"{}", 0, "key")
-    asking = asyncio.create_task(shared.around.parts.asker.ask(BOB, ALICE, question, print))
+    asking = asyncio.create_task(shared.around.parts.stores.asker.ask(BOB, ALICE, question, print))
     await until(lambda: [store.pending(session.session_id) for session in store.sessions(ALICE.name)] not in ([], [[]]))
     assert not blocked.done()
     asking.cancel()

@@ -24,6 +24,7 @@ from coordinator.host.host_config import HostConfig
 from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry
 from coordinator.host.lazy_workspace import LazyWorkspace
+from coordinator.host.stores import HostStores
 from coordinator.host.surroundings import HostParts, ManyAgents
 from podium.address import Address
 from podium.agent import BaseAgent
@@ -113,7 +114,9 @@ class Host:
         telemetry = HostTelemetry(config, nothing)
         clock = SystemClock()
         models = HostModels(tmp_path / "models.sock", ids, clock)
-        parts = HostParts(config, store, blobs, clock, ids, lambda: None, lambda: None, asker, models, telemetry)
+        parts = HostParts(
+            config, HostStores(store, blobs, asker, at_once), clock, ids, lambda: None, lambda: None, models, telemetry
+        )
         self.store = store
         self._around = ManyAgents(parts, BaseAgent, "hello")
         self.run: BlockingRunner = self.enter(ALICE).run_blocking
