@@ -204,6 +204,21 @@ def test_the_project_names_both_and_a_variable_takes_precedence(
     assert not (project / "third").exists()
 
 
+def test_the_first_key_of_a_new_home_is_made_where_its_journal_is(
+    server: str,
+    journal_url: str,
+    blobs_url: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("PODIUM_JOURNAL_URL", journal_url)
+    monkeypatch.setenv("PODIUM_BLOBS_URL", blobs_url)
+    Podium(tmp_path / "one", capsys)("keys", "create", "ci")
+    assert _schemas(server, journal_url)
+    assert " ci " in Podium(tmp_path / "two", capsys)("keys", "list")
+
+
 def _schemas(server: str, journal_url: str) -> set[str]:
     """Return the schemas that a home has in its database."""
     schema = journal_url.partition("schema=")[2]

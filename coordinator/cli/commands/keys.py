@@ -10,7 +10,7 @@ import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from chronicle.cli_kit.times import iso
-from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, command
+from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, command, urls_of
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
@@ -145,9 +145,9 @@ def _opened(home: Path) -> Iterator[tuple[KeyRecords, Audit]]:
     from chronicle.clock import SystemClock  # noqa: PLC0415
     from coordinator.access.audit import Audit  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
-    from coordinator.homes.opening import open_records  # noqa: PLC0415
+    from coordinator.homes.opening import create_home, open_records  # noqa: PLC0415
 
-    opened = Home(home).create()
+    opened = create_home(Home(home), *urls_of(None, "", ""))
     with closing(open_records(opened).keys()) as keys:
         yield keys, Audit(opened.logs, SystemClock())
 
