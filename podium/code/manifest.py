@@ -4,7 +4,7 @@ The content of a file is a blob. The manifest is canonical JSON and a blob, too,
 equal code is one bundle, whoever packs it, and files that two bundles share are stored once::
 
     {"format": 1, "files": {"agent.py": {"blob": "9f…", "size": 812}}, "classes": [{"file": "agent.py", …}],
-     "requirements": ["httpx>=0.28"], "python": "3.12", "podium": "0.1.0"}
+     "requirements": ["httpx>=0.28"], "python": "3.12", "podium": "0.1.0", "ray": "2.60.0"}
 
 What a class is, `coordinator.registry.registry` knows.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -32,8 +32,10 @@ __all__ = [
     "BundledFile",
     "Manifest",
     "check_path",
+    "manifest_of",
     "podium_version",
     "python_version",
+    "ray_version",
     "read_manifest",
     "short_id",
 ]
@@ -50,6 +52,14 @@ def python_version() -> str:
 def podium_version() -> str:
     """Return the version of this Podium."""
     return version("podium")
+
+
+def ray_version() -> str | None:
+    """Return the version of the installed Ray; ``None`` if there is none."""
+    try:
+        return version("ray")
+    except PackageNotFoundError:
+        return None
 
 
 def short_id(bundle: str) -> str:
@@ -76,6 +86,8 @@ class Manifest:
     """Sorted; as of PEP 508."""
     python: str = field(default_factory=python_version)
     podium: str = field(default_factory=podium_version)
+    ray: str | None = field(default_factory=ray_version)
+    """``None`` if it is not known."""
 
     def encode(self) -> bytes:
         """Return it as canonical JSON."""
@@ -88,6 +100,7 @@ class Manifest:
                 "requirements": list(self.requirements),
                 "python": self.python,
                 "podium": self.podium,
+                **({"ray": self.ray} if self.ray is not None else {}),
             }
         )
 
@@ -123,8 +136,14 @@ def read_manifest(blobs: BlobReader, bundle: BlobId) -> Manifest:
         UnsupportedFormat: a newer version packed it.
         Unavailable: the blob store could not be reached.
     """
+    return manifest_of(blobs.get(bundle))
+
+
+def manifest_of(data: bytes) -> Manifest:
+    """Return the manifest that `Manifest.encode` wrote; raises as `read_manifest`."""
+    bundle = blob_id(data)
     try:
-        value: Any = decode(blobs.get(bundle))
+        value: Any = decode(data)
         if value["format"] != _FORMAT:
             raise UnsupportedFormat(
                 f"the code bundle {short_id(bundle)} has the format {value['format']}, and this podium reads "
@@ -136,8 +155,9 @@ def read_manifest(blobs: BlobReader, bundle: BlobId) -> Manifest:
             tuple(map(str, value["requirements"])),
             str(value["python"]),
             str(value["podium"]),
+            str(value["ray"]) if "ray" in value else None,
         )
-    except (InvalidInput, KeyError, TypeError, AttributeError) as error:
+    except (InvalidInput, KeyError, TypeError, ValueError, AttributeError) as error:
         raise Corrupt(f"the code bundle {short_id(bundle)} has no manifest that can be read: {error}") from error
 
 

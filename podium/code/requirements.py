@@ -1,4 +1,4 @@
-"""What a bundle needs of a node: the Python and the Podium that packed it, and installed libraries."""
+"""What a bundle needs of a node: the Python, Podium and Ray that packed it, and installed libraries."""
 
 from __future__ import annotations
 
@@ -9,31 +9,29 @@ from typing import TYPE_CHECKING
 from packaging.requirements import InvalidRequirement, Requirement
 
 from chronicle.errors import InvalidInput
-from podium.code.manifest import podium_version, python_version, short_id
+from podium.code.manifest import podium_version, python_version, ray_version, short_id
 from podium.errors import BundleRefused
 
 if TYPE_CHECKING:
     from podium.code.manifest import Manifest
 
-__all__ = ["check_fits", "parse_requirement"]
+__all__ = ["check_fits", "lacking", "parse_requirement"]
 
 
-def check_fits(manifest: Manifest) -> None:
-    """Check that a bundle can run in this process.
+def lacking(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return what a bundle needs and this process lacks, such as ``("httpx>=0.28", "httpx 0.20")``.
 
-    Raises:
-        BundleRefused: another version of Python or Podium packed it, or a requirement is not installed.
+    The second of a pair is what is there instead. Versions of podium, Ray and Python come first.
     """
-    bundle, node = f"the code bundle {short_id(manifest.bundle)}", f"the node {socket.gethostname()}"
-    for what, packed, here in (
-        ("podium", manifest.podium, podium_version()),
-        ("Python", manifest.python, python_version()),
-    ):
-        if packed != here:
-            raise BundleRefused(
-                f"{bundle} is for {what} {packed}, and {node} has {what} {here}: deploy again "
-                f"from {what} {here}, or install {what} {packed} on the node"
-            )
+    found = [
+        (f"{what} {packed}", f"{what} {here}")
+        for what, packed, here in (
+            ("podium", manifest.podium, podium_version()),
+            ("Ray", manifest.ray, ray_version()),
+            ("Python", manifest.python, python_version()),
+        )
+        if packed not in (None, here)
+    ]
     for text in manifest.requirements:
         needed = parse_requirement(text)
         if needed.marker is not None and not needed.marker.evaluate():
@@ -41,12 +39,24 @@ def check_fits(manifest: Manifest) -> None:
         try:
             installed = version(needed.name)
         except PackageNotFoundError:
-            installed = ""
-        if not installed or not needed.specifier.contains(installed, prereleases=True):
-            there = f"{needed.name} {installed}" if installed else f"no {needed.name}"
-            raise BundleRefused(
-                f"{bundle} requires {text}, and {node} has {there}: install it on the node, then podium reload"
-            )
+            found.append((text, f"no {needed.name}"))
+            continue
+        if not needed.specifier.contains(installed, prereleases=True):
+            found.append((text, f"{needed.name} {installed}"))
+    return found
+
+
+def check_fits(manifest: Manifest) -> None:
+    """Check that a bundle can run in this process.
+
+    Raises:
+        BundleRefused: another version of Python, Podium or Ray packed it, or a requirement is not installed.
+    """
+    for needed, there in lacking(manifest):
+        raise BundleRefused(
+            f"the code bundle {short_id(manifest.bundle)} requires {needed}, and the node {socket.gethostname()} has "
+            f"{there}: install it on the node, then podium reload; or deploy again from what the node has"
+        )
 
 
 def parse_requirement(text: str) -> Requirement:

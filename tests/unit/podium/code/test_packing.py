@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,7 +13,15 @@ from chronicle.blobs.ident import blob_id
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import decode, encode
 from chronicle.errors import Corrupt, InvalidInput, NotFound, UnsupportedFormat
-from podium.code.manifest import BundledFile, Manifest, check_path, podium_version, python_version, read_manifest
+from podium.code.manifest import (
+    BundledFile,
+    Manifest,
+    check_path,
+    manifest_of,
+    podium_version,
+    python_version,
+    read_manifest,
+)
 from podium.code.packing import MAX_BUNDLE_BYTES, MAX_FILE_BYTES, pack
 
 if TYPE_CHECKING:
@@ -53,6 +62,7 @@ def test_equal_code_is_one_bundle(project: Path, tmp_path: Path) -> None:
         "requirements": ["a>=1", "b"],
         "python": python_version(),
         "podium": podium_version(),
+        "ray": version("ray"),
     }
     assert len(made.blobs) == 2, "equal files are one blob"
     assert [blobs.get(blob) for blob in made.blobs] == [b"import words.greeting\n", b"WORD = 'hello'\n"]
@@ -74,8 +84,9 @@ def test_equal_code_is_one_bundle(project: Path, tmp_path: Path) -> None:
 
 def test_the_id_of_a_bundle_stays_the_same() -> None:
     files = {"agent.py": BundledFile(blob_id(b"x = 1\n"), 6)}
-    manifest = Manifest(files, CLASSES, ("httpx>=0.28",), python="3.12", podium="0.1.0")
+    manifest = Manifest(files, CLASSES, ("httpx>=0.28",), python="3.12", podium="0.1.0", ray=None)
     assert manifest.bundle == "5eb029d6f0f09d22d3336e1df7ea6158e6f720672e0fcd3598c84c89a8cc3d01", "format 1"
+    assert manifest_of(manifest.encode()) == manifest
 
 
 def test_files_outside_of_the_project_are_refused(project: Path, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from chronicle.blobs.ident import blob_id
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.errors import InvalidInput, NotFound, StorageRefused
-from podium.code.manifest import BundledFile, Manifest, podium_version, python_version
-from podium.code.requirements import check_fits, parse_requirement
+from podium.code.manifest import BundledFile, Manifest, podium_version, python_version, ray_version
+from podium.code.requirements import check_fits, lacking, parse_requirement
 from podium.code.unpacking import BundleCache
 from podium.errors import BundleRefused
 
@@ -113,12 +113,14 @@ def test_hosts_that_unpack_and_remove_at_once_have_their_files(tmp_path: Path) -
 def test_another_version_or_a_missing_requirement_is_refused_by_name() -> None:
     here = Manifest({}, requirements=("pydantic>=2", f"pydantic=={version('pydantic')}", "gone; python_version < '3'"))
     check_fits(here)
+    check_fits(replace(here, ray=None))
     for manifest, refusal in (
         (
             replace(here, podium="9.9"),
-            f"is for podium 9.9, and the node .* has podium {podium_version()}: deploy again .* or install podium 9.9",
+            f"requires podium 9.9, and the node .* has podium {podium_version()}: install .*; or deploy again",
         ),
-        (replace(here, python="3.1"), rf"is for Python 3\.1, and the node .* has Python {python_version()}"),
+        (replace(here, ray="1.0"), rf"requires Ray 1\.0, and the node .* has Ray {ray_version()}: install it"),
+        (replace(here, python="3.1"), rf"requires Python 3\.1, and the node .* has Python {python_version()}"),
         (replace(here, requirements=("no-such>=1",)), "requires no-such>=1, and the node .* has no no-such: install"),
         (
             replace(here, requirements=("pydantic<2",)),
@@ -127,6 +129,12 @@ def test_another_version_or_a_missing_requirement_is_refused_by_name() -> None:
     ):
         with pytest.raises(BundleRefused, match=f"the code bundle {manifest.bundle[:12]} {refusal}"):
             check_fits(manifest)
+    both = replace(here, podium="9.9", requirements=("no-such>=1", "pydantic<2"))
+    assert lacking(both) == [
+        ("podium 9.9", f"podium {podium_version()}"),
+        ("no-such>=1", "no no-such"),
+        ("pydantic<2", f"pydantic {version('pydantic')}"),
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "a b", ">=1", "tool @ https://example.org/tool.tar.gz", "-r other.txt"])
