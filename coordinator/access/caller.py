@@ -101,6 +101,8 @@ class Scope(StrEnum):
     WRITE = "write"
     METRICS = "metrics"
     """The metrics of the home, and nothing else. It is of use to keys of the default tenant only."""
+    DEPLOY = "deploy"
+    """To deploy the code of agents, and nothing else. It is of use to keys of the default tenant only."""
     ADMIN = "admin"
 
 
@@ -108,6 +110,7 @@ _IMPLIED: Final = {
     Scope.READ: frozenset({Scope.READ}),
     Scope.WRITE: frozenset({Scope.READ, Scope.WRITE}),
     Scope.METRICS: frozenset({Scope.METRICS}),
+    Scope.DEPLOY: frozenset({Scope.DEPLOY}),
     Scope.ADMIN: frozenset(Scope),
 }
 
@@ -160,6 +163,17 @@ class Caller:
         """
         if Scope.METRICS not in self.scopes or self.tenant != DEFAULT_TENANT or self.agent is not None:
             raise NotPermitted(f"this needs a key of the tenant {DEFAULT_TENANT} with the scope {Scope.METRICS}")
+
+    def require_deployer(self) -> None:
+        """Check that the caller may deploy the code of agents.
+
+        Raises:
+            NotPermitted: it may not, or has no key: who reaches a gateway without keys is not to run code here.
+        """
+        if self.key_id is None:
+            raise NotPermitted("this gateway uses no keys, and so takes no code: deploy on the machine of its home")
+        if Scope.DEPLOY not in self.scopes or self.tenant != DEFAULT_TENANT or self.agent is not None:
+            raise NotPermitted(f"this needs a key of the tenant {DEFAULT_TENANT} with the scope {Scope.DEPLOY}")
 
     def require_operator(self) -> None:
         """Check that the caller administers the home.

@@ -24,7 +24,7 @@ class KeyObject(TypedDict):
     prefix: str
     """The first characters of its text."""
     tenant: str
-    scopes: list[Literal["read", "write", "metrics", "admin"]]
+    scopes: list[Literal["read", "write", "metrics", "deploy", "admin"]]
     created_at: int
     expires_at: int | None
     """Null: never."""

@@ -190,6 +190,50 @@ class AsyncRequests:
         request = Request("POST", "/nodes/{node}/drain", "drain", lambda: objects.Node)
         return await self._backend.call(request, node=node, undo=undo)
 
+    async def deploys(self) -> list[objects.Deploy]:
+        """Return the deploys of the home's code, the current one last.
+
+        Raises:
+            PermissionDenied: the key may not deploy.
+        """
+        request = Request("GET", "/deploys", "deploys", lambda: objects.DeployList)
+        return list((await self._backend.call(request)).items)
+
+    async def deploy(self, content: bytes | AsyncIterator[bytes]) -> objects.Deployed:
+        """Make a code bundle that of the home's agents, which move to it after their running turns.
+
+        Args:
+            content: as `podium.code.transfer.sent` yields it.
+
+        Raises:
+            InvalidRequest: it is no bundle, a damaged one, or a larger one than may be.
+            RequestConflict: another deploy was made at the same moment.
+            PermissionDenied: the key may not deploy.
+        """
+        request = Request("PUT", "/deploys/current", "deploy", lambda: objects.Deployed)
+        return await self._backend.call(request, content=content)
+
+    async def deploy_previous(self) -> objects.Deployed:
+        """Make the code of the deploy before the current one current.
+
+        Raises:
+            ResourceNotFound: there is none.
+            RequestConflict, PermissionDenied: as of `deploy`.
+        """
+        return await self._backend.call(
+            Request("POST", "/deploys/previous", "deploy_previous", lambda: objects.Deployed)
+        )
+
+    async def withdraw_deploy(self) -> objects.Deployed:
+        """Have agents run the files of the service's machine again.
+
+        Raises:
+            RequestConflict, PermissionDenied: as of `deploy`.
+        """
+        return await self._backend.call(
+            Request("DELETE", "/deploys/current", "withdraw_deploy", lambda: objects.Deployed)
+        )
+
     async def passivate(self, agent: str) -> None:
         """Put an agent to sleep after its running turn; return when it sleeps."""
         request = Request("POST", "passivate", "passivate", lambda: objects.Passivated)
@@ -257,6 +301,10 @@ class Requests(Twin):
     why = waiting(AsyncRequests.why)
     nodes = waiting(AsyncRequests.nodes)
     drain = waiting(AsyncRequests.drain)
+    deploys = waiting(AsyncRequests.deploys)
+    deploy = waiting(AsyncRequests.deploy)
+    deploy_previous = waiting(AsyncRequests.deploy_previous)
+    withdraw_deploy = waiting(AsyncRequests.withdraw_deploy)
     passivate = waiting(AsyncRequests.passivate)
     verify = waiting(AsyncRequests.verify)
     state = waiting(AsyncRequests.state)

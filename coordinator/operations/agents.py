@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.lazy_exports import lazy_module
 from coordinator.operations import objects
-from coordinator.operations.contents import HomeContents
+from coordinator.operations.deploys import HomeDeploys
 from podium.address import ALL_TENANTS, DEFAULT_TENANT, Address, label
 from podium.errors import AgentAwake
 from podium.turn.busy import BusyPolicy
@@ -61,7 +61,7 @@ _METRICS_S: Final = 8.0
 """Timeout of metrics: Prometheus gives a scrape ten seconds."""
 
 
-class HomeAgents(HomeContents):
+class HomeAgents(HomeDeploys):
     """The agents of a home.
 
     An address names its tenant; no call reaches an agent of another one. Every call raises `ServiceError` if it needs

@@ -95,6 +95,10 @@ class Fleet(Protocol):
         """Move the agents of a node to other nodes after their running turns, or use a drained node again."""
         ...
 
+    async def redeploy(self) -> list[str]:
+        """Have awake agents move to the current deploy after their running turns; return them."""
+        ...
+
     async def metrics(self) -> dict[Series, Value]:
         """Return the metrics of the home."""
         ...

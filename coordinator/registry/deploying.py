@@ -10,6 +10,7 @@ from chronicle.errors import InvalidInput
 from coordinator.registry.named_imports import named_imports, search_path
 from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.registry.resolve import resolve
+from podium.address import Address
 from podium.agent.inspect import inspect_agent
 from podium.code.deploys import current_deploy
 from podium.code.manifest import read_manifest
@@ -17,12 +18,13 @@ from podium.code.packing import pack
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader, BlobStore
+    from chronicle.ids import BlobId
     from chronicle.journal.port import JournalStore
     from coordinator.registry.project import Project
     from podium.agent.inspect import AgentInfo
     from podium.code.manifest import Manifest
 
-__all__ = ["deployed_registry", "pack_project"]
+__all__ = ["check_deployable", "deployed_registry", "pack_project"]
 
 
 def pack_project(project: Project, blobs: BlobStore) -> Manifest:
@@ -60,8 +62,23 @@ def deployed_registry(store: JournalStore, blobs: BlobReader) -> Registry | None
     deploy = current_deploy(store)
     if deploy is None or deploy.bundle is None:
         return None
-    classes = map(RegisteredAgent.from_wire, read_manifest(blobs, deploy.bundle).classes)
-    return Registry(replace(agent, bundle=deploy.bundle) for agent in classes)
+    return _registry_of(read_manifest(blobs, deploy.bundle), deploy.bundle)
+
+
+def check_deployable(manifest: Manifest) -> None:
+    """Check that a service can know the classes of a bundle, whoever packed it.
+
+    Raises:
+        InvalidInput: it cannot.
+    """
+    for agent in _registry_of(manifest, manifest.bundle).agents:
+        Address(agent.agent_type, "any")
+        if agent.file not in manifest.files:
+            raise InvalidInput(f"the code bundle has no file {agent.file}, of the agent class {agent.class_name}")
+
+
+def _registry_of(manifest: Manifest, bundle: BlobId) -> Registry:
+    return Registry(replace(RegisteredAgent.from_wire(each), bundle=bundle) for each in manifest.classes)
 
 
 def _in_bundle(agent: RegisteredAgent, directory: Path) -> RegisteredAgent:

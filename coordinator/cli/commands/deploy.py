@@ -8,13 +8,18 @@ import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
 from chronicle.cli_kit.times import iso
-from coordinator.cli.options import DEFAULT_HOME, HomeOption, JsonOption, ProjectOption, command, home_of, urls_of
+from coordinator.cli.options import ProjectOption, command, home_of, urls_of
+from coordinator.cli.target import Target
 from coordinator.cli.terminal import table
 
 if TYPE_CHECKING:
-    from coordinator.home import Home
+    from collections.abc import AsyncIterator
+
+    from chronicle.blobs.memory import MemoryBlobStore
+    from coordinator.client.async_client import AsyncPodium
+    from coordinator.operations import objects
     from coordinator.registry.project import Project
-    from podium.code.deploys import Deploy
+    from podium.code.manifest import Manifest
 
 __all__ = ["deploy", "deploys"]
 
@@ -30,8 +35,7 @@ def deploy(
         bool, typer.Option("--withdraw", help="Have agents run the files of the service's machine again.")
     ] = False,
     project: ProjectOption = None,
-    home: HomeOption = DEFAULT_HOME,
-    json: JsonOption = False,
+    target: Target,
 ) -> None:
     """Have a home's agents run the project's code as it is now, from the blob store.
 
@@ -39,10 +43,9 @@ def deploy(
     agents; nodes need no checkout. A running service uses them at once: awake agents move to them after their running
     turns.
     """
-    import asyncio  # noqa: PLC0415  slow to import, as are the others, and --help needs none
+    from dataclasses import replace  # noqa: PLC0415
 
-    from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
-    from coordinator.environment import add_variables  # noqa: PLC0415
+    from coordinator.environment import add_variables  # noqa: PLC0415  slow to import, as are the others
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.registry.project import load_project  # noqa: PLC0415
@@ -51,43 +54,35 @@ def deploy(
         raise typer.BadParameter("give --previous or --withdraw, not both")
     packs = not (previous or withdraw)
     loaded = load_project(project) if packs or project is not None else None
-    place = Home(home_of(context, home, loaded, project))
     if loaded is not None:
         add_variables(loaded.variables)
-    if packs:
-        create_home(place, *urls_of(project, "", ""))
-    with Progress() as progress:
-        progress.show("packing the agents' code" if packs else "deploying")
-        made = _recorded(place.open(), loaded if packs else None, previous=previous)
-        try:
-            reloaded = asyncio.run(_used(place))
-        except Exception as error:
-            error.add_note(f"deploy {made.number} is current; podium reload has a running service use it")
-            raise
-    if json:
-        write_json({**made.to_wire(), "service": reloaded is not None, "reloaded": reloaded or []})
+    if not target.url:
+        target = replace(target, home=home_of(context, target.home, loaded, project))
+    packed = _packed(loaded) if packs and loaded is not None else None
+    if packed is not None and not target.url:
+        create_home(Home(target.home), *urls_of(project, "", ""))
+
+    async def made(podium: AsyncPodium) -> objects.Deployed:
+        if packed is not None:
+            return await podium.deploy(_pieces(*packed))
+        return await (podium.deploy_previous() if previous else podium.withdraw_deploy())
+
+    done = target.ask("deploying", made, writes=True)
+    if target.json:
+        write_json(done.as_json())
         return
-    for agent in reloaded or ():
+    for agent in done.reloaded:
         write_line(agent)
-    said = f"deploy {made.number} is current: {_code_of(made)}"
-    said += "; no service is running" if reloaded is None else f"; awake agents that move: {len(reloaded)}"
-    say(said)
+    moved = f"; awake agents that move: {len(done.reloaded)}" if done.service else "; no service is running"
+    say(f"deploy {done.number} is current: {_code_of(done)}{moved}")
 
 
 @command
-def deploys(
-    *,
-    home: HomeOption = DEFAULT_HOME,
-    json: JsonOption = False,
-) -> None:
+def deploys(*, target: Target) -> None:
     """List the deploys of a home, the current one last."""
-    from coordinator.cli.stores import read_journal  # noqa: PLC0415
-    from podium.code.deploys import deploys as deploys_of  # noqa: PLC0415
-
-    with read_journal(home) as store:
-        found = deploys_of(store)
-    if json:
-        write_json({"deploys": [each.to_wire() for each in found]})
+    found = target.ask("asking for the deploys", lambda podium: podium.deploys())
+    if target.json:
+        write_json({"deploys": [each.as_json() for each in found]})
     elif not found:
         say("no deploys yet: podium deploy makes one")
     else:
@@ -95,45 +90,25 @@ def deploys(
         table(("DEPLOY", "BUNDLE", "BY", "MADE"), rows)
 
 
-def _code_of(made: Deploy) -> str:
+def _code_of(made: objects.Deploy) -> str:
     from podium.code.manifest import short_id  # noqa: PLC0415
 
     return short_id(made.bundle) if made.bundle is not None else "files of the service's machine"
 
 
-def _recorded(home: Home, project: Project | None, *, previous: bool) -> Deploy:
-    """Make a deploy, and write the line of the audit record.
-
-    Args:
-        project: what to pack; ``None`` for the code of the deploy before, or for none.
-    """
-    import os  # noqa: PLC0415
-    from contextlib import closing  # noqa: PLC0415
-
-    from chronicle.clock import SystemClock  # noqa: PLC0415
-    from coordinator.access.audit import Audit  # noqa: PLC0415
+def _packed(project: Project) -> tuple[MemoryBlobStore, Manifest]:
+    from chronicle.blobs.memory import MemoryBlobStore  # noqa: PLC0415
+    from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from coordinator.registry.deploying import pack_project  # noqa: PLC0415
-    from podium.code.deploys import make_deploy, previous_deploy  # noqa: PLC0415
 
-    who, clock = f"cli uid {os.getuid()}", SystemClock()
-    with (
-        closing(home.journal()) as store,
-        closing(home.blobs()) as blobs,
-        Audit(home.logs, clock).noting(who, "deploy") as line,
-    ):
-        bundle = None
-        if project is not None:
-            bundle = pack_project(project, blobs).bundle
-        elif previous:
-            bundle = previous_deploy(store).bundle
-        made = make_deploy(store, blobs, bundle, who, clock.now_ms())
-        line.update(number=made.number, bundle=made.bundle)
-    return made
+    blobs = MemoryBlobStore()
+    with Progress() as progress:
+        progress.show("packing the agents' code")
+        return blobs, pack_project(project, blobs)
 
 
-async def _used(home: Home) -> list[str] | None:
-    """Have a running service use the current deploy; return the agents that move, ``None`` if none runs."""
-    from coordinator.service.connecting import attach  # noqa: PLC0415
+async def _pieces(blobs: MemoryBlobStore, manifest: Manifest) -> AsyncIterator[bytes]:
+    from podium.code.transfer import sent  # noqa: PLC0415
 
-    async with attach(home) as client:
-        return await client.redeploy() if client is not None else None
+    for piece in sent(blobs, manifest):
+        yield piece

@@ -37,7 +37,7 @@ def create(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            "--scope", metavar="read|write|metrics|admin", help="What it permits: write also to read, admin all."
+            "--scope", metavar="read|write|metrics|deploy|admin", help="What it permits: write also to read, admin all."
         ),
     ] = None,
     expires: Annotated[

@@ -31,8 +31,8 @@ class NewKey(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=200, description="What it is for.")
-    scopes: list[Literal["read", "write", "metrics", "admin"]] = Field(
-        default=["read", "write"], min_length=1, max_length=4
+    scopes: list[Literal["read", "write", "metrics", "deploy", "admin"]] = Field(
+        default=["read", "write"], min_length=1, max_length=5
     )
     tenant: str | None = Field(
         default=None, max_length=63, description="By default the caller's.", json_schema_extra={"pattern": TENANT}

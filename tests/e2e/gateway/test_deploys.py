@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from coordinator.cli.exits import ExitCode
-from tests.e2e.conftest import fresh_home
+from tests.e2e.conftest import TIMEOUT_S, command, fresh_home
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ class Deployed:
 
     def up(self) -> str:
         """Serve; return what is said."""
-        finished = self.podium("up", "--project", self.file, "--detach", "--no-auth", "--port", "0")
+        finished = self.podium("up", "--project", self.file, "--detach", "--port", "0", "--json")
+        self.url: str = json.loads(finished.stdout)["url"]
         return finished.stderr
 
     def deploy(self, word: str) -> dict[str, Any]:
@@ -107,8 +109,11 @@ def test_agents_run_what_was_deployed(deployed: Deployed, tmp_path: Path) -> Non
     assert accepted
     wait_until(gate.with_name("begun").exists)
     (deployed.directory / "podium.toml").write_text(PROJECT.replace("desk = 1", "desk = 2"))
-    second = deployed.deploy("second")
-    assert (second["number"], second["reloaded"]) == (2, ["greeter/a"])
+    (deployed.directory / "words" / "greeting.py").write_text("WORD = 'second'\n")
+    made = podium.json("keys", "create", "ci", "--scope", "deploy")
+    through = [*command(), "deploy", "--json", "--url", deployed.url, "--key", made["key"], "--project", deployed.file]
+    second = json.loads(subprocess.run(through, check=True, capture_output=True, timeout=TIMEOUT_S).stdout)
+    assert (second["number"], second["by"], second["reloaded"]) == (2, made["key_id"], ["greeter/a"])
     gate.touch()
     assert deployed.send("greeter/a") == {"said": "second!", "count": 4, "desk": 2}
     replies = [event["payload"]["data"]["said"] for event in podium.lines("log", "greeter/a") if _has_reply(event)]
@@ -167,11 +172,14 @@ def test_what_cannot_be_deployed_is_refused(deployed: Deployed) -> None:
     refused = podium("deploy", "--project", deployed.file, check=False)
     assert refused.returncode == ExitCode.FILE_BROKEN
     assert "No module named 'gone'" in refused.stderr
+    assert not (podium.home / "home.json").exists(), "no home was made for it"
+    (deployed.directory / "agent.py").write_text(AGENT)
+    made = deployed.deploy("first")
     refused = podium("deploy", "--previous", check=False)
     assert refused.returncode == ExitCode.NOT_FOUND
     assert "there is no deploy before the current one" in refused.stderr
     assert podium("deploy", "--previous", "--withdraw", check=False).returncode == ExitCode.USAGE
-    assert podium.json("deploys") == {"deploys": []}
+    assert [each["number"] for each in podium.json("deploys")["deploys"]] == [made["number"]] == [1]
 
 
 def _has_reply(event: dict[str, Any]) -> bool:

@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from coordinator.access.caller import Scope
+from coordinator.access.key_access import KeyAccess
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
 from coordinator.testing import ScriptedResponse, ScriptedServer
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
@@ -241,3 +244,55 @@ def test_an_artifact_is_read_by_its_id(
     remotely(capsys, url, "artifact", artifact_id, "-o", str(tmp_path))
     assert (tmp_path / "note.txt").read_bytes() == b"a note\n"
     remotely(capsys, url, "artifact", artifact_id[:-4] + "0000", code=ExitCode.UNKNOWN_ARTIFACT)
+
+
+@pytest.fixture
+def keyed(made: HomeMaker, tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The URL of a gateway over the home that uses keys, and a key that may deploy and nothing else."""
+    (tmp_path / "keys").mkdir()
+    keys = SqliteKeyRecords(tmp_path / "keys", "home1")
+    key = keys.create("ci", "default", [Scope.DEPLOY], 1)[1]
+    with gateway_over(made.path, KeyAccess(keys, made.clock)) as url:
+        yield url, key
+    keys.close()
+
+
+def test_code_is_deployed_through_a_gateway_as_at_the_home_itself(
+    podium: Podium, keyed: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url, key = keyed
+    project = tmp_path / "project"
+    project.mkdir()
+    (project / "podium.toml").write_text('agents = ["agent.py:Greeter"]\n')
+    agent = "from podium import BaseAgent\n\nclass Greeter(BaseAgent):\n    async def on_message(self, ctx, message):\n"
+    file = ("--project", str(project / "podium.toml"))
+
+    def at_url(*arguments: str, code: int = ExitCode.OK) -> Any:
+        out, err = remotely(capsys, url, *arguments, "--key", key, "--json", code=code)
+        return json.loads(out) if out else err
+
+    (project / "agent.py").write_text(f"{agent}        ...\n")
+    first = at_url("deploy", *file)
+    local = podium.json("deploy", *file)
+    assert local == first, "the same code is the same bundle, and the current deploy stays"
+    assert (first["number"], first["service"], first["reloaded"]) == (1, False, [])
+    (project / "agent.py").write_text(f"{agent}        pass\n")
+    second = podium.json("deploy", *file)
+    back = at_url("deploy", "--previous")
+    assert (back["number"], back["bundle"]) == (3, first["bundle"])
+    assert at_url("deploy", "--withdraw")["bundle"] is None
+    assert at_url("deploys") == podium.json("deploys")
+    listed = at_url("deploys")["deploys"]
+    assert [each["bundle"] for each in listed] == [first["bundle"], second["bundle"], first["bundle"], None]
+    assert len({each["by"] for each in listed}) == 2, "the key, and the user of this machine"
+
+    _, err = remotely(capsys, url, "ps", "--key", key, code=ExitCode.ACCESS_REFUSED)
+    assert "the scope read" in err
+    (project / "agent.py").write_text("import gone\n")
+    assert "No module named 'gone'" in at_url("deploy", *file, code=ExitCode.FILE_BROKEN)
+
+
+def test_a_gateway_without_keys_takes_no_code(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (("deploys",), ("deploy", "--previous"), ("deploy", "--withdraw")):
+        _, err = remotely(capsys, url, *arguments, code=ExitCode.ACCESS_REFUSED)
+        assert "uses no keys, and so takes no code" in err

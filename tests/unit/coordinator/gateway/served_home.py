@@ -80,6 +80,7 @@ class HarnessFleet:
         self._classes = {agent_type_of(kind): kind for kind in classes}
         self._harnesses: dict[str, AgentHarness] = {}
         self._drained = False
+        self.redeploys = 0
         self.inbox_limit = 1000
         self.losses = 0
         """How often the connection breaks while a message is followed."""
@@ -213,6 +214,12 @@ class HarnessFleet:
             with refusals():
                 raise NotFound(f"there is no node {node}; there is local")
         self._drained = not undo
+
+    async def redeploy(self) -> list[str]:
+        self.redeploys += 1
+        if self.silence is not None:
+            raise self.silence
+        return sorted(self._harnesses)
 
     async def rewind(self, agent: str, turn: int, only: Collection[Part] | None) -> tuple[int, int | None]:
         await self.sleep(agent)

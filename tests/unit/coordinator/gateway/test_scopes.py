@@ -42,18 +42,23 @@ SCOPES: Final = {
         *("create_stored_artifact", "delete_stored_artifact", "create_bundle", "create_response"),
     },
     Scope.METRICS: {"get_metrics"},
+    Scope.DEPLOY: {"list_deploys", "deploy_code", "deploy_previous", "withdraw_deploy"},
     Scope.ADMIN: {
         *("delete_agent", "fold_agent", "erase_events", "delete_response"),
         *("list_keys", "create_key", "revoke_key", "rotate_key", "create_token"),
         *("import_agent", "reload_project", "list_nodes", "drain_node"),
     },
 }
-OF_THE_HOME: Final = {"import_agent", "reload_project", "list_nodes", "drain_node", "get_metrics"}
+OF_THE_HOME: Final = {
+    *("import_agent", "reload_project", "list_nodes", "drain_node", "get_metrics"),
+    *SCOPES[Scope.DEPLOY],
+}
 """Those that need a key of the tenant ``default``: they are about the home, and not about one tenant."""
 PERMITS: Final = {
     Scope.READ: SCOPES[Scope.READ],
     Scope.WRITE: SCOPES[Scope.READ] | SCOPES[Scope.WRITE],
     Scope.METRICS: SCOPES[Scope.METRICS],
+    Scope.DEPLOY: SCOPES[Scope.DEPLOY],
     Scope.ADMIN: set().union(*SCOPES.values()),
 }
 """By scope of a key: all that it permits."""
@@ -85,7 +90,7 @@ async def test_the_table_has_every_route_once_and_the_document_names_scopes_beyo
     for path in tenants.home.app.openapi()["paths"].values():
         for operation in path.values():
             described = " ".join(operation.get("description", "").split())
-            for scope in (Scope.METRICS, Scope.ADMIN):
+            for scope in (Scope.METRICS, Scope.DEPLOY, Scope.ADMIN):
                 needs = operation["operationId"] in SCOPES[scope]
                 assert (f"the scope `{scope}`" in described) == needs, operation["operationId"]
 
