@@ -1,7 +1,7 @@
 """A Ray cluster of several nodes on this machine: real raylets, which a test may kill.
 
-The cluster is a process of its own, ``python -m tests.ray_cluster NODE...``, which says where it is and ends with its
-standard input. So the test's process has neither Ray nor Ray's variables.
+The cluster is a process of its own, ``python -m tests.ray_cluster NODE=PATH...``, which says where it is and ends with
+its standard input. So the test's process has neither Ray nor Ray's variables.
 """
 
 from __future__ import annotations
@@ -43,13 +43,17 @@ class RayCluster:
 
 
 @contextmanager
-def running_cluster(*names: str) -> Iterator[RayCluster]:
-    """Run a cluster of nodes with these names."""
+def running_cluster(*names: str, paths: Mapping[str, Path] | None = None) -> Iterator[RayCluster]:
+    """Run a cluster of nodes with these names.
+
+    Args:
+        paths: by nodes, directories whose Python packages are installed there only.
+    """
     with new_directory("ray-") as directory:
         environment = {**os.environ, **_FAST, "RAY_TMPDIR": str(directory)}
         environment.pop("RAY_ADDRESS", None)
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.ray_cluster", *names],
+            [sys.executable, "-m", "tests.ray_cluster", *(f"{name}={(paths or {}).get(name, '')}" for name in names)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=environment,
@@ -74,10 +78,16 @@ def main(names: Sequence[str]) -> None:
 
     cluster = Cluster()
     nodes: dict[str, Any] = {}
-    for name in names:
+    for each in names:
+        name, _, path = each.partition("=")
         only_head = {} if nodes else {"include_dashboard": False}
         nodes[name] = cluster.add_node(
-            num_cpus=CPUS, node_name=name, object_store_memory=_STORE_BYTES, wait=False, **only_head
+            num_cpus=CPUS,
+            node_name=name,
+            object_store_memory=_STORE_BYTES,
+            wait=False,
+            env_vars={"PYTHONPATH": path} if path else {},
+            **only_head,
         )
     cluster.wait_for_nodes()
     raylets = {name: node.all_processes["raylet"][0].process.pid for name, node in nodes.items()}

@@ -89,12 +89,17 @@ def needs_of(agent_class: type[BaseAgent]) -> Needs:
     return Needs(tuple(sorted(resources.items())), tuple(sorted(agent_class.labels.items())))
 
 
-def unmet(nodes: Iterable[Node], needs: Needs) -> str | None:
-    """Return what each node lacks, such as ``local lacks GPU 1``; ``None`` if one lacks nothing, and is not drained."""
+def unmet(nodes: Iterable[Node], needs: Needs, bundle: Mapping[NodeId, str | None] | None = None) -> str | None:
+    """Return what each node lacks, such as ``local lacks GPU 1``; ``None`` if one lacks nothing, and is not drained.
+
+    Args:
+        bundle: the nodes that lack what the code's bundle requires, and what that is. One of which it is not known yet,
+            with ``None``, counts as lacking nothing.
+    """
     problems = []
     for node in nodes:
-        lacks = node.lacks(needs)
-        if lacks == NO_NEEDS and not node.is_drained:
+        lacks = ", ".join(filter(None, (str(node.lacks(needs)), (bundle or {}).get(node.node_id))))
+        if not lacks and not node.is_drained:
             return None
-        problems.append(f"{node.node_id} {'is drained' if lacks == NO_NEEDS else f'lacks {lacks}'}")
+        problems.append(f"{node.node_id} {f'lacks {lacks}' if lacks else 'is drained'}")
     return "; ".join(problems) or "there is none"

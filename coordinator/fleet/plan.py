@@ -18,7 +18,8 @@ The rules, in order:
    started, which tells whether it is shared.
 4. A host starts on a node that has the labels of its class, and its resources left: of these where the agent's
    workspace is warm, else on the one with the least load. If other hosts have what an agent's host needs, warm hosts
-   without agents make room for it; if no node would have it even without them, the code is refused. What a class needs
+   without agents make room for it; if no node would have it even without them, the code is refused. A node that lacks
+   what the code's bundle requires gets none; one of which that is not known yet is waited for. What a class needs
    is known once a host has loaded it: the host of an edited or unknown class starts anywhere, and is ended if the
    class needs something. Concurrent starts on a node are limited: a start occupies a core for a second, so with many
    at once none would be ready for a long time. Where a node has as many, agents start on others.
@@ -78,6 +79,8 @@ class Observed:
     """The codes that no host has loaded: whether they are shared, and what they need, is not known."""
     needs: Mapping[Code, Needs] = field(default_factory=dict)
     """What hosts of each code need of their node."""
+    unfit: Mapping[Code, Mapping[NodeId, str | None]] = field(default_factory=dict)
+    """The nodes that lack what the bundle of a code requires, and what that is; ``None`` while it is not known."""
     scarce: frozenset[Code] = frozenset()
     """The codes that declare needs of their own, which no host is to hold in reserve."""
     latest: tuple[Code, ...] = ()
@@ -157,7 +160,7 @@ def plan(
             agents_lacking[kind] += 1
     assigns = any(isinstance(action, Assign) for action in actions)
     for code in dict.fromkeys(kind[0] for kind, _ in lacking):
-        problem = unmet(fleet.nodes, _needs(fleet, code))
+        problem = unmet(fleet.nodes, _needs(fleet, code), fleet.unfit.get(code))
         if problem is not None:
             actions.append(Refuse(code, problem))
     for kind, address in lacking:
@@ -253,9 +256,11 @@ class _Starts:
             self._on_their_way[kind, min(coming, key=preference)] -= 1
             return
         needs = _needs(self._fleet, kind[0])
-        fit = [node for node, left in self._left.items() if left.lacks(needs) == NO_NEEDS]
+        unfit = self._fleet.unfit.get(kind[0], {})
+        fit = [node for node, left in self._left.items() if left.lacks(needs) == NO_NEEDS and node not in unfit]
         if not fit:
-            self.without_room = self.without_room or unmet(self._fleet.nodes, needs) is None
+            asked = any(problem is None for problem in unfit.values())  # a node may have room
+            self.without_room |= not asked and unmet(self._fleet.nodes, needs, unfit) is None
             return
         free = [node for node in fit if self._by_node[node] < self._limits[node]]
         if free:
@@ -266,7 +271,11 @@ class _Starts:
         place, needs = node.node_id, _needs(self._fleet, kind[0])
         if self._on_their_way[kind, place]:
             self._on_their_way[kind, place] -= 1
-        elif self._left[place].lacks(needs) == NO_NEEDS and self._by_node[place] < self._limits[place]:
+        elif (
+            self._left[place].lacks(needs) == NO_NEEDS
+            and self._by_node[place] < self._limits[place]
+            and place not in self._fleet.unfit.get(kind[0], {})
+        ):
             self._start(kind, place, needs)
 
     def _start(self, kind: _Kind, node: NodeId, needs: Needs) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from chronicle.canonical import encode
+from coordinator.fleet.bundles import BundleFits
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.drains import Drains
 from coordinator.fleet.host_table import HostTable
@@ -25,13 +26,14 @@ from podium.address import Address
 from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from chronicle.clock import Clock
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from coordinator.access.quotas import Quota
     from coordinator.fleet.model import Code
+    from coordinator.fleet.nodes import NodeId
 
 __all__ = ["FleetState"]
 
@@ -73,6 +75,7 @@ class FleetState:
         """Set while there may be agents with messages that nobody has told of them, as after the death of a host."""
         self.hosts = HostTable()
         self.codes = CodeRegistry()
+        self.bundles = BundleFits()
         self.totals = Totals()
         """Measurements."""
         self.requests = WakeRequests(self.changed.set, clock, self.totals.recorder)
@@ -110,6 +113,7 @@ class FleetState:
             wanted=wanted,
             code_stamps=stamps,
             needs={code: self.needs_of_host(declared.get(code)) for code in stamps},
+            unfit=self._unfit(stamps),
             scarce=frozenset(code for code, needs in declared.items() if needs is not None),
             shared=frozenset(self.codes.shared),
             latest=self.codes.latest_first(),
@@ -134,7 +138,20 @@ class FleetState:
     def lacking(self, code: Code) -> str | None:
         """Return what the nodes lack for a host of a code beside the hosts that they have; ``None`` if one has room."""
         needs = self.needs_of_host(self.codes.needs().get(code, NO_NEEDS))
-        return unmet([left_on(node, self.hosts) for node in self._with_drains()], needs)
+        return unmet([left_on(node, self.hosts) for node in self._with_drains()], needs, self._unfit([code]).get(code))
+
+    def bundles_to_ask(self) -> list[tuple[NodeId, str]]:
+        """Return of which nodes it has to be asked what they lack for which bundles."""
+        codes = self.codes.current_stamps({code for _, code in self.requests})
+        return self.bundles.to_ask([node.node_id for node in self.nodes], codes) if len(self.nodes) > 1 else []
+
+    def lacks_for_bundle(self, code: Code) -> bool:
+        """Whether a node lacks something that the bundle of a code requires."""
+        return any(self._unfit([code]).get(code, {}).values())
+
+    def _unfit(self, codes: Iterable[Code]) -> Mapping[Code, Mapping[NodeId, str | None]]:
+        nodes = [node.node_id for node in self.nodes]
+        return self.bundles.unfit(nodes, codes) if len(nodes) > 1 else {}
 
     def _with_drains(self) -> list[Node]:
         return [replace(node, is_drained=node.node_id in self.drains) for node in self.nodes]
@@ -148,6 +165,7 @@ class FleetState:
     async def register(self, code: Code) -> None:
         """Set the code of an agent type: warm hosts are started for it, and agents with pending messages are woken."""
         if self.codes.register(code):
+            self.bundles.forget_lacking()
             self.changed.set()
             for address in await self.with_pending(code.agent_type):
                 self.requests.add(address, code)

@@ -174,6 +174,7 @@ class CoordinatorActor:
             the agents of these hosts, with their routes. They end after their running turns.
         """
         await self._begin()
+        self._state.bundles.forget_lacking()
         registry = self._state.known.registry
         retired: list[tuple[Address, Route]] = []
         for agent in registry.agents if registry is not None else ():

@@ -151,6 +151,15 @@ class HostPool:
                 latest[address] = max(latest.get(address, (0, node)), (epoch, node))
         return {address: node for address, (_, node) in latest.items()}
 
+    async def lacks(self, node: NodeId, bundle: str) -> str:
+        """Return what a node lacks for a code bundle; empty for nothing.
+
+        Raises:
+            HostDied, TimeoutError, ray.exceptions.RayError: as `NodePool.ask`.
+        """
+        found: str = await self._nodes.ask(node, _NODE_DEADLINE_S, "lacks", bundle)
+        return found
+
     # -- start and end --------------------------------------------------------------------------------------------
 
     async def start(self, host: Host, code: Code) -> Loaded:

@@ -23,6 +23,7 @@ from chronicle.errors import ChronicleError, NotFound
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
+from chronicle.ids import BlobId
 from coordinator.fleet.nodes import CPU, GPU, MEMORY, Node
 from coordinator.home import Home
 from coordinator.host.host_config import HostConfig
@@ -175,6 +176,14 @@ class NodeManagerActor:
     async def layers(self, workspace_ids: Sequence[str]) -> dict[str, int]:
         """Return the epochs of the layers that workspaces have on this node; those without one are left out."""
         return await asyncio.to_thread(latest_epochs, self._layers, workspace_ids)
+
+    async def lacks(self, bundle: str) -> str:
+        """Return what this node lacks for a code bundle, such as ``httpx>=0.28 (has no httpx)``; empty for nothing.
+
+        Raises:
+            NotFound, Corrupt, UnsupportedFormat, Unavailable: its manifest cannot be read.
+        """
+        return await asyncio.to_thread(self._lacks, BlobId(bundle))
 
     async def describe(self) -> NodeState:
         """Return the state of this node."""
@@ -430,6 +439,18 @@ class NodeManagerActor:
             pass
         except OSError as error:  # still mounted, or written to after the unmount: never delete files here
             _log.warning("workspace_path_left", path=str(path), error=str(error))
+
+    def _lacks(self, bundle: BlobId) -> str:
+        # Imported here: of homes with deploys, and several nodes, only.
+        from chronicle.blobs.opening import open_blobs  # noqa: PLC0415
+        from podium.code.manifest import read_manifest  # noqa: PLC0415
+        from podium.code.requirements import lacking  # noqa: PLC0415
+
+        store = self._config.store
+        url = store.link(f"node-{self._config.node}").blobs_url if store is not None else self._config.blobs_url
+        with contextlib.closing(open_blobs(url)) as blobs:
+            manifest = read_manifest(blobs, bundle)
+        return ", ".join(f"{needed} (has {there})" for needed, there in lacking(manifest))
 
     def _count_mounts(self) -> int:
         if self._config.presentation != "fuse":

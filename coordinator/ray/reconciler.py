@@ -25,7 +25,8 @@ from coordinator.ray.cluster import cause_of, lives
 from coordinator.telemetry.instruments import REMINDERS_FIRED
 from podium.address import Address
 from podium.agent_record import find_session
-from podium.errors import HostDied, InvalidAddress
+from podium.code.manifest import short_id
+from podium.errors import BundleRefused, HostDied, InvalidAddress, PodiumError
 from podium.messages.courier import Courier
 from podium.reminders.firing import ReminderTask
 from podium.turn.telemetry import NO_TRACER
@@ -99,6 +100,8 @@ class Reconciler:
             lambda: check_of_receivers(state.quotas(), state.store),
         )
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
+        self._asked: set[tuple[NodeId, str]] = set()
+        """The nodes that are asked what they lack for which bundles."""
         self._quiet = QuietPeriod(state.clock)
         """When warm hosts are started."""
         self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded)
@@ -130,6 +133,7 @@ class Reconciler:
                     await state.register(code)
                 await self._retry_wakes()
                 await self._find_workspaces()
+                self._ask_of_bundles()
                 reserve = config.warm_hosts if self._quiet.is_now() else None
                 most = config.most_starting, config.shared_agents, config.most_warm_hosts
                 for action in plan(state.observe(), reserve, *most):
@@ -152,6 +156,23 @@ class Reconciler:
             found = await self._pool.find_workspaces(unknown) if unknown else {}
             for address in unknown:
                 state.hosts.note_last_node(address, found.get(address))
+
+    def _ask_of_bundles(self) -> None:
+        """Ask the nodes what they lack for the code bundles in use, as far as it is not known."""
+        for node, bundle in self._state.bundles_to_ask():
+            if (node, bundle) not in self._asked:
+                self._asked.add((node, bundle))
+                self._tasks.spawn(self._ask_of_bundle(node, bundle), f"bundle-{node}")
+
+    async def _ask_of_bundle(self, node: NodeId, bundle: str) -> None:
+        try:
+            self._state.bundles.note(node, bundle, await self._pool.lacks(node, bundle))
+        except (ChronicleError, PodiumError, TimeoutError, ray.exceptions.RayError) as error:
+            _log.warning("bundle_not_checked", node=node, bundle=bundle, error=str(cause_of(error)))
+            await asyncio.sleep(TICK_S)
+        finally:
+            self._asked.discard((node, bundle))
+        self._state.changed.set()
 
     async def wake_unnotified(self) -> None:
         """Wake the agents with messages that nobody has told of them, after each death of a host, until cancelled.
@@ -243,10 +264,18 @@ class Reconciler:
     def _refuse(self, code: Code, problem: str) -> None:
         """Fail the requests for agents of a code that no node can run; they are tried again, as nodes may join."""
         _log.warning("no_node_for_class", agent_type=code.agent_type, problem=problem)
-        error = Unavailable(
-            f"no node has what class {code.class_name} in {code.file} declares: {problem}; change its resources or "
-            "labels, or add such a node"
-        )
+        error: Exception
+        if self._state.lacks_for_bundle(code):
+            error = BundleRefused(
+                f"no node can run {code.class_name} of the code bundle {short_id(code.bundle)}: {problem}; install "
+                "what is lacking, or deploy from what a node has"
+            )
+            self._state.bundles.forget_lacking()
+        else:
+            error = Unavailable(
+                f"no node has what class {code.class_name} in {code.file} declares: {problem}; change its resources or "
+                "labels, or add such a node"
+            )
         for address in self._state.requests.fail_all(code, error):
             self._state.retries.failed(address, error)
 

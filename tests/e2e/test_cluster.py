@@ -22,13 +22,29 @@ from tests.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+CHOOSY = """
+from podium import BaseAgent, DeltaState
+
+class Choosy(BaseAgent):
+    class State(DeltaState):
+        count: int = 0
+
+    async def on_message(self, ctx, message):
+        ctx.state.count += 1
+        await ctx.send_message(f"handled {ctx.state.count}")
+"""
 PATIENT = f"{AGENTS / 'plain.py'}:Patient"
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[RayCluster]:
-    """A cluster that the tests share: two kill the nodes n2 and n3, and another one drains n3."""
-    with running_cluster("n1", "n2", "n3") as cluster:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RayCluster]:
+    """A cluster that the tests share: two kill n2 and n3, another one drains n3, which has a package more."""
+    site = tmp_path_factory.mktemp("site")
+    (site / "only_there-2.0.dist-info").mkdir()
+    (site / "only_there-2.0.dist-info" / "METADATA").write_text(
+        "Metadata-Version: 2.1\nName: only-there\nVersion: 2.0\n"
+    )
+    with running_cluster("n1", "n2", "n3", paths={"n3": site}) as cluster:
         yield cluster
 
 
@@ -113,6 +129,30 @@ def test_a_drained_node_gets_empty_and_its_agents_go_on_elsewhere(podium: Podium
     assert "there is no node n9; there are n1, " in refused.stderr
     podium("drain", "n3", "--undo")
     wait_until(lambda: nodes(podium)["n3"]["warm"])
+
+
+def test_deployed_agents_run_where_what_their_code_requires_is_installed(podium: Podium, tmp_path: Path) -> None:
+    project = tmp_path / "podium.toml"
+    (tmp_path / "choosy.py").write_text(CHOOSY)
+
+    def deploy(requirement: str) -> None:
+        project.write_text(f"agents = ['choosy.py:Choosy']\nrequirements = ['{requirement}']\n")
+        podium("deploy", "--project", str(project))
+
+    deploy("only-there>=2")
+    agents = [f"choosy/{number}" for number in range(3)]
+    for agent in agents:
+        assert say(podium, agent, "where") == 1
+    assert set(places(podium, agents).values()) == {"n3"}
+    deploy("only-there>=3")
+    refused = podium("send", agents[0], "where", check=False)
+    assert refused.returncode == ExitCode.TURN_FAILED
+    for node, there in (("n1", "no only-there"), ("n2", "no only-there"), ("n3", "only-there 2.0")):
+        assert f"{node} lacks only-there>=3 (has {there})" in refused.stderr
+        assert f"{node} lacks only-there>=3 (has {there})" in podium("why", agents[0]).stdout
+    podium("deploy", "--previous")
+    assert say(podium, agents[0], "again") == 3, "the message that waited was handled, too"
+    podium("deploy", "--withdraw")
 
 
 def test_agents_are_spread_over_the_nodes_and_answer_elsewhere_when_one_is_killed(

@@ -160,6 +160,33 @@ def test_a_class_for_which_only_a_drained_node_has_room_is_refused() -> None:
     assert plan(observed((), ALICE, nodes=()), None, None) == [Refuse(HELLO, "there is none")]
 
 
+def test_a_node_that_lacks_what_a_bundle_requires_is_not_chosen() -> None:
+    lacks = {HELLO: {A: "httpx>=9 (has httpx 0.28)", B: "podium 9.9 (has podium 0.1.0)"}}
+    assert started(plan(observed((), *agents(3), unfit=lacks, last_nodes={agents(1)[0]: A}), 2, None)) == [C, C]
+    everywhere = {HELLO: {**lacks[HELLO], C: "httpx>=9 (has no httpx)"}}
+    refused = Refuse(
+        HELLO,
+        "a lacks httpx>=9 (has httpx 0.28); b lacks podium 9.9 (has podium 0.1.0); c lacks httpx>=9 (has no httpx)",
+    )
+    assert plan(observed((), ALICE, unfit=everywhere), 1, None) == [refused]
+    needs = {HELLO: Needs((("GPU", 1.0),))}
+    assert plan(observed((), ALICE, unfit=lacks, needs=needs), None, None) == [
+        Refuse(
+            HELLO,
+            "a lacks GPU 1, httpx>=9 (has httpx 0.28); b lacks GPU 1, podium 9.9 (has podium 0.1.0); c lacks GPU 1",
+        )
+    ]
+
+
+def test_a_node_of_which_it_is_not_known_what_it_lacks_is_waited_for() -> None:
+    warm = host("warm", A, code=OTHER)
+    stamps = {HELLO: "1", OTHER: "1"}
+    asked: dict[Code, dict[NodeId, str | None]] = {HELLO: {A: "x", B: None, C: "x"}}
+    fleet = replace(observed((warm,), ALICE, unfit=asked), code_stamps=stamps)
+    assert plan(fleet, 1, 1) == [StartHost(OTHER, "1", node=node) for node in (B, C)], "nobody has to make room for it"
+    assert started(plan(observed((), ALICE, unfit={HELLO: {A: None, B: None}}), None, None)) == [C]
+
+
 # -- any course of events ---------------------------------------------------------------------------------------------
 
 
