@@ -1,6 +1,7 @@
 """Requests to wake agents: one for each agent without a route, shared by all its waiting callers.
 
-It does not depend on Ray or on hosts.
+They are served in rounds: in each, one request of every tenant that has some, in the order in which they were made. So
+an agent never waits behind a storm of another tenant's. It does not depend on Ray or on hosts.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from coordinator.telemetry.instruments import WAKE_DURATION, WAKES
 from podium.turn.telemetry import NO_METER
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from chronicle.clock import Clock
     from coordinator.fleet.model import Code, Route
@@ -39,12 +40,23 @@ class WakeRequest:
     code: Code
     asked_s: float
     """When it was made, by the clock's ``monotonic_s``."""
+    round: int = 0
+    """In which it is to be served."""
     losses: int = 0
     """Hosts that died during the activation of the agent, or during their start for it."""
     poked: bool = False
     """Whether a message came during the activation of the agent, which may have read the inbox before."""
     route: asyncio.Future[Route] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     """The result: the route, or the error of the wake."""
+
+
+@dataclass(slots=True)
+class _Queue:
+    """The open requests of a tenant."""
+
+    length: int = 0
+    last_round: int = -1
+    """Of the latest of them."""
 
 
 class WakeRequests:
@@ -61,6 +73,10 @@ class WakeRequests:
         self._clock = clock
         self._meter = meter
         self._requests: dict[Address, WakeRequest] = {}
+        self._queues: dict[str, _Queue] = {}
+        """Of the tenants with open requests."""
+        self._round = 0
+        """The latest of which a request was served."""
         self._activating: set[Address] = set()
         """The agents that a host is to activate, until it is known what became of that."""
 
@@ -68,7 +84,11 @@ class WakeRequests:
         """Request an agent; return its open request if there is one."""
         request = self._requests.get(address)
         if request is None:
-            request = self._requests[address] = WakeRequest(code, self._clock.monotonic_s())
+            queue = self._queues.setdefault(address.tenant, _Queue())
+            queue.length += 1
+            queue.last_round = max(self._round, queue.last_round + 1)
+            request = WakeRequest(code, self._clock.monotonic_s(), queue.last_round)
+            self._requests[address] = request
             self._added()
         return request
 
@@ -79,7 +99,9 @@ class WakeRequests:
     def begin(self, address: Address) -> WakeRequest:
         """Note that a host is to activate an agent, which no other host gets until `end`; return the open request."""
         self._activating.add(address)
-        return self._requests[address]
+        request = self._requests[address]
+        self._round = max(self._round, request.round)
+        return request
 
     def end(self, address: Address) -> None:
         """Note that it is known what became of an activation."""
@@ -88,7 +110,7 @@ class WakeRequests:
             self._added()
 
     def waiting(self) -> Iterator[tuple[Address, Code]]:
-        """Yield the requested agents that no host is to activate, and their codes, oldest request first."""
+        """Yield the requested agents that no host is to activate, and their codes, in the order of their service."""
         return ((address, code) for address, code in self if address not in self._activating)
 
     def __len__(self) -> int:
@@ -96,14 +118,17 @@ class WakeRequests:
         return len(self._requests)
 
     def __iter__(self) -> Iterator[tuple[Address, Code]]:
-        """Yield the requested agents and their codes, oldest request first."""
-        for address, request in self._requests.items():
+        """Yield the requested agents and their codes, in the order of their service."""
+        found: Iterable[tuple[Address, WakeRequest]] = self._requests.items()
+        if len(self._queues) > 1:
+            found = sorted(found, key=lambda each: each[1].round)  # of a round the oldest first, as sorts are stable
+        for address, request in found:
             yield address, request.code
 
     def fulfil(self, address: Address, request: WakeRequest, route: Route) -> None:
         """Complete a request with the route to the agent, and one that was made since it failed."""
         _log.info("agent_woken", agent_id=str(address), host_id=route.host_id, epoch=route.epoch, turn=route.turn)
-        for each in (request, self._requests.pop(address, request)):
+        for each in (request, self._pop(address) or request):
             if not each.route.done():
                 self._measure(address, each, "woken")
                 each.route.set_result(route)
@@ -111,7 +136,7 @@ class WakeRequests:
     def fail(self, address: Address, request: WakeRequest, error: Exception) -> None:
         """Fail a request with the reason why the agent cannot be woken."""
         if self._requests.get(address) is request:
-            del self._requests[address]
+            self._pop(address)
         if not request.route.done():
             self._measure(address, request, "failed")
             request.route.set_exception(error)
@@ -136,6 +161,15 @@ class WakeRequests:
                 if request.losses > most_losses:
                     self.fail(address, request, error)
         return any(request.code == code for request in self._requests.values())
+
+    def _pop(self, address: Address) -> WakeRequest | None:
+        request = self._requests.pop(address, None)
+        if request is not None:
+            queue = self._queues[address.tenant]
+            queue.length -= 1
+            if not queue.length:
+                del self._queues[address.tenant]
+        return request
 
     def _measure(self, address: Address, request: WakeRequest, outcome: str) -> None:
         labels = address.agent_type, address.tenant

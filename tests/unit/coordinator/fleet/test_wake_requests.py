@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from chronicle.clock import ManualClock
 from coordinator.fleet.model import Code, Route
@@ -108,3 +113,60 @@ async def test_a_wake_completes_the_request_that_was_made_since_its_own_failed()
     assert second.route.done(), "its callers would wait in vain: the agent is awake, and the request gone"
     assert second.route.result() == route
     assert requests.get(ALICE) is None
+
+
+# -- tenants -----------------------------------------------------------------------------------------------------------
+
+
+def order(requests: WakeRequests) -> list[str]:
+    return [f"{address.tenant} {address.key}" for address, _ in requests.waiting()]
+
+
+async def test_an_agent_waits_for_one_of_a_storm_of_another_tenants() -> None:
+    requests = WakeRequests(lambda: None, ManualClock())
+    for number in range(1000):
+        requests.add(Address("hello", str(number), "storm"), HELLO)
+    for number in range(500):
+        requests.begin(Address("hello", str(number), "storm"))
+    for key in ("a", "b"):
+        requests.add(Address("hello", key, "calm"), HELLO)
+    assert order(requests)[:5] == ["calm a", "storm 500", "calm b", "storm 501", "storm 502"]
+    requests.fulfil(address := Address("hello", "a", "calm"), requests.begin(address), Route("host_1", 1, 0))
+    assert order(requests)[:3] == ["storm 500", "calm b", "storm 501"]
+
+
+@given(
+    st.lists(
+        st.one_of(st.tuples(st.just("add"), st.sampled_from("xyz")), st.tuples(st.just("serve"), st.just(""))),
+        max_size=60,
+    )
+)
+def test_no_request_waits_for_more_than_two_of_another_tenant_once_it_is_the_first_of_its_own(
+    events: list[tuple[str, str]],
+) -> None:
+    async def check() -> None:
+        requests = WakeRequests(lambda: None, ManualClock())
+        waiting: dict[str, list[Address]] = {tenant: [] for tenant in "xyz"}
+        served: dict[str, Counter[str]] = {tenant: Counter() for tenant in "xyz"}
+        """By tenant: those of others that were served since its first one has been the first."""
+        for number, (event, tenant) in enumerate([*events, *[("serve", "")] * len(events)]):
+            if event == "add":
+                address = Address("hello", str(number), tenant)
+                if not waiting[tenant]:
+                    served[tenant].clear()
+                waiting[tenant].append(address)
+                requests.add(address, HELLO)
+            elif (first := next(requests.waiting(), None)) is not None:
+                address = first[0]
+                assert waiting[address.tenant].pop(0) == address, "of a tenant in the order of the requests"
+                requests.fulfil(address, requests.begin(address), Route("host_1", 1, 0))
+                requests.end(address)
+                served[address.tenant].clear()
+                for other, left in waiting.items():
+                    if other != address.tenant and left:
+                        served[other][address.tenant] += 1
+                        assert served[other][address.tenant] <= 2
+        assert not any(waiting.values())
+        assert len(requests) == 0
+
+    asyncio.run(check())
