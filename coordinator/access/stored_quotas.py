@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import TYPE_CHECKING, Final
 
@@ -15,7 +16,10 @@ if TYPE_CHECKING:
     from coordinator.access.quotas import Quota
     from coordinator.access.records import QuotaRecords
 
-__all__ = ["LatestQuotas", "StoredQuotas"]
+__all__ = ["FollowedQuotas", "LatestQuotas", "StoredQuotas"]
+
+_FOLLOW_S: Final = 1.0
+"""Interval at which quotas are read that are followed."""
 
 _log: Final = structlog.stdlib.get_logger("coordinator.access.quotas")
 
@@ -75,3 +79,34 @@ class LatestQuotas:
                 _log.warning("quotas_not_read", error=str(error))
             self._problem = str(error)
         return self._quotas
+
+
+class FollowedQuotas:
+    """Quotas for an event loop that must not wait for them: as a thread has read them, a second ago at most if it can.
+
+    Args:
+        read: reads them, and raises nothing.
+        changed: called when they have changed.
+    """
+
+    def __init__(self, read: Callable[[], Mapping[str, Quota]], changed: Callable[[], None]) -> None:
+        self._read = read
+        self._changed = changed
+        self._quotas: Mapping[str, Quota] = {}
+
+    def __call__(self) -> Mapping[str, Quota]:
+        """Return the quotas by tenant."""
+        return self._quotas
+
+    async def update(self) -> None:
+        """Read them."""
+        quotas = await asyncio.to_thread(self._read)
+        if quotas != self._quotas:
+            self._quotas = quotas
+            self._changed()
+
+    async def follow(self) -> None:
+        """Read them again and again, until cancelled."""
+        while True:
+            await asyncio.sleep(_FOLLOW_S)
+            await self.update()

@@ -18,7 +18,7 @@ from chronicle.errors import NotFound
 from chronicle.ids import IdSource
 from chronicle.journal.opening import open_journal
 from chronicle.journal.remote import remote_journal
-from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
+from coordinator.access.stored_quotas import FollowedQuotas, LatestQuotas, StoredQuotas
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.drains import Drains
@@ -78,12 +78,14 @@ class CoordinatorActor:
         log_to(config.logs / "coordinator.log")
         self._tasks = BackgroundTasks()
         journal, documents, quotas = _stores(config)
+        latest = LatestQuotas(quotas)
+        self._followed = FollowedQuotas(latest, self._changed) if config.store is not None else None
         self._state = FleetState(
             journal,
             SystemClock(),
             IdSource(),
             Quarantine(documents),
-            LatestQuotas(quotas),
+            latest if self._followed is None else self._followed,
             Needs(((CPU, config.host_cpus),)),
             Drains(documents),
         )
@@ -386,6 +388,9 @@ class CoordinatorActor:
         await self._tracing.flush()
         self._tasks.cancel()
 
+    def _changed(self) -> None:
+        self._state.changed.set()
+
     def _nodes_changed(self, nodes: Sequence[Node]) -> None:
         self._state.nodes = nodes
         self._state.changed.set()
@@ -398,12 +403,16 @@ class CoordinatorActor:
         """Recover the running hosts and start the loop, once per process; Ray may have restarted this actor."""
         async with self._beginning:
             if not self._begun:
+                if self._followed is not None:
+                    await self._followed.update()
                 hosts = await self._nodes.begin()
                 self._state.known = await asyncio.to_thread(kept_known_agents, self._config.known_agents)
                 await self._reconciler.recover(hosts)
                 self._begun = True
                 if not self._config.is_embedded:
                     self._tasks.spawn(self._nodes.follow(), "nodes")
+                if self._followed is not None:
+                    self._tasks.spawn(self._followed.follow(), "quotas")
                 self._tasks.spawn(self._reconciler.run(), "coordinator-loop")  # also if the next lines fail
                 self._tasks.spawn(self._reconciler.courier.run(), "courier")
                 self._tasks.spawn(self._reconciler.reminders.run(), "reminders")

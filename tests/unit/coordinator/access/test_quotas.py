@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections import Counter
 from contextlib import AsyncExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +20,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
 from coordinator.access.quotas import MessageQuotaExceeded, Quota, QuotaExceeded, Quotas
-from coordinator.access.stored_quotas import StoredQuotas
+from coordinator.access.stored_quotas import FollowedQuotas, StoredQuotas
 from coordinator.client_messages import Admission
 from coordinator.homes.opening import open_records
 from podium.address import Address
@@ -27,6 +29,7 @@ from podium.agent.models.delta_state import DeltaState
 from podium.errors import AskRefused
 from podium.messages.asking import StoreAsker
 from podium.messages.inbox import drop_message
+from podium.tasks import beside
 from podium.testing import AgentHarness
 from podium.turn.busy import BusyPolicy
 from tests.waiting import until
@@ -375,3 +378,26 @@ async def test_a_question_is_refused_unless_it_was_sent_before(quota: dict[str, 
 
 def _not_noticed(path: object) -> None:
     raise AssertionError(f"agents wait for each other: {path}")
+
+
+async def test_followed_quotas_are_read_beside_the_event_loop() -> None:
+    may_answer, changes = threading.Event(), Counter[str]()
+    quotas = {"acme": Quota(agents=1)}
+
+    def read() -> dict[str, Quota]:
+        assert may_answer.wait(60)
+        return dict(quotas)
+
+    followed = FollowedQuotas(read, lambda: changes.update(["changed"]))
+    updating = asyncio.create_task(followed.update())
+    await asyncio.sleep(0)
+    assert followed() == {}
+    may_answer.set()
+    await updating
+    assert (followed(), changes.total()) == (quotas, 1)
+    await followed.update()
+    assert changes.total() == 1
+    del quotas["acme"]
+    with beside(followed.follow()):
+        await until(lambda: changes.total() == 2)
+    assert followed() == {}
