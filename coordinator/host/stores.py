@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from podium.turn.journal.ledger import Committer
     from podium.turn.ports import Asker
 
-__all__ = ["HostStores", "open_stores"]
+__all__ = ["HostStores", "in_store_threads", "open_stores"]
 
 _STORE_THREADS: Final = 8
 """Threads that call the store process for all agents of a host."""
@@ -55,6 +55,11 @@ class HostStores:
         return DirectCommitter(self.journal) if self.run is at_once else GroupCommitter(self.journal)
 
 
+def in_store_threads() -> BlockingRunner:
+    """Return what calls the store process for the agents of a host."""
+    return in_threads(ThreadPoolExecutor(_STORE_THREADS, "store"))
+
+
 def open_stores(
     config: HostConfig, clock: Clock, ids: IdSource, wake: Callable[[Address], Awaitable[None]]
 ) -> HostStores:
@@ -68,9 +73,9 @@ def open_stores(
         from chronicle.journal.remote import remote_journal  # noqa: PLC0415  of homes on a server only
         from coordinator.store.client import RemoteAsker  # noqa: PLC0415
 
-        journal = remote_journal(config.store.calls())
-        run = in_threads(ThreadPoolExecutor(_STORE_THREADS, "store"))
-        return HostStores(journal, blobs, RemoteAsker(config.store, wake), run)
+        return HostStores(
+            remote_journal(config.store.calls()), blobs, RemoteAsker(config.store, wake), in_store_threads()
+        )
     journal = open_journal(config.journal, watched=True)
     limits = StoredQuotas(open_records(Home(Path(config.home))).quotas)
     asking = in_threads(ThreadPoolExecutor(_ASKING_THREADS, "asking"))

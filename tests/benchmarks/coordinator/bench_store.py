@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING
 
 import psycopg
 
-from chronicle.journal.committer import DirectCommitter, GroupCommitter
+from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.opening import open_journal
 from chronicle.journal.remote import remote_journal
 from coordinator.home import Home
 from coordinator.homes.opening import create_home
+from coordinator.host.stores import in_store_threads
 from coordinator.store.supervisor import StoreProcess
 from tests.benchmarks.coordinator.postgres_peers import dbos, langgraph
 from tests.benchmarks.podium.turn_load import HOLDER, TEXT, awake
@@ -84,20 +85,20 @@ async def _measure(directory: Path, conninfo: str, settings: dict[str, str]) -> 
                 with closing(process.access.link(HOLDER).calls()) as calls:
                     await asyncio.to_thread(lambda: calls.greeting)  # this loop starts the process, and then blocks
                     store = remote_journal(calls)
-                    committer = GroupCommitter(store)
-                    async with awake(store, committer, directory, AGENTS, service) as agents:
+                    committer, run_store = GroupCommitter(store), in_store_threads()
+                    async with awake(store, committer, directory, AGENTS, service, run_store) as agents:
                         for _ in range(RUNS):
                             agents.admit(TURNS)
                             rate = AGENTS * TURNS / await agents.handle_s()
                             floor = await asyncio.to_thread(_insert_rate, connections)
                             peers = [await asyncio.to_thread(peer) for peer in (langgraph_rate, dbos_rate)]
                             many.append((rate, floor, *peers))
-                    committer.close()
-                    async with awake(store, DirectCommitter(store), directory, 1, service) as agents:
+                    async with awake(store, committer, directory, 1, service, run_store) as agents:
                         for _ in range(RUNS):
                             agents.admit(ALONE)
                             rate = ALONE / await agents.handle_s()
                             one.append((rate, await asyncio.to_thread(_insert_rate, connections[:1])))
+                    committer.close()
     finally:
         home.remove_run_dir()
     together = f"turns of {AGENTS} shared agents at once"

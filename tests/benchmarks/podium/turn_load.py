@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from chronicle.journal.port import JournalStore
+    from podium.blocking import BlockingRunner
     from podium.turn.journal.ledger import Committer
 
 __all__ = ["HOLDER", "TEXT", "Awake", "Rememberer", "Talker", "awake", "floor", "harness", "inserts_s", "turns_s"]
@@ -111,10 +112,16 @@ class Awake:
     Args:
         store: the journal as the agents' process has it.
         service: as the process has it that makes agents and admits messages; by default the same.
+        run_store: makes calls of the journal.
     """
 
     def __init__(
-        self, store: JournalStore, committer: Committer, directory: Path, service: JournalStore | None = None
+        self,
+        store: JournalStore,
+        committer: Committer,
+        directory: Path,
+        service: JournalStore | None = None,
+        run_store: BlockingRunner = at_once,
     ) -> None:
         self._store = service or store
         self._directory = directory
@@ -122,7 +129,7 @@ class Awake:
         self._clock = SystemClock()
         self._ids = IdSource()
         self._environment = Environment(
-            store, self._blobs, committer, self._clock, self._ids, self._open, run_blocking=at_once, run_store=at_once
+            store, self._blobs, committer, self._clock, self._ids, self._open, run_blocking=at_once, run_store=run_store
         )
         self._agents: list[Activation] = []
 
@@ -179,10 +186,15 @@ class Awake:
 
 @asynccontextmanager
 async def awake(
-    store: JournalStore, committer: Committer, directory: Path, count: int, service: JournalStore | None = None
+    store: JournalStore,
+    committer: Committer,
+    directory: Path,
+    count: int,
+    service: JournalStore | None = None,
+    run_store: BlockingRunner = at_once,
 ) -> AsyncIterator[Awake]:
     """Have agents awake; see `Awake`."""
-    agents = Awake(store, committer, directory, service)
+    agents = Awake(store, committer, directory, service, run_store)
     await agents.wake(count)
     yield agents
     await agents.sleep()
