@@ -37,9 +37,11 @@ class S3Server:
     Args:
         directory: for its log and its record.
         recorded: what it was sent is recorded, so that it has it again when it is started again.
+        address: where it listens.
     """
 
-    def __init__(self, directory: Path, *, recorded: bool = False) -> None:
+    def __init__(self, directory: Path, *, recorded: bool = False, address: str = "127.0.0.1") -> None:
+        self._address = address
         self._directory = directory
         self._recorded = recorded
         self.port = free_port()
@@ -47,7 +49,7 @@ class S3Server:
 
     @property
     def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self.port}"
+        return f"http://{self._address}:{self.port}"
 
     def options(self, endpoint: str | None = None) -> dict[str, Any]:
         """What the fsspec file system takes to reach it."""
@@ -66,7 +68,7 @@ class S3Server:
         log = self._directory / "log"
         with log.open("ab") as output:
             self._process = process = subprocess.Popen(
-                [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+                [sys.executable, "-m", "moto.server", "-H", self._address, "-p", str(self.port)],
                 stdout=output,
                 stderr=output,
                 env={**os.environ, **recording},
@@ -121,10 +123,10 @@ class S3Server:
 
 
 @contextmanager
-def running_s3(directory: Path, *, recorded: bool = False) -> Iterator[S3Server]:
+def running_s3(directory: Path, *, recorded: bool = False, address: str = "127.0.0.1") -> Iterator[S3Server]:
     """Run a server of one's own: one that is to be killed. Other tests share the fixture `s3`."""
     directory.mkdir(parents=True, exist_ok=True)
-    server = S3Server(directory, recorded=recorded)
+    server = S3Server(directory, recorded=recorded, address=address)
     try:
         server.start()
         yield server

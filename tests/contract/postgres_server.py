@@ -38,15 +38,17 @@ class PostgresServer:
         binaries: the directory of ``initdb`` and ``postgres``.
         home: the directory, which must be empty.
         primary: it is a standby of this one, which runs.
+        address: where it listens for all besides its socket; nowhere if empty.
     """
 
-    def __init__(self, binaries: Path, home: Path, primary: PostgresServer | None = None) -> None:
+    def __init__(self, binaries: Path, home: Path, primary: PostgresServer | None = None, address: str = "") -> None:
         self.conninfo = f"host={home} user=journal dbname=postgres"
         """How to connect to it as a superuser."""
         self.host = str(home)
         """The host in a connection string: the directory of its socket."""
         self._binaries = binaries
         self._home = home
+        self._address = address
         self._user = give_away(home)
         # initdb alone may skip its syncs; the server, which is under test, syncs.
         options = ["-A", "trust", "-U", "journal", "-E", "UTF8", "--locale=C", "-N"]
@@ -54,6 +56,9 @@ class PostgresServer:
             self._run("initdb", "-D", str(home / "data"), *options)
         else:
             primary.copy_to(self, "-R")
+        if address:
+            with (home / "data" / "pg_hba.conf").open("a") as trusted:
+                trusted.write("host all all all trust\n")
 
     def _run(self, program: str, *arguments: str) -> None:
         command = [str(self._binaries / program), *arguments]
@@ -92,7 +97,8 @@ class PostgresServer:
             self._process = subprocess.Popen(
                 [
                     self._binaries / "postgres",
-                    *("-D", home / "data", "-k", home, "-c", "listen_addresses=", "-c", "shared_buffers=32MB"),
+                    *("-D", home / "data", "-k", home),
+                    *("-c", f"listen_addresses={self._address}", "-c", "shared_buffers=32MB"),
                 ],
                 stdout=log,
                 stderr=log,
@@ -125,11 +131,11 @@ class PostgresServer:
 
 
 @contextmanager
-def new_postgres(binaries: Path, primary: PostgresServer | None = None) -> Iterator[PostgresServer]:
+def new_postgres(binaries: Path, primary: PostgresServer | None = None, address: str = "") -> Iterator[PostgresServer]:
     """Lend a server that is not started yet, and is to be stopped in the end; see `PostgresServer`."""
     # Not below pytest's directory, which the server's own user may not enter.
     with new_directory("journal-pg-") as home:
-        yield PostgresServer(binaries, home, primary)
+        yield PostgresServer(binaries, home, primary, address)
 
 
 @contextmanager

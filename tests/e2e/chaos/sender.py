@@ -1,30 +1,35 @@
-"""A program that sends messages to clerks through a gateway, and may be killed at any time.
+"""A program that sends messages to clerks through gateways, and may be killed at any time.
 
-``python -m tests.e2e.chaos.sender URL NAME DIRECTORY AGENT …``: several messages at a time. It writes a line to
-``acknowledged`` for each message that the gateway has accepted, and to ``answered`` for each answer, and repeats
-under the same idempotency key what failed. It ends when there is a file ``enough``.
+``python -m tests.e2e.chaos.sender URL,… NAME DIRECTORY AGENT …``: several messages at a time. It writes a line to
+``acknowledged`` for each message that a gateway has accepted, and to ``answered`` for each answer, and repeats
+under the same idempotency key what failed, at the next gateway. It ends when there is a file ``enough``.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from coordinator.client import AsyncPodium, ClientError
 from tests.e2e.agents.clerks import note
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 AT_A_TIME = 8
 RECONNECT_S = 5.0
 AGAIN_S = 0.2
 
 
-async def send(client: AsyncPodium, agent: str, number: str, writes: bool, directory: Path) -> None:
+async def send(clients: Sequence[AsyncPodium], agent: str, number: str, writes: bool, directory: Path) -> None:
     """Send one message until it is answered."""
     message = {"number": number, "writes": writes, "notes": str(directory / "notes")}
     acknowledged = False
-    while True:
+    for client in itertools.cycle(clients):
         try:
             async with await client.stream(agent, message, idempotency_key=number) as run:
                 if not acknowledged:
@@ -40,18 +45,23 @@ async def send(client: AsyncPodium, agent: str, number: str, writes: bool, direc
             return
 
 
-async def main(url: str, name: str, directory: Path, agents: list[str]) -> None:
+async def main(urls: str, name: str, directory: Path, agents: list[str]) -> None:
     """Send until it is enough."""
     numbers = itertools.count()
 
-    async def go_on(client: AsyncPodium) -> None:
+    async def go_on(clients: Sequence[AsyncPodium]) -> None:
         while not (directory / "enough").exists():
             number = next(numbers)
-            await send(client, agents[number % len(agents)], f"{name}-{number}", number % 3 == 0, directory)
+            await send(clients, agents[number % len(agents)], f"{name}-{number}", number % 3 == 0, directory)
 
-    async with AsyncPodium(url=url, reconnect_s=RECONNECT_S) as client, asyncio.TaskGroup() as tasks:
-        for _ in range(AT_A_TIME):
-            tasks.create_task(go_on(client))
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(AsyncPodium(url=url, reconnect_s=RECONNECT_S)) for url in urls.split(",")
+        ]
+        async with asyncio.TaskGroup() as tasks:
+            for turn in range(AT_A_TIME):
+                first = turn % len(clients)
+                tasks.create_task(go_on([*clients[first:], *clients[:first]]))
 
 
 if __name__ == "__main__":

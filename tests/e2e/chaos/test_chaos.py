@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import random
 import shutil
@@ -20,17 +19,14 @@ import socket
 import subprocess
 import sys
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.journal.records import MessageStatus
 from coordinator.gateway_record import read_record
 from coordinator.home import Home
-from podium.address import Address
-from podium.agent_record import read_agent
+from tests.e2e.chaos.judge import judge, told
 from tests.e2e.conftest import AGENTS, TIMEOUT_S, Podium, fresh_home, processes_of, runs
 from tests.e2e.servers import Servers, servers
 from tests.waiting import wait_until
@@ -128,23 +124,17 @@ class Chaos:
 
     def wait_for_answers(self, more: int, after: str) -> None:
         """Wait until so many further messages were answered."""
-        wanted = len(self.told("answered")) + more
-        wait_until(lambda: len(self.told("answered")) >= wanted, f"no answers after the kill of {after}", RECOVERY_S)
+        wanted = len(told(self.directory, "answered")) + more
+        wait_until(
+            lambda: len(told(self.directory, "answered")) >= wanted, f"no answers after the kill of {after}", RECOVERY_S
+        )
         assert all(client.poll() is None for client in self._clients), "a client has failed"
 
-    def told(self, what: str) -> list[str]:
-        """Return the lines that the clients or agents wrote."""
-        path = self.directory / what
-        return path.read_text().splitlines() if path.exists() else []
-
     def finish(self) -> None:
-        """Have the clients end, and wait until nothing is pending."""
+        """Have the clients end when all their messages are answered."""
         (self.directory / "enough").touch()
         for client in self._clients:
             assert client.wait(RECOVERY_S) == 0
-        store = Home(self.podium.home).journal(read_only=True)
-        with contextlib.closing(store):
-            wait_until(lambda: not store.sessions_with_pending(), "messages are left", RECOVERY_S)
 
     def end(self) -> None:
         """Kill what a failed test left."""
@@ -153,49 +143,13 @@ class Chaos:
             client.wait(TIMEOUT_S)
         self.podium("down", check=False)
 
-    # -- what is checked ------------------------------------------------------------------------------------------
-
     def check(self) -> None:
         """Compare states, files, journals and notes with what the clients were told."""
-        home = Home(self.podium.home)
-        store, blobs = home.journal(read_only=True), home.blobs()
-        acknowledged: dict[str, set[str]] = {agent: set() for agent in self._agents}
-        for line in self.told("acknowledged"):
-            agent, number, message_id = line.split()
-            acknowledged[agent].add(number)
-            assert store.message(message_id).status is MessageStatus.CONSUMED, line  # type: ignore[arg-type]
-        for agent in self._agents:
-            record = read_agent(store, blobs, Address.parse(agent))
-            numbers = [str(number) for number in record.state["numbers"]]  # type: ignore[union-attr]
-            assert not acknowledged[agent] - set(numbers), f"{agent} has lost messages"
-            assert [number for number, times in Counter(numbers).items() if times > 1] == [], f"{agent}: twice"
-            assert record.state["stepped"] == numbers, f"{agent}: a step was not restored"
-            session = store.session(agent)
-            events = list(store.events(session.main_branch_id, types=["user_message"]))
-            handled = [event_number(event.payload) for event in events]
-            assert handled == numbers, f"{agent}: the journal has other turns than the state"
-            written = [number for number in numbers if int(number.rpartition("-")[2]) % 3 == 0]
-            files = self.podium("cat", agent, "numbers").stdout.split() if written else []
-            assert files == written, f"{agent}: the files have other turns than the state"
-        store.close()
-        blobs.close()
-        self._check_steps()
-        assert self.podium.json("verify")["ok"]
 
-    def _check_steps(self) -> None:
-        """No step ran after it had ended."""
-        ended: set[str] = set()
-        for line in self.told("notes"):
-            what, number = line.split()
-            assert what == "ended" or number not in ended, f"the step of {number} ran after it had ended"
-            if what == "ended":
-                ended.add(number)
+        def run(*arguments: str) -> str:
+            return self.podium(*arguments).stdout
 
-
-def event_number(payload: bytes | None) -> str:
-    """The number of a handled message."""
-    assert payload is not None
-    return str(json.loads(payload)["message"]["number"])
+        judge(Home(self.podium.home), self.directory, self._agents, run)
 
 
 @contextlib.contextmanager
@@ -213,7 +167,7 @@ def play(going: Chaos, kinds: list[str], answers: int) -> None:
     """Kill, and wait for answers, in turn; then check."""
     going.wait_for_answers(answers, "nothing")
     for kind in kinds:
-        print("kill", kind, len(going.told("answered")), flush=True)
+        print("kill", kind, len(told(going.directory, "answered")), flush=True)
         going.kill(kind)
         going.wait_for_answers(answers, kind)
     going.finish()
@@ -223,7 +177,7 @@ def play(going: Chaos, kinds: list[str], answers: int) -> None:
 def test_kills_under_load_lose_and_repeat_nothing(tmp_path: Path) -> None:
     with chaos(tmp_path, clients=2, keys=3, seed=1) as going:
         play(going, list(SHORT), 12)
-        assert len(going.told("acknowledged")) > 12 * len(SHORT)
+        assert len(told(going.directory, "acknowledged")) > 12 * len(SHORT)
 
 
 def test_kills_lose_and_repeat_nothing_of_a_home_on_servers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -243,4 +197,4 @@ def test_thousands_of_messages_through_many_kills(tmp_path: Path, seed: int) -> 
     order = [kind for _ in range(5) for kind in random.Random(seed).sample(kinds, len(kinds))]
     with chaos(tmp_path, clients=3, keys=6, seed=seed) as going:
         play(going, order, 60)
-        assert len(going.told("acknowledged")) > 2500
+        assert len(told(going.directory, "acknowledged")) > 2500
