@@ -159,11 +159,14 @@ class ReminderTask(Poller):
         """Those that were held before: a spread of their own, so that many of them delay no other."""
         self._held: dict[Key, float] = {}
         """When each reminder that is due, and did not fire, may be tried again, in epoch milliseconds."""
+        self._unsure: dict[Key, Address] = {}
+        """The agents of reminders that failed: a store that did not answer may have fired them, or do so late."""
 
     async def look(self) -> float:
         """Fire what is due now, and return the seconds until the next look.
 
-        A reminder that fails, or waits, is tried again after two seconds; others do not wait for it.
+        A reminder that fails, or waits, is tried again after two seconds; others do not wait for it. The agent
+        of one that failed is told also if it is not due any more.
 
         Raises:
             ChronicleError: the journal cannot be read.
@@ -171,6 +174,8 @@ class ReminderTask(Poller):
         store, now_ms = self._store, self._clock.now_ms()
         due = {_key(each): each for each in await self._run_blocking(store.due_reminders, now_ms, self._most())}
         self._held = {key: moment_ms for key, moment_ms in self._held.items() if key in due}
+        for key in [key for key in self._unsure if key not in due]:  # it fired all the same, or was cancelled
+            await self._arrived(self._unsure.pop(key))
         first = [reminder for key, reminder in due.items() if key not in self._held]
         again = [due[key] for key, moment_ms in self._held.items() if moment_ms <= now_ms]
         for reminder in (*self._jitter.due(first, now_ms), *self._again.due(again, now_ms)):
@@ -197,6 +202,8 @@ class ReminderTask(Poller):
             _log.warning("reminder_not_fired", name=reminder.name, session_id=reminder.session_id, error=str(error))
             # One that cannot be read is held until the next start: another version may read it.
             self._held[key] = math.inf if isinstance(error, InvalidInput) else hold_ms
+            if not isinstance(error, InvalidInput):
+                self._unsure[key] = Plan.from_body(reminder.body).address
             result = NotFired.WAITS
         except Exception:  # noqa: BLE001  a bug, or a time that no calendar has: others must not wait for it
             _log.exception("reminder_failed", name=reminder.name, session_id=reminder.session_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -23,6 +24,8 @@ from podium.reminders.schedule import At, Cron, Every
 from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from podium.reminders.schedule import Rule
 
 IDS = IdSource()
@@ -31,11 +34,15 @@ NOW_MS = 1_700_000_000_000
 
 
 class Store(MemoryJournalStore):
-    """Refuses to fire as often as it is told."""
+    """Refuses to fire as often as it is told, or fires later than it answers."""
 
     refusals = 0
+    late: Callable[[], object] | None = None
 
     def fire_reminder(self, *args: Any, **more: Any) -> Any:
+        if self.late is not None:
+            self.late = partial(super().fire_reminder, *args, **more)
+            raise Unavailable("it took too long")
         if self.refusals:
             self.refusals -= 1
             raise Unavailable("not now")
@@ -192,6 +199,24 @@ async def test_a_fire_that_failed_comes_again(store: Store) -> None:
     assert await bell.task.look() == 2.0
     assert bell.told == []
     bell.clock.advance(2)
+    await bell.task.look()
+    assert bell.told == [ALICE]
+    assert len(store.pending(reminder.session_id)) == 1
+
+
+@pytest.mark.usefixtures("caplog")
+async def test_an_agent_is_told_of_one_that_fired_although_it_seemed_to_have_failed(store: Store) -> None:
+    """A database answers late, or not, and has made the write."""
+    bell, reminder = Bell(store), set_reminder(store)
+    store.late = bool
+    await bell.task.look()
+    fire, store.late = store.late, None
+    bell.clock.advance(1)
+    await bell.task.look()
+    assert bell.told == []
+    fire()
+    bell.clock.advance(1)
+    await bell.task.look()
     await bell.task.look()
     assert bell.told == [ALICE]
     assert len(store.pending(reminder.session_id)) == 1
