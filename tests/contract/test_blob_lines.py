@@ -584,6 +584,8 @@ def test_condemned_packs_are_kept_for_the_backup_window(
         each.put(opener(), 3)
     clock.advance(GRACE_S + 1)
     assert collected(url, clock, line, later, kept_s=WEEK_S).condemned == 3
+    clock.advance(GRACE_S + 1)
+    assert collected(url, clock, line, later, kept_s=WEEK_S).dropped == 0, "from now on they are kept for a week"
     clock.advance(WEEK_S / 2)
     report = collected(url, clock, line, kept_s=WEEK_S)
     assert (report.condemned, report.dropped) == (3, 0), "others are condemned meanwhile"
@@ -594,11 +596,52 @@ def test_condemned_packs_are_kept_for_the_backup_window(
     report = collected(url, clock, line, lost, kept_s=WEEK_S)
     assert (report.dropped, report.copied) == (3, 9)
     assert {key: opener().get(key) for key in lost.blobs} == lost.blobs
-    clock.advance(WEEK_S / 2)
+    clock.advance(WEEK_S)
     assert collected(url, clock, line, lost, kept_s=WEEK_S).dropped == 3
     with pytest.raises(NotFound):
         opener().get(later.keys[0])
     assert line.is_read_by(opener())
+
+
+def test_what_a_condemned_pack_had_and_was_deleted_meanwhile_is_kept_for_the_backup_window(
+    url: str, opener: Callable[[], PackBlobStore], clock: ManualClock
+) -> None:
+    """The journal is restored to a moment at which something was reachable that is in a pack condemned before."""
+    opener().put(named(b"kept for a while", *(b"garbage %d" % number for number in range(5))))
+    deleted = Line(b"deleted")
+    deleted.blobs = named(b"kept for a while")
+    clock.advance(GRACE_S + 1)
+    assert collected(url, clock, deleted, kept_s=WEEK_S).condemned == 1
+    clock.advance(GRACE_S + 1)
+    assert collected(url, clock, deleted, kept_s=WEEK_S).copied == 1
+    clock.advance(WEEK_S - 1)  # then it is deleted, and the packs are dropped at the end of their week
+    clock.advance(2)
+    assert collected(url, clock, kept_s=WEEK_S).dropped == 1
+    assert opener().get(*deleted.blobs) == b"kept for a while"
+    assert collected(url, clock, deleted, kept_s=WEEK_S).damaged == []
+
+
+def test_the_wait_for_the_backup_window_begins_again_when_the_journal_has_gone_back(
+    url: str, opener: Callable[[], PackBlobStore], clock: ManualClock
+) -> None:
+    """What a restored journal has, and is deleted again, another restore may give it once more."""
+    garbage = Line(b"garbage")
+    garbage.put(opener())
+
+    def collected_in(generation: int, reached: dict[BlobId, bytes]) -> GcReport:
+        rules = GcRules(grace_s=GRACE_S, kept_s=WEEK_S, generation=generation)
+        return collect(url, lambda: reached, rules, clock=clock)
+
+    clock.advance(GRACE_S + 1)
+    assert collected_in(0, {}).condemned == 1
+    clock.advance(GRACE_S + 1)
+    assert collected_in(0, {}).copied == 0
+    clock.advance(WEEK_S - 1)  # the journal is restored, refers to it, and no more
+    clock.advance(2)
+    assert collected_in(1, {}).dropped == 0
+    assert opener().get(garbage.keys[0]) == garbage.blobs[garbage.keys[0]]  # the journal is restored once more
+    clock.advance(WEEK_S + 1)
+    assert collected_in(1, {}).dropped == 1
 
 
 def test_the_window_is_a_week_for_far_stores_and_nothing_for_others(
@@ -618,7 +661,7 @@ def test_the_window_is_a_week_for_far_stores_and_nothing_for_others(
         assert collect(url, dict, GcRules(grace_s=GRACE_S), clock=clock).condemned == 1
         clock.advance(GRACE_S + 1)
         assert collect(url, dict, GcRules(grace_s=GRACE_S), clock=clock).dropped == (not waits)
-        clock.advance(WEEK_S)
+        clock.advance(WEEK_S + 1)
         assert collect(url, dict, GcRules(grace_s=GRACE_S), clock=clock).dropped == waits
 
 

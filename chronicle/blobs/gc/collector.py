@@ -17,7 +17,7 @@ younger than the grace period are spared. docs/internals/gc.md has the argument 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs import ident
@@ -27,7 +27,7 @@ from chronicle.blobs.gc.repack import Copier
 from chronicle.blobs.gc.survey import Survey
 from chronicle.blobs.media.objects import STAMP_S, LocalObjects, Objects
 from chronicle.blobs.packs.catalog import INDEX_FOLDER, PACK_FOLDER, Catalog, pack_object, read_pack_indexes
-from chronicle.blobs.packs.condemned import Batch, CondemnedPacks, read_condemned, write_condemned
+from chronicle.blobs.packs.condemned import Batch, CondemnedPacks, Moment, read_condemned, write_condemned
 from chronicle.blobs.packs.opening import open_medium
 from chronicle.blobs.packs.pack_format import PackIndex
 from chronicle.clock import Clock, SystemClock
@@ -37,6 +37,7 @@ from chronicle.settings import read_settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
 
     from chronicle.blobs.packs.pack_format import PackEntry
     from chronicle.ids import BlobId
@@ -80,6 +81,8 @@ class GcRules:
     """For how long condemned packs are kept, seconds, if that is longer than the grace period: a journal that is
     restored to a moment within it finds its blobs. By default ``CHRONICLE_BACKUP_WINDOW_S`` for far stores, and nothing
     for local ones, whose backup has the packs. ``alone`` waits for nothing."""
+    generation: int = 0
+    """Of the journal: another one means that it may have gone back, and refer to blobs that were unreachable before."""
 
 
 _RULES: Final = GcRules()
@@ -117,6 +120,7 @@ def collect(
     rules: GcRules = _RULES,
     *,
     roots: Callable[[], str] | None = None,
+    held: Callable[[], None] | None = None,
     clock: Clock | None = None,
     ids: IdSource | None = None,
 ) -> GcReport:
@@ -128,6 +132,8 @@ def collect(
         rules: see `GcRules`.
         roots: returns a text that names these roots: equal texts mean equal reachable blobs. With it, a call that is
             ``alone`` notes that it left nothing to do, and a call that finds the noted state does not call ``reached``.
+        held: called before each attempt to store or to remove an object of a store that has no lock of its own; raises
+            once the right to collect has passed to another process, or may pass to one before a request has ended.
         clock: dates the list of condemned packs, and new packs.
         ids: names new packs.
 
@@ -148,8 +154,10 @@ def collect(
         raise InvalidInput(
             f"a grace of {rules.grace_s} s is too short for {url}: writers look for condemned packs every {STAMP_S} s"
         )
+    if held is not None and not isinstance(objects, LocalObjects):
+        objects.before_change = held
     with only_one(objects, dry_run=dry_run):
-        collection = _Collection(objects, catalog, new_name, clock, rules)
+        collection = _Collection(objects, catalog, new_name, clock, rules, _kept_s(rules, objects))
         condemned = read_condemned(objects)
 
         def state(of: str, packs: Mapping[str, int]) -> str:
@@ -166,22 +174,14 @@ def collect(
         collection.survey()
         if alone and not dry_run and isinstance(objects, LocalObjects) and is_full(objects):
             collection.make_room(kept)
-        grace_ms = round(rules.grace_s * 1000)
-        wait_ms = 0 if alone else max(grace_ms, round(_kept_s(rules, objects) * 1000))
-        ripe = [batch for batch in condemned.batches if alone or batch.left_ms(wait_ms, clock) <= 0]
-        if ripe:
-            condemned = collection.sweep(condemned, ripe, kept)
-        # A clock was set back: the wait begins again, or it might last for years.
-        if any(batch.left_ms(wait_ms, clock) > wait_ms for batch in condemned.batches):
-            condemned = collection.announce(
-                condemned.generation, [Batch.made(clock, batch.packs) for batch in condemned.batches]
-            )
-        condemned = collection.condemn(condemned, kept, None if alone else grace_ms)
-        if alone and condemned.batches:
+        condemned = collection.begin_again(condemned)
+        condemned = collection.empty(condemned, kept)
+        condemned = collection.sweep(condemned, collection.ripe(condemned), kept)
+        condemned = collection.condemn(condemned, kept)
+        if alone:
             condemned = collection.sweep(condemned, condemned.batches, kept)
         if condemned.batches:
-            left_ms = min(max(0, batch.left_ms(wait_ms, clock)) for batch in condemned.batches)
-            collection.report.ripe_ms = clock.now_ms() + left_ms
+            collection.report.ripe_ms = collection.ripe_ms(condemned)
         elif named is not None and not dry_run and collection.is_done(kept):
             note(objects, state(named, collection.listed()))
         if isinstance(objects, LocalObjects) and not dry_run:
@@ -205,6 +205,7 @@ class _Collection:
         new_name: Callable[[], str],
         clock: Clock,
         rules: GcRules,
+        kept_s: float,
     ) -> None:
         self._objects = objects
         self._catalog = catalog
@@ -213,6 +214,8 @@ class _Collection:
         self._clock = clock
         self._now_ms = clock.now_ms()
         self._rules = rules
+        self._grace_ms = round(rules.grace_s * 1000)
+        self._kept_ms = round(kept_s * 1000)
         self.report = GcReport()
 
     def listed(self) -> dict[str, int]:
@@ -256,17 +259,74 @@ class _Collection:
             write_condemned(self._objects, condemned)
         return condemned
 
-    def condemn(self, before: CondemnedPacks, kept: set[bytes], grace_ms: int | None) -> CondemnedPacks:
+    def begin_again(self, condemned: CondemnedPacks) -> CondemnedPacks:
+        """Begin waits again that would last longer than a wait does, because a clock was set back."""
+        if all(
+            batch.condemned.left_ms(self._grace_ms, self._clock) <= self._grace_ms
+            and (batch.emptied is None or batch.emptied.left_ms(self._kept_ms, self._clock) <= self._kept_ms)
+            for batch in condemned.batches
+        ):
+            return condemned
+        return self.announce(condemned.generation, [Batch.made(self._clock, each.packs) for each in condemned.batches])
+
+    def empty(self, condemned: CondemnedPacks, kept: set[bytes]) -> CondemnedPacks:
+        """Copy the reachable blobs out of packs whose grace period is over, and begin the wait for the backup window.
+
+        Not at the end of that wait alone: by then what was reachable may not be, and a journal that is restored to the
+        time between needs it.
+        """
+        due = {batch for batch in condemned.batches if self._is_due(batch)}
+        if not due:
+            return condemned
+        packs = frozenset[str]().union(*(batch.packs for batch in due))
+        there = self._survey.names()
+        stuck = self._copy_out(self._lacking(packs & there, there - condemned.packs, kept))
+        now, generation = Moment.now(self._clock), self._rules.generation
+
+        def emptied(batch: Batch) -> Batch:
+            return replace(batch, packs=batch.packs - stuck, emptied=now, generation=generation)
+
+        return self.announce(
+            condemned.generation, [emptied(batch) if batch in due else batch for batch in condemned.batches]
+        )
+
+    def _is_due(self, batch: Batch) -> bool:
+        """Whether a batch is to be emptied; without a backup window, sweeping it does that."""
+        return (
+            self._kept_ms > 0
+            and not self._rules.alone
+            and (batch.emptied is None or batch.generation != self._rules.generation)
+            and batch.condemned.left_ms(self._grace_ms, self._clock) <= 0
+        )
+
+    def ripe(self, condemned: CondemnedPacks) -> list[Batch]:
+        """Return the batches that can be swept."""
+        return [batch for batch in condemned.batches if self._rules.alone or self._left_ms(batch) <= 0]
+
+    def ripe_ms(self, condemned: CondemnedPacks) -> int:
+        """Return when the first batch can be swept, epoch milliseconds, if it is emptied as soon as it can be."""
+        return self._clock.now_ms() + min(max(0, self._left_ms(batch)) for batch in condemned.batches)
+
+    def _left_ms(self, batch: Batch) -> int:
+        """Return the rest of the waits of a batch, milliseconds."""
+        grace_ms = batch.condemned.left_ms(self._grace_ms, self._clock)
+        if self._kept_ms == 0:
+            return grace_ms
+        if batch.emptied is not None and batch.generation == self._rules.generation:
+            return max(grace_ms, batch.emptied.left_ms(self._kept_ms, self._clock))
+        return max(0, grace_ms) + self._kept_ms
+
+    def condemn(self, before: CondemnedPacks, kept: set[bytes]) -> CondemnedPacks:
         """Condemn packs with few reachable blobs; if there are many small packs, merge and condemn them, too.
 
         Args:
             before: the present list.
             kept: the reachable blobs.
-            grace_ms: younger packs are spared; ``None``: none are, whatever their date.
         """
         sizes = self._survey.sizes
         there = sizes.keys() - before.packs
-        old = {name for name in there if grace_ms is None or self._survey.made_ms[name] <= self._now_ms - grace_ms}
+        made_ms, oldest_ms = self._survey.made_ms, self._now_ms - self._grace_ms
+        old = {name for name in there if self._rules.alone or made_ms[name] <= oldest_ms}
         chosen = self._wasteful(old, kept)
         merged = self._merge(self._worth_merging(old - chosen), there, kept)
         if not self._rules.dry_run:
@@ -330,18 +390,32 @@ class _Collection:
         """
         if not names:
             return set()
-        needed = self._survey.places(names, kept)
-        for name in there - names:
-            for raw_id in self._survey.raw_ids(name):
-                needed.pop(raw_id, None)
+        needed = self._lacking(names, there - names, kept)
+        if not self._rules.dry_run and not self._has_room_for(needed):
+            return set()
+        return names - self._copy_out(needed)
+
+    def _copy_out(self, needed: dict[bytes, tuple[int, ...]]) -> set[str]:
+        """Write blobs to new packs, and let others find them there; return the packs that must stay, as `_copy` does.
+
+        The index is written in any case: an earlier call may have made the copies, and died before that.
+        """
         if self._rules.dry_run:
             self.report.copied += len(needed)
-            return names
-        if not self._has_room_for(needed):
             return set()
         stuck = self._copy(needed)
         self._catalog.replace(self._index(), set(), self._now_ms)
-        return names - stuck
+        return stuck
+
+    def _lacking(
+        self, names: AbstractSet[str], others: AbstractSet[str], kept: set[bytes]
+    ) -> dict[bytes, tuple[int, ...]]:
+        """Return the places of the reachable blobs that some packs have and others do not."""
+        needed = self._survey.places(names, kept)
+        for name in others:
+            for raw_id in self._survey.raw_ids(name):
+                needed.pop(raw_id, None)
+        return needed
 
     def sweep(self, condemned: CondemnedPacks, ripe: Collection[Batch], kept: set[bytes]) -> CondemnedPacks:
         """Copy the reachable blobs out of condemned packs and drop the packs.
@@ -349,6 +423,8 @@ class _Collection:
         A copy in another pack counts only if it is undamaged: it is read before the last other one is dropped. Copies
         in far stores, which check their data and are slow to read, are trusted.
         """
+        if not ripe:
+            return condemned
         doomed = frozenset().union(*(batch.packs for batch in ripe)) & self._survey.names()
         needed = self._survey.places(doomed, kept)
         for name in self._survey.names() - doomed:

@@ -55,6 +55,8 @@ _MODIFIED: Final = ("LastModified", "mtime", "last_modified", "created")
 _S3_PUT_BYTES: Final = 5 * 1024**3
 """The most that S3 takes in one PUT. s3fs would use a multipart upload from 100 MiB on, and the parts of a killed
 process's upload stay, invisible and billed; one PUT leaves nothing."""
+_CHANGES: Final = frozenset({"pipe_file", "rm_file"})
+"""Methods that change something."""
 _NEVER: Final = (PermissionError, NotImplementedError)
 _REFUSALS: Final = re.compile(r"Credential|TokenRetrieval|ProfileNotFound|ParamValidation")
 """Parts of the names of errors that a client raises without a server's answer."""
@@ -239,6 +241,8 @@ class RemoteObjects:
         self._patience = patience
         self._sleep = sleep
         self._now_s = now_s
+        self.before_change: Callable[[], None] = _nothing
+        """Called before each attempt to store or to remove an object; what it raises is raised, and nothing is done."""
 
     def write(self, name: str, parts: Sequence[bytes]) -> None:
         """Store an object; the medium makes it visible when it is complete."""
@@ -350,8 +354,11 @@ class RemoteObjects:
         began_s = self._now_s()
         wait = Wait(self.shown, patience.max_s(size), time.monotonic())
         elapsed_s = 0.0
+        changes = method in _CHANGES
         with track(wait):
             while True:
+                if changes:
+                    self.before_change()
                 try:
                     return self._call(method, patience.attempt_s(size, elapsed_s), arguments, options)
                 except (FileNotFoundError, FileExistsError):
@@ -381,6 +388,10 @@ class RemoteObjects:
             function = getattr(filesystem, f"_{method}")
             return sync(filesystem.loop, _within, deadline_s, function, arguments, options)
         return getattr(filesystem, method)(*arguments, **options)
+
+
+def _nothing() -> None:
+    """Let changes be made."""
 
 
 async def _within(

@@ -20,7 +20,7 @@ from chronicle.system.atomic_files import replacing, sync_directory, write_all
 from chronicle.system.permissions import make_private
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
 __all__ = ["STAMP_S", "CreatingObjects", "LocalObjects", "Objects", "shown_url"]
@@ -113,6 +113,9 @@ class Objects(Protocol):
 
 class CreatingObjects(Objects, Protocol):
     """A medium that refuses to store a second object of a name."""
+
+    before_change: Callable[[], None]
+    """Called before each attempt to store or to remove an object; what it raises is raised, and nothing is done."""
 
     def create(self, name: str, data: bytes) -> None:
         """Store an object unless the name is taken; of several concurrent callers one succeeds.

@@ -20,41 +20,57 @@ if TYPE_CHECKING:
     from chronicle.blobs.media.objects import Objects
     from chronicle.clock import Clock
 
-__all__ = ["Batch", "CondemnedPacks", "CondemnedWatch", "read_condemned", "write_condemned"]
+__all__ = ["Batch", "CondemnedPacks", "CondemnedWatch", "Moment", "read_condemned", "write_condemned"]
 
 _OBJECT: Final = "condemned"
 _FORMAT: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """Packs that were condemned together."""
+class Moment:
+    """When something was done."""
 
-    since_ms: int
-    """When, epoch milliseconds."""
-    packs: frozenset[str]
-    """Names of packs."""
+    ms: int
+    """Epoch milliseconds."""
     boot: str
-    """The machine and the boot to which `since_s` refers."""
-    since_s: float
-    """When, by a clock that cannot be set and only advances while the machine runs."""
+    """The machine and the boot to which `running_s` refers."""
+    running_s: float
+    """By a clock that cannot be set and only advances while the machine runs."""
 
     @classmethod
-    def made(cls, clock: Clock, packs: Iterable[str]) -> Batch:
-        """Return a batch with the current time."""
-        return cls(clock.now_ms(), frozenset(packs), _boot(), clock.monotonic_s())
+    def now(cls, clock: Clock) -> Moment:
+        """Return the present moment."""
+        return cls(clock.now_ms(), _boot(), clock.monotonic_s())
 
     def left_ms(self, wait_ms: int, clock: Clock) -> int:
         """Return the rest of a wait, milliseconds; 0 or less if it is over.
 
-        On the machine that wrote the batch, a commit in flight was suspended whenever the machine was, and a clock that
-        is set forward gives it no time. So the machine's running time since then counts as well as the date.
+        On the machine that wrote the moment, a commit in flight was suspended whenever the machine was, and a clock
+        that is set forward gives it no time. So the machine's running time since then counts as well as the date.
         """
-        left = self.since_ms + wait_ms - clock.now_ms()
-        ran_s = clock.monotonic_s() - self.since_s
+        left = self.ms + wait_ms - clock.now_ms()
+        ran_s = clock.monotonic_s() - self.running_s
         if self.boot and self.boot == _boot() and ran_s >= 0:
             left = max(left, wait_ms - round(ran_s * 1000))
         return left
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Packs that were condemned together."""
+
+    packs: frozenset[str]
+    """Names of packs."""
+    condemned: Moment
+    emptied: Moment | None = None
+    """When everything in them that was reachable had been copied to other packs."""
+    generation: int = 0
+    """Of the journal, then: in another one they may be needed again."""
+
+    @classmethod
+    def made(cls, clock: Clock, packs: Iterable[str]) -> Batch:
+        """Return a batch that is condemned now."""
+        return cls(frozenset(packs), Moment.now(clock))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +114,10 @@ def write_condemned(objects: Objects, condemned: CondemnedPacks) -> None:
     """Write the list, durable on return."""
     batches = [
         {
-            "since_ms": batch.since_ms,
+            **_described(batch.condemned),
             "packs": sorted(batch.packs),
-            "boot": batch.boot,
-            "since_s": batch.since_s,
+            "emptied": _described(batch.emptied) if batch.emptied is not None else None,
+            "generation": batch.generation,
         }
         for batch in condemned.batches
     ]
@@ -109,8 +125,22 @@ def write_condemned(objects: Objects, condemned: CondemnedPacks) -> None:
     objects.write(_OBJECT, [json.dumps(described).encode()])
 
 
+def _described(moment: Moment) -> dict[str, Any]:
+    return {"since_ms": moment.ms, "boot": moment.boot, "since_s": moment.running_s}
+
+
+def _moment(found: dict[str, Any]) -> Moment:
+    return Moment(int(found["since_ms"]), str(found["boot"]), float(found["since_s"]))
+
+
 def _batch(found: dict[str, Any]) -> Batch:
-    return Batch(int(found["since_ms"]), frozenset(found["packs"]), str(found["boot"]), float(found["since_s"]))
+    emptied = found.get("emptied")
+    return Batch(
+        frozenset(found["packs"]),
+        _moment(found),
+        _moment(emptied) if emptied is not None else None,
+        int(found.get("generation", 0)),
+    )
 
 
 def _boot() -> str:

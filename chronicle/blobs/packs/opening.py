@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from chronicle.blobs.cache import BlobCache, cache_from
-from chronicle.blobs.media.objects import CreatingObjects, LocalObjects, Objects
+from chronicle.blobs.media.objects import CreatingObjects, LocalObjects
 from chronicle.blobs.packs.linked_catalog import LinkedCatalog
 from chronicle.blobs.packs.local_catalog import LocalCatalog
 from chronicle.settings import read_settings
@@ -28,7 +28,7 @@ def open_medium(
     new_name: Callable[[], str],
     options: Mapping[str, Any] | None = None,
     cache: BlobCache | Literal["node"] | None = None,
-) -> tuple[Objects, Catalog, BlobCache | None]:
+) -> tuple[LocalObjects | CreatingObjects, Catalog, BlobCache | None]:
     """Return the objects of a store, the catalog of its packs, and its cache.
 
     For the store itself and for gc.
