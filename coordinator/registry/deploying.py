@@ -37,6 +37,10 @@ def pack_project(project: Project, blobs: BlobStore) -> Manifest:
         AgentLoadError, InvalidInput: a class or a file cannot be used; the message names it.
         Unavailable: the blob store could not be reached.
     """
+    if not project.agents:
+        raise InvalidInput(
+            f'{project.file}: agents: it is empty; name what is to be deployed: agents = ["file.py:Class"]'
+        )
     sources: set[Path] = set()
 
     def inspect(spec: str, directory: Path) -> AgentInfo:

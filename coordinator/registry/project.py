@@ -2,7 +2,7 @@
 
 ::
 
-    agents = ["pkg.mod:Class", "file.py:Class"]     # relative to the directory of the file
+    agents = ["pkg.mod:Class", "file.py:Class"]     # relative to the directory of the file; [] if all are deployed
     env_file = ".env"                               # environment of the agents
     journal = "postgresql://podium@db/podium"       # where a new home keeps its journal, and with it
     blobs = "s3://bucket/prefix"                    # its blobs; without them, in its directory
@@ -153,8 +153,6 @@ class _Reader:
             raise self._error("agents", 'it is missing; name the agent classes: agents = ["file.py:Class"]')
         if not isinstance(specs, list):
             raise self._error("agents", f'it is {_kind(specs)}; write a list: agents = ["file.py:Class"]')
-        if not specs:
-            raise self._error("agents", 'it is empty; name at least one agent class: agents = ["file.py:Class"]')
         for at, spec in enumerate(specs):
             if not isinstance(spec, str):
                 raise self._error(

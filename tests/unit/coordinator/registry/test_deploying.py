@@ -97,6 +97,9 @@ def test_what_cannot_be_deployed_is_refused_by_name(place: Path) -> None:
         file.write_text(f'agents = ["{agents}"]\n')
         with pytest.raises(error, match=refusal):
             packed(place, blobs)
+    file.write_text("agents = []\n")
+    with pytest.raises(InvalidInput, match="podium.toml: agents: it is empty; name what is to be deployed"):
+        packed(place, blobs)
     file.write_text('agents = ["ant.py:Ant"]\n')
     (place / "at_once.py").rename(place / "real.py")
     (place / "at_once.py").symlink_to(place / "real.py")

@@ -9,6 +9,7 @@ import pytest
 from chronicle.errors import InvalidInput, NotFound
 from coordinator.registry.project import load_project
 from coordinator.registry.project_file import find_project, url_of_project
+from coordinator.registry.resolve import resolve
 
 AGENTS = 'agents = ["bot.py:Bot"]\n'
 
@@ -56,6 +57,12 @@ def test_what_is_left_out_has_a_default(tmp_path: Path) -> None:
     project = load_project(written(tmp_path, AGENTS))
     assert (project.config, project.env_file, project.variables) == ({}, None, {})
     assert project.home == tmp_path / ".podium"
+
+
+def test_a_project_whose_agents_are_deployed_names_none(tmp_path: Path) -> None:
+    project = load_project(written(tmp_path, "agents = []"))
+    assert project.agents == ()
+    assert resolve(project).agents == ()
 
 
 def test_pyproject_has_the_same_in_a_table(tmp_path: Path) -> None:
@@ -110,7 +117,6 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
             "no such key; the keys are agents, blobs, config, env_file, journal, models, requirements, settings, ten",
         ),
         ("", "agents: it is missing; name the agent classes"),
-        ("agents = []", "agents: it is empty; name at least one agent class"),
         ('agents = "bot.py:Bot"', "agents: it is text; write a list"),
         ("agents = [1]", "agents[0]: it is a number; write"),
         ('agents = ["b.py:B", "b.py:B"]', "agents[1]: 'b.py:B' is named twice"),
