@@ -241,6 +241,8 @@ def _serve(
             SystemClock(),
             no_auth=reach.no_auth,
             loopback=is_loopback(listener),
+            # Each new pod of gateways would leave a key with all rights in the database.
+            local_key=is_loopback(listener) or not reach.join,
             key_requests_per_s=settings.requests_per_s,
         )
         gc.disable()  # a sixth of the import is collections that find nothing

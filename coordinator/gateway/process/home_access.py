@@ -30,6 +30,7 @@ class HomeAccess:
         clock: the time.
         no_auth: ask for no keys.
         loopback: whether the gateway is reached from this machine only.
+        local_key: whether to make a local key if there is none, for this user's programs on this machine.
         key_requests_per_s: requests of one key in the long run; 0 for no limit.
 
     Raises:
@@ -38,12 +39,20 @@ class HomeAccess:
     """
 
     def __init__(
-        self, home: Home, clock: Clock, *, no_auth: bool, loopback: bool, key_requests_per_s: float = 0.0
+        self,
+        home: Home,
+        clock: Clock,
+        *,
+        no_auth: bool,
+        loopback: bool,
+        local_key: bool = True,
+        key_requests_per_s: float = 0.0,
     ) -> None:
         self.new_local_key: str | None = None
         """The text of the local key if `make_local_key` made it: to be shown once."""
         self._home = home
         self._clock = clock
+        self._makes_local_key = local_key
         self.audit = Audit(home.logs, clock)
         self.keys: KeyRecords | None = None
         self.administration: KeyAdministration | None = None
@@ -67,13 +76,13 @@ class HomeAccess:
         self.administration = KeyAdministration(keys, self.audit, clock)
 
     def make_local_key(self) -> None:
-        """Create the local key, if keys are used and there is none that works: once nothing is refused any more.
+        """Create the local key, if it is to be, and there is none that works: once nothing is refused any more.
 
         Raises:
             StorageRefused: the keys cannot be written.
             OSError: the file cannot be written.
         """
-        if self.keys is not None:
+        if self.keys is not None and self._makes_local_key:
             self.new_local_key = ensure_local_key(self._home.path, self.keys, self._clock.now_ms())
 
     async def __aenter__(self) -> Self:

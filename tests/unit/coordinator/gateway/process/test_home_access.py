@@ -61,3 +61,12 @@ async def test_other_machines_need_a_key_that_somebody_made(home: Home) -> None:
     keys.close()
     async with HomeAccess(home, ManualClock(), no_auth=False, loopback=False) as opened:
         assert opened.administration is not None
+
+
+async def test_no_local_key_where_there_is_to_be_none(home: Home) -> None:
+    async with HomeAccess(home, ManualClock(), no_auth=False, loopback=True, local_key=False) as opened:
+        opened.make_local_key()
+        assert opened.keys is not None
+        assert opened.new_local_key is None
+        assert list(opened.keys.listed()) == []
+    assert not (home.path / "local.key").exists()
