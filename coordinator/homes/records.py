@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coordinator.access.quotas import Quota
     from coordinator.access.records import KeyRecords, QuotaRecords
     from coordinator.documents import Documents
+    from coordinator.homes.collection_lease import CollectionLease
     from coordinator.homes.generation import GenerationWatch
     from coordinator.models.records import CallLog, CallRecords
 
@@ -97,6 +98,10 @@ class HomeRecords(Protocol):
 
         It also reports, once, that the clocks of this machine and the database differ.
         """
+        ...
+
+    def collection_lease(self) -> CollectionLease:
+        """Return the lease of the collections of garbage in this home, not held yet."""
         ...
 
     def damage(self) -> dict[str, str]:

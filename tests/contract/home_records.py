@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.errors import NotFound
+from chronicle.errors import Conflict, NotFound
 from coordinator.access.caller import Scope, UnknownKey
 from coordinator.access.keys import KEY_PREFIX, is_of_home
 from coordinator.access.quotas import Quota
@@ -193,6 +193,18 @@ class HomeRecordsContract:
         assert "a.json" in documents.place("a.json")
 
     # -- all of it ------------------------------------------------------------------------------------------------
+
+    def test_one_collects_garbage_at_a_time(self, records: HomeRecords) -> None:
+        with records.collection_lease().hold() as held:
+            held()
+            with (
+                pytest.raises(Conflict, match="another gc of this home is running"),
+                records.collection_lease().hold(),
+            ):
+                pytest.fail("two have the lease")
+            held()
+        with records.collection_lease().hold() as held:
+            held()
 
     def test_there_is_no_damage(self, records: HomeRecords, keys: KeyRecords) -> None:
         assert records.damage() == {}

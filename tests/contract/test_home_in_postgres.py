@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from typing import TYPE_CHECKING
@@ -260,6 +261,26 @@ def test_two_directories_of_it_on_one_machine_are_told_apart(journal_url: str, b
         with pytest.raises(HomeError, match=says):
             paths.check(two.path)
     paths.check(two.path)
+
+
+def test_one_directory_collects_garbage_at_a_time_and_not_at_once_beside_a_service(
+    journal_url: str, blobs_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    two = create_home(Home(tmp_path / "two"), journal_url=journal_url)
+    podium = Podium(two.path, capsys)
+    with open_records(one).collection_lease().hold():
+        podium("gc", code=ExitCode.CONFLICT)
+        assert f"another gc of this home is running, at {socket.gethostname()}:{one.path}" in podium.err
+        podium("gc", "--dry-run")
+    podium("gc")
+    service = open_records(one).service_claim()
+    service.hold()
+    podium("gc", "--now", code=ExitCode.HOME_ERROR)
+    assert "another service has this home" in podium.err
+    podium("gc")
+    service.release()
+    podium("gc", "--now")
 
 
 def test_a_name_of_a_schema_that_the_server_would_cut_is_refused(

@@ -43,23 +43,32 @@ def gc(
     from chronicle.blobs.gc.collector import GcRules, collect  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.gateway_record import gateway_runs  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
     from podium.errors import AgentAwake  # noqa: PLC0415
 
     place = Home(home).open()
+    records = open_records(place)
     with ExitStack() as stack:
         if now and not dry_run and not stack.enter_context(place.service_lock()):
             raise AgentAwake("the service of this home is running; end its clients first, or leave --now away")
         if now and not dry_run and gateway_runs(place):  # its service was killed: it writes uploads still
             raise AgentAwake("the gateway of this home is running; end it by podium down, or leave --now away")
         if now and not dry_run:
+            claim = records.service_claim()
+            claim.hold()  # no service of another directory, nor one that begins meanwhile
+            stack.callback(claim.release)
             _trim(home, place.blobs_url)
+        held = None
         if not dry_run:
+            held = stack.enter_context(records.collection_lease().hold())
             _drop_expired(home)
+        generation = records.generation_watch().check()
         report = collect(
             place.blobs_url,
             lambda: _reached(home),
-            GcRules(alone=now, dry_run=dry_run, keep_from=1.0 if now else 0.5),
+            GcRules(alone=now, dry_run=dry_run, keep_from=1.0 if now else 0.5, generation=generation.number),
             roots=lambda: _digest_of_roots(home),
+            held=held,
         )
     for damage in report.damaged:
         warn(damage)

@@ -12,6 +12,7 @@ from chronicle.errors import Corrupt, NotFound, OlderFormat, OlderVersionRuns
 from chronicle.journal.postgres.session_lock import SessionLock
 from coordinator.access.keys import damage_of_id
 from coordinator.homes.identity import identity_part
+from coordinator.homes.postgres.collection_lease import PostgresCollectionLease
 from coordinator.homes.postgres.database import PostgresRecordsDatabase, open_schema
 from coordinator.homes.postgres.documents import PostgresDocuments
 from coordinator.homes.postgres.generation import PostgresGeneration
@@ -105,6 +106,10 @@ class PostgresHomeRecords:
     def generation_watch(self) -> PostgresGeneration:
         """See `HomeRecords`."""
         return PostgresGeneration(self._schema, self._directory)
+
+    def collection_lease(self) -> PostgresCollectionLease:
+        """See `HomeRecords`."""
+        return PostgresCollectionLease(self._schema, self._directory)
 
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`. That pages have a wrong checksum is told by the journal, of the whole database."""

@@ -11,6 +11,7 @@ from coordinator.homes.generation import Generation
 from coordinator.homes.records import Part
 from coordinator.homes.sql.receiving import receive_records
 from coordinator.homes.sqlite.calls import CALLS, SqliteCallLog, SqliteCallRecords, damage_of_calls
+from coordinator.homes.sqlite.collection_lease import FileCollectionLease
 from coordinator.homes.sqlite.file import format_of
 from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords, damage_of_keys
 from podium.errors import HomeError
@@ -70,6 +71,10 @@ class SqliteHomeRecords:
     def generation_watch(self) -> GenerationWatch:
         """See `HomeRecords`."""
         return _OneGeneration()
+
+    def collection_lease(self) -> FileCollectionLease:
+        """See `HomeRecords`."""
+        return FileCollectionLease(self._home.path)
 
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`."""
