@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coordinator.home import Home
-    from coordinator.service.door import Target
 
 __all__ = [
     "START_TIMEOUT_S",
@@ -212,7 +211,7 @@ async def _attach(home: Home, *, elsewhere: bool = True) -> ServiceClient | None
 
 
 async def connect_elsewhere(
-    home: Home, target: Target = "service"
+    home: Home, target: str = "service"
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter] | None:
     """Return a connection to the service of another directory of the home, or to its model gateway.
 
@@ -223,8 +222,9 @@ async def connect_elsewhere(
     """
     if not home.is_shared:
         return None
+    from coordinator.door import through_door  # noqa: PLC0415
     from coordinator.homes.opening import open_records  # noqa: PLC0415  of homes on servers only
-    from coordinator.service.door import published_door, through_door  # noqa: PLC0415
+    from coordinator.service.door import published_door  # noqa: PLC0415
 
     door = await asyncio.to_thread(lambda: published_door(open_records(home).documents()))
     if door is None:

@@ -173,24 +173,21 @@ def _door(home: Home, settings: Settings, server: ServiceServer) -> AbstractAsyn
     """
     if not settings.service_listen and not home.is_shared:
         return nullcontext()
+    from coordinator.door import options_of  # noqa: PLC0415
     from coordinator.homes.opening import open_records  # noqa: PLC0415
-    from coordinator.service.door import DoorOptions, open_door, withdraw_door  # noqa: PLC0415
+    from coordinator.service.door import open_door, withdraw_door  # noqa: PLC0415
 
     if not settings.service_listen:
         withdraw_door(open_records(home).documents())
         return nullcontext()
-    host, _, port = settings.service_listen.rpartition(":")
-    if not host or not port.isdecimal():
-        said = settings.service_listen
-        raise InvalidInput(f"PODIUM_SERVICE_LISTEN={said} cannot be used: write HOST:PORT, such as 0.0.0.0:8701")
+    options = options_of(
+        settings.service_listen, settings.service_host, settings.service_tls_cert, settings.service_tls_key
+    )
     if not home.is_shared:
         raise InvalidInput(
             "PODIUM_SERVICE_LISTEN is for a home that other machines reach, whose journal is in PostgreSQL "
             "(PODIUM_JOURNAL_URL); this one is in a directory"
         )
-    options = DoorOptions(
-        (host.strip("[]"), int(port)), settings.service_host, settings.service_tls_cert, settings.service_tls_key
-    )
     return open_door(options, open_records(home).documents(), server.serve, home.models_socket)
 
 

@@ -13,7 +13,8 @@ import pytest
 from chronicle.errors import InvalidInput, StorageRefused
 from coordinator.channel import pack, read_packet
 from coordinator.documents import FileDocuments
-from coordinator.service.door import Door, DoorOptions, open_door, published_door, through_door, withdraw_door
+from coordinator.door import Door, DoorOptions, through_door
+from coordinator.service.door import open_door, published_door, withdraw_door
 from tests.certificates import write_certificate
 from tests.waiting import until
 
@@ -68,18 +69,18 @@ async def test_who_reads_the_document_is_let_in(tmp_path: Path, tls: bool) -> No
         told = published_door(FileDocuments(tmp_path))
         assert told == door
         assert bool(door.certificate) == tls
-        assert await asked(await through_door(door)) == b"hello"
+        assert await asked(await through_door(door, "service")) == b"hello"
         assert await asked(await through_door(door, "models")) == b"HELLO"
     assert published_door(FileDocuments(tmp_path)) is None
     with pytest.raises(OSError, match=r".+"):
-        await through_door(door)
+        await through_door(door, "service")
 
 
 @pytest.mark.usefixtures("caplog")
 async def test_a_caller_without_the_secret_is_not_served(tmp_path: Path) -> None:
     async with door_at(tmp_path) as door:
-        with pytest.raises(ConnectionRefusedError, match="is not the service"):
-            await through_door(replace(door, secret="another one"))
+        with pytest.raises(ConnectionRefusedError, match="is not that door"):
+            await through_door(replace(door, secret="another one"), "service")
         lies = (b"GET / HTTP/1.1\r\n\r\n", pack([]), pack({"proof": 5}), b"\x00\x10\x00\x00", pack({"x": "y" * 5000}))
         texts = (pack({"nonce": "1", "proof": "ö"}), pack({"nonce": "\ud800", "proof": "1"}))
         for said in (b"", *lies, *texts):
@@ -92,7 +93,7 @@ async def test_a_caller_without_the_secret_is_not_served(tmp_path: Path) -> None
                 writer.close()
             assert await reader.read() == b""
             writer.close()
-        assert await asked(await through_door(door)) == b"hello"
+        assert await asked(await through_door(door, "service")) == b"hello"
 
 
 @pytest.mark.usefixtures("caplog")
@@ -114,7 +115,7 @@ async def test_a_proof_is_good_for_one_connection(tmp_path: Path) -> None:
     async with door_at(tmp_path) as door:
         async with await asyncio.start_server(listen_in, "127.0.0.1", 0) as between:
             port = between.sockets[0].getsockname()[1]
-            _, writer = await through_door(replace(door, port=port))
+            _, writer = await through_door(replace(door, port=port), "service")
             writer.close()
         reader, writer = await asyncio.open_connection(door.host, door.port)
         await read_packet(reader)
@@ -144,7 +145,7 @@ async def test_what_is_not_the_service_is_not_believed(tmp_path: Path) -> None:
         port = server.sockets[0].getsockname()[1]
         for _ in range(len(answers)):
             with pytest.raises(ConnectionRefusedError):
-                await through_door(Door("127.0.0.1", port, "secret"))
+                await through_door(Door("127.0.0.1", port, "secret"), "service")
             answers.append(answers.pop(0))
         await until(lambda: ended == len(answers))
 
@@ -153,8 +154,8 @@ async def test_what_is_not_the_service_is_not_believed(tmp_path: Path) -> None:
 async def test_a_certificate_is_known_by_the_document(tmp_path: Path) -> None:
     async with door_at(tmp_path, certificate(tmp_path)) as door:
         with pytest.raises(ConnectionRefusedError, match="another certificate"):
-            await through_door(replace(door, certificate="0" * 64))
-        assert await asked(await through_door(door)) == b"hello"
+            await through_door(replace(door, certificate="0" * 64), "service")
+        assert await asked(await through_door(door, "service")) == b"hello"
 
 
 async def test_the_next_service_keeps_its_door(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ async def test_a_door_closes_while_the_database_is_away(tmp_path: Path) -> None:
 
 async def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
     async with door_at(tmp_path) as door:
-        with pytest.raises(InvalidInput, match=f"cannot listen at 127.0.0.1:{door.port}"):
+        with pytest.raises(InvalidInput, match=f"127.0.0.1:{door.port} cannot be listened at"):
             async with door_at(tmp_path, DoorOptions(("127.0.0.1", door.port))):
                 pass
     for everywhere in ("0.0.0.0", "::"):
@@ -198,13 +199,13 @@ async def test_what_cannot_be_used_is_refused(tmp_path: Path) -> None:
             async with door_at(tmp_path, DoorOptions((everywhere, 0))):
                 pass
     (tmp_path / "no.pem").write_text("no certificate")
-    with pytest.raises(InvalidInput, match="cannot be used for the service"):
+    with pytest.raises(InvalidInput, match="no.pem and its key cannot be used"):
         async with door_at(tmp_path, replace(LOCAL, certificate=tmp_path / "no.pem")):
             pass
 
 
 async def test_a_door_that_closes_ends_its_connections(tmp_path: Path) -> None:
     async with door_at(tmp_path) as door:
-        reader, writer = await through_door(door)
+        reader, writer = await through_door(door, "service")
     await until(reader.at_eof, "the connection stays")
     writer.close()
