@@ -7,6 +7,7 @@ process, whose id of a blob is the right to read it: nobody guesses one.
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlencode
@@ -17,6 +18,7 @@ from chronicle.blobs import ident
 from chronicle.blobs.cache import cache_from
 from chronicle.blobs.packs.linked_catalog import key_name
 from chronicle.control.calls import Calls
+from chronicle.control.messages import Ended
 from chronicle.settings import read_settings
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ SCHEME: Final = "store://"
 _KEPT_BYTES: Final = 4 * 1024 * 1024
 _MAX_KEPT: Final = 64 * 1024
 """A larger blob is not kept in memory."""
+_AGAIN_S: Final = 0.1
+"""Pause before a process that is not there is called again."""
 _PUT_BYTES: Final = 32 * 1024 * 1024
 """Bytes of one request; a larger put is several packs, of which each is whole."""
 
@@ -54,7 +58,9 @@ class RemoteBlobStore:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
-        self._disk = cache_from(read_settings())
+        settings = read_settings()
+        self._disk = cache_from(settings)
+        self._patience_s = settings.store_patience_s
         self._kept: LRUCache[BlobId, bytes] = LRUCache(_KEPT_BYTES, len)
         self._guard = threading.Lock()
 
@@ -101,21 +107,21 @@ class RemoteBlobStore:
         size = 0
         for blob_id, data in blobs.items():
             if part and size + len(data) > _PUT_BYTES:
-                self._calls.call("put", blobs=part)
+                self._call("put", blobs=part)
                 part, size = {}, 0
             part[blob_id] = data
             size += len(data)
         if part:
-            self._calls.call("put", blobs=part)
+            self._call("put", blobs=part)
         self._keep(blobs)
 
     def missing(self, blob_ids: Iterable[BlobId]) -> set[BlobId]:
         """Return the ids that the store does not have."""
-        return set(self._calls.call("missing", ids=list(blob_ids)))
+        return set(self._call("missing", ids=list(blob_ids)))
 
     def sizes(self, blob_ids: Iterable[BlobId]) -> dict[BlobId, int]:
         """Return the sizes, before compression, of those blobs that the store has."""
-        found: dict[BlobId, int] = self._calls.call("sizes", ids=list(blob_ids))
+        found: dict[BlobId, int] = self._call("sizes", ids=list(blob_ids))
         return found
 
     def blob_ids(self) -> Iterator[BlobId]:
@@ -124,7 +130,7 @@ class RemoteBlobStore:
         Raises:
             InvalidInput: always, by the server.
         """
-        refused: Any = self._calls.call("blob_ids")
+        refused: Any = self._call("blob_ids")
         yield from refused
 
     def drop_cached(self) -> None:
@@ -137,9 +143,20 @@ class RemoteBlobStore:
         self.drop_cached()
         self._calls.close()
 
+    def _call(self, op: str, **arguments: object) -> Any:
+        """Make a call, all of which may be repeated; wait for a process that is not there, as for a far store."""
+        until_s = time.monotonic() + self._patience_s
+        while True:
+            try:
+                return self._calls.call(op, **arguments)
+            except Ended:
+                if time.monotonic() > until_s:
+                    raise
+                time.sleep(_AGAIN_S)
+
     def _ask(self, blob_ids: Sequence[BlobId]) -> dict[BlobId, bytes]:
         """Return the first ones of some blobs, from the process."""
-        part: dict[BlobId, bytes] = self._calls.call("get", ids=blob_ids)
+        part: dict[BlobId, bytes] = self._call("get", ids=blob_ids)
         ident.check_ids(part)
         self._keep(part)
         return part

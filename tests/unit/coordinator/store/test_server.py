@@ -459,3 +459,30 @@ def test_the_answer_of_a_call_that_was_interrupted_is_nobodys(tmp_path: Path, mo
             with pytest.raises(KeyboardInterrupt):
                 store.pending(writer.session.session_id)
         assert store.head(writer.head.branch_id) == head
+
+
+def test_blobs_wait_for_a_process_that_is_started_again(tmp_path: Path) -> None:
+    """Whoever owns its socket may have died, too, such as `podium node`: then nothing listens for a while."""
+    data = named(b"kept")
+    url = StoreAccess(str(tmp_path / "store.sock"), SECRET).link(HOST).blobs_url
+    with (
+        closing(PackBlobStore(f"file://{tmp_path / 'blobs'}")) as blobs,
+        closing(SqliteJournalStore(tmp_path / "journal.db")) as journal,
+        closing(open_blobs(url)) as remote,
+        ThreadPoolExecutor(1) as threads,
+    ):
+        with serving(journal, blobs, tmp_path):
+            remote.put(data)
+        (tmp_path / "store.sock").unlink()
+        waiting = threads.submit(remote.missing, list(data))
+        with pytest.raises(TimeoutError):
+            waiting.result(0.3)
+        with serving(journal, blobs, tmp_path):
+            assert waiting.result(60) == set()
+
+
+def test_blobs_do_not_wait_for_ever_for_a_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHRONICLE_STORE_PATIENCE_S", "0.2")
+    url = StoreAccess(str(tmp_path / "store.sock"), SECRET).link(HOST).blobs_url
+    with closing(open_blobs(url)) as remote, pytest.raises(Ended):
+        remote.missing([])
