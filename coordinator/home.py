@@ -6,6 +6,7 @@
     id                identity of this home: 12 random letters and digits
     lock              lock file, locked by the service while it runs
     starting          lock file, locked by the client that starts the service
+    node              lock file, locked by `podium node` while it runs
     journal.db        the journal (SQLite), with journal.db-sums and journal.db-heads, its checksums and heads at the
                       last close, and journal.db-reserve, space reserved for a full disk
     blobs/            the blob store
@@ -572,16 +573,18 @@ class Home:
         Yields:
             whether the lock was acquired: ``False`` if another service holds it.
         """
-        with self._lock_path.open("a") as file:
-            if not try_lock(file.fileno()):
-                yield False
-                return
-            self._is_service = True
+        with _locking(self._lock_path) as held:
+            self._is_service = held
             try:
-                yield True
+                yield held
             finally:
                 self._is_service = False
-                unlock(file.fileno())  # closing would leave it to a child forked meanwhile
+
+    @contextlib.contextmanager
+    def node_lock(self) -> Iterator[bool]:
+        """Hold the lock of this directory's ``podium node``, as `service_lock`."""
+        with _locking(self._node_path) as held:
+            yield held
 
     def start_alone(self) -> TextIO | None:
         """Acquire the lock of the client that starts the home's service.
@@ -598,13 +601,11 @@ class Home:
 
     def service_alive(self) -> bool:
         """Whether a service holds this home's lock now."""
-        try:
-            with self._lock_path.open("r") as file:
-                return is_locked(file.fileno())
-        except FileNotFoundError:
-            return False
-        except PermissionError:
-            return True
+        return _is_held(self._lock_path)
+
+    def node_alive(self) -> bool:
+        """Whether ``podium node`` runs on this directory now."""
+        return _is_held(self._node_path)
 
     @property
     def _id_path(self) -> Path:
@@ -617,6 +618,10 @@ class Home:
     @property
     def _lock_path(self) -> Path:
         return self.path / "lock"
+
+    @property
+    def _node_path(self) -> Path:
+        return self.path / "node"
 
 
 @dataclass(frozen=True, slots=True)
@@ -654,6 +659,28 @@ def _store_at(blobs_url: str) -> RemoteObjects:
     from chronicle.blobs.media.fsspec_objects import open_remote  # noqa: PLC0415  for URLs only
 
     return open_remote(blobs_url)
+
+
+@contextlib.contextmanager
+def _locking(path: Path) -> Iterator[bool]:
+    with path.open("a") as file:
+        if not try_lock(file.fileno()):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            unlock(file.fileno())  # closing would leave it to a child forked meanwhile
+
+
+def _is_held(path: Path) -> bool:
+    try:
+        with path.open("r") as file:
+            return is_locked(file.fileno())
+    except FileNotFoundError:
+        return False
+    except PermissionError:
+        return True
 
 
 def _new_id() -> str:

@@ -36,13 +36,14 @@ class Settings(BaseSettings):
     of that home."""
     service_listen: str = ""
     """``HOST:PORT`` at which the service of a home on servers takes gateways and commands of other machines, which
-    find it through the database; empty: those of this machine only. Without a certificate, what is said can be read on
-    the network."""
+    find it through the database; empty: those of this machine only. ``podium node`` takes services there, and needs it.
+    Without a certificate, what is said can be read on the network."""
     service_host: str = ""
     """The name or address by which other machines reach that; needed where the service listens at all addresses
     (``0.0.0.0``), and by default the host of ``PODIUM_SERVICE_LISTEN``."""
     service_tls_cert: Path | None = None
-    """Certificate chain of the service, PEM: TLS. Callers know it by the database, so nobody has to sign it."""
+    """Certificate chain of the service, or of ``podium node``, PEM: TLS. Callers know it by the database, so nobody has
+    to sign it."""
     service_tls_key: Path | None = None
     """Its private key, PEM."""
     workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name

@@ -1,13 +1,16 @@
 """A Ray cluster of several nodes on this machine: real raylets, which a test may kill.
 
 The cluster is a process of its own, ``python -m tests.ray_cluster NODE=PATH...``, which says where it is and ends with
-its standard input. So the test's process has neither Ray nor Ray's variables.
+its standard input. So the test's process has neither Ray nor Ray's variables. ``NODE@HOSTNAME`` is a node that takes
+itself for another machine, and has the resource ``HOSTNAME``; it needs root.
 """
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
+import socket
 import subprocess
 import sys
 from contextlib import contextmanager
@@ -22,6 +25,7 @@ if TYPE_CHECKING:
 
 CPUS: Final = 2
 """Of each node, as Ray counts them."""
+_CLONE_NEWUTS: Final = 0x04000000
 _STORE_BYTES: Final = 100 * 1024 * 1024
 _FAST: Final = {
     "RAY_health_check_initial_delay_ms": "1000",
@@ -72,6 +76,14 @@ def running_cluster(*names: str, paths: Mapping[str, Path] | None = None) -> Ite
             process.stdout.close()
 
 
+def take_hostname(hostname: str) -> None:
+    """Give this process another hostname, and those that it starts from now on."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(_CLONE_NEWUTS):
+        raise OSError(ctypes.get_errno(), "a hostname of its own needs root")
+    socket.sethostname(hostname)
+
+
 def main(names: Sequence[str]) -> None:
     """Run a cluster until the end of the standard input."""
     from ray.cluster_utils import Cluster
@@ -80,14 +92,18 @@ def main(names: Sequence[str]) -> None:
     nodes: dict[str, Any] = {}
     for each in names:
         name, _, path = each.partition("=")
-        only_head = {} if nodes else {"include_dashboard": False}
+        name, _, hostname = name.partition("@")
+        options: dict[str, Any] = {} if nodes else {"include_dashboard": False}
+        if hostname:
+            take_hostname(hostname)
+            options["resources"] = {hostname: 100}
         nodes[name] = cluster.add_node(
             num_cpus=CPUS,
             node_name=name,
             object_store_memory=_STORE_BYTES,
             wait=False,
             env_vars={"PYTHONPATH": path} if path else {},
-            **only_head,
+            **options,
         )
     cluster.wait_for_nodes()
     raylets = {name: node.all_processes["raylet"][0].process.pid for name, node in nodes.items()}

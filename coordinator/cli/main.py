@@ -28,6 +28,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "send": ("send.send", "Send one message to an agent, and print its reply."),
     "chat": ("send.chat", "Chat with an agent: each line is a message."),
     "up": ("up.up", "Serve the agents of a project over HTTP until Ctrl-C, or `podium down`."),
+    "node": ("node.node", "Let agents run on this machine's Ray node, for a service on another machine, until Ctrl-C."),
     "down": ("down.down", "End the gateway and the service of a home in order."),
     "reload": (
         "reload.reload",

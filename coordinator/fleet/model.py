@@ -140,6 +140,8 @@ class Route:
     config: str | None = None
     """The configuration that the agent has, if known, as canonical JSON."""
     node: NodeId = LOCAL_NODE
+    machine: str = ""
+    """As of `coordinator.fleet.nodes.Node`."""
 
     def runs(self, code: Code, config: str, stamps: CodeStamps) -> bool:
         """Whether the host runs the current content of a code with a configuration; what is unknown counts as equal."""

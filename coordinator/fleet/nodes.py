@@ -60,6 +60,8 @@ class Node:
     cores: int = 1
     is_drained: bool = False
     """Whether its agents are moved to other nodes, and no host starts on it."""
+    machine: str = ""
+    """The hostname of its machine; empty: that of the service."""
 
     @property
     def weight(self) -> float:

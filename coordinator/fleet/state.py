@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from chronicle.canonical import encode
 from coordinator.fleet.bundles import BundleFits
@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from coordinator.fleet.nodes import NodeId
 
 __all__ = ["FleetState"]
+
+
+_NO_FILES: Final = "the files of the service's machine (podium deploy)"
+"""What nodes of other machines lack for a class that is not deployed."""
 
 
 class FleetState:
@@ -147,14 +151,16 @@ class FleetState:
 
     def lacks_for_bundle(self, code: Code) -> bool:
         """Whether a node lacks something that the bundle of a code requires."""
-        return any(self._unfit([code]).get(code, {}).values())
+        return bool(code.bundle) and any(self._unfit([code]).get(code, {}).values())
 
     def _unfit(self, codes: Iterable[Code]) -> Mapping[Code, Mapping[NodeId, str | None]]:
-        nodes = [node.node_id for node in self.nodes]
-        return self.bundles.unfit(nodes, codes) if len(nodes) > 1 else {}
+        codes, nodes = list(codes), [node.node_id for node in self.nodes]
+        elsewhere = {node.node_id: _NO_FILES for node in self.nodes if node.machine}
+        in_files = {code: elsewhere for code in codes if elsewhere and not code.bundle}
+        return {**self.bundles.unfit(nodes, codes), **in_files} if len(nodes) > 1 else in_files
 
     def _with_drains(self) -> list[Node]:
-        return [replace(node, is_drained=node.node_id in self.drains) for node in self.nodes]
+        return [replace(node, is_drained=node.is_drained or node.node_id in self.drains) for node in self.nodes]
 
     def why_alone(self, address: Address, code: Code) -> str | None:
         """Return why an agent gets a process of its own although its class is shared; ``None`` if it does not."""

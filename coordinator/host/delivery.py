@@ -41,6 +41,7 @@ from chronicle.error_wire import error_from_wire, error_to_wire
 from chronicle.errors import InvalidInput
 from chronicle.journal.records import InboxMessage, MessageStatus
 from coordinator.channel import BatchedWriter, PacketTooLong, from_json, id_of, pack, read_packet
+from coordinator.fleet.liveness import until_ended
 from podium.address import Address
 from podium.errors import AgentAsleep, HostDied, PodiumError
 from podium.tasks import BackgroundTasks
@@ -49,14 +50,16 @@ from podium.turn.stream import TERMINAL_FRAMES
 from podium.turn.wakeup import Wakeup
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
     from pathlib import Path
 
     from chronicle.ids import MessageId
     from podium.turn.stream import Frame
 
-__all__ = ["DeliveryChannel", "DeliveryServer", "Notice"]
+__all__ = ["DELIVERIES", "DeliveryChannel", "DeliveryServer", "Notice", "WayLost"]
 
+DELIVERIES: Final = "hosts"
+"""Directory below the home's ``run_dir`` with one socket per host."""
 _WINDOW: Final = 4
 """Limit of unacknowledged batches per delivery."""
 _NO_DELIVERY: Final = 0
@@ -65,6 +68,10 @@ _BACKLOG: Final = 64
 """Backlog of connections while the agent's code blocks the event loop; each edge has one."""
 
 _log = structlog.stdlib.get_logger("coordinator.host.delivery")
+
+
+class WayLost(HostDied):
+    """The connection to a host on another machine has ended, or cannot be made: the host may be alive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +210,8 @@ class DeliveryChannel:
         path: the host's socket.
         on_end: called when a connection has ended, such as with the host.
         on_notice: called when an agent's activation begins or has ended.
+        through: opens a connection to the host, if it is on another machine; raises `FileNotFoundError` if it has ended
+            there, and another `OSError` or `TimeoutError` if that is not known.
     """
 
     def __init__(
@@ -210,8 +219,10 @@ class DeliveryChannel:
         path: Path,
         on_end: Callable[[], None] = lambda: None,
         on_notice: Callable[[Notice], None] = lambda _: None,
+        through: Callable[[], Awaitable[tuple[asyncio.StreamReader, asyncio.StreamWriter]]] | None = None,
     ) -> None:
         self._path = path
+        self._through = through
         self._on_end = on_end
         self._on_notice = on_notice
         self._numbers = itertools.count(_NO_DELIVERY + 1)
@@ -220,6 +231,8 @@ class DeliveryChannel:
         self._writer: BatchedWriter | None = None
         self._tasks = BackgroundTasks()
         self._lost = False
+        self._dead = asyncio.Event()
+        """Set when the host is known to be lost, so that nothing of it is to be believed."""
         self.closing = False
         """Whether `close` was called."""
 
@@ -252,6 +265,7 @@ class DeliveryChannel:
         Raises:
             AgentAsleep: the activation is ending, or the host has ended; deliver to the next activation.
             HostDied: the host ended during the delivery.
+            WayLost: the connection to another machine did, or cannot be made.
             PodiumError, ChronicleError: the host cannot be reached, or cannot determine the outcome of the message.
         """
         writer = await self._connected()
@@ -267,8 +281,10 @@ class DeliveryChannel:
                     continue
                 answer = delivery.next_answer()
                 ended = answer is None or "error" in answer or answer["frames"][-1]["type"] in TERMINAL_FRAMES
-                if answer is None:
+                if answer is None and (self._through is None or self._dead.is_set() or delivery.aborted):
                     raise HostDied(f"host {self._path.name} closed its connection")
+                if answer is None:
+                    raise WayLost(f"the connection to host {self._path.name} has ended")
                 if "error" in answer:
                     raise error_from_wire(answer["error"], PodiumError)
                 yield answer["frames"]
@@ -292,22 +308,45 @@ class DeliveryChannel:
                 delivery.aborted = True
                 delivery.add(None)
 
+    def cut(self) -> None:
+        """End all deliveries at once, and the connection: they raise `HostDied`. For a host that is lost."""
+        self._dead.set()
+        self._lost = True
+        for delivery in self._deliveries.values():
+            delivery.aborted = True
+            delivery.add(None)
+        self._tasks.cancel()
+        if self._writer is not None:
+            self._writer.close()
+
     async def _connected(self) -> BatchedWriter:
         async with self._connecting:
-            if self._writer is None:
-                try:
-                    reader, writer = await asyncio.open_unix_connection(str(self._path))
-                except (FileNotFoundError, ConnectionError) as error:
-                    raise AgentAsleep(f"host {self._path.name} is gone") from error
-                except OSError as error:  # of this process, such as too many open files: no reason to replace the host
-                    raise PodiumError(f"host {self._path.name} cannot be reached: {error}") from error
+            if self._writer is None and not self._lost:
+                reader, writer = await until_ended(self._open(), self._dead)
                 self._writer = BatchedWriter(writer)
                 listening = self._listen(reader, self._writer)
                 _ = self._tasks.start(listening, "frames")
-        if self._lost:
-            self._writer.close()
+        if self._writer is None or self._lost:
+            if self._writer is not None:
+                self._writer.close()
             raise AgentAsleep(f"host {self._path.name} is gone")
         return self._writer
+
+    async def _open(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        if self._through is not None:
+            try:
+                return await self._through()
+            except FileNotFoundError as error:
+                raise AgentAsleep(f"host {self._path.name} is gone") from error
+            except (OSError, TimeoutError) as error:
+                why = str(error) or "it does not answer"
+                raise WayLost(f"the machine of host {self._path.name} cannot be reached: {why}") from error
+        try:
+            return await asyncio.open_unix_connection(str(self._path))
+        except (FileNotFoundError, ConnectionError) as error:
+            raise AgentAsleep(f"host {self._path.name} is gone") from error
+        except OSError as error:  # of this process, such as too many open files: no reason to replace the host
+            raise PodiumError(f"host {self._path.name} cannot be reached: {error}") from error
 
     async def _listen(self, reader: asyncio.StreamReader, writer: BatchedWriter) -> None:
         """Dispatch the host's answers to the deliveries, until the connection ends; then close this end of it."""

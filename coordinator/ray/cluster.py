@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import time
+from importlib.metadata import version
 from itertools import dropwhile
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,7 +38,9 @@ __all__ = [
     "living_nodes",
     "lost_process",
     "node_manager_name",
+    "of_machine",
     "on_node",
+    "podium_on",
     "probe",
     "start",
     "versions_in",
@@ -65,6 +68,8 @@ _templates: Final[list[subprocess.Popen[bytes]]] = []
 """The template of the workers, while this process has an embedded cluster."""
 _needed: Final[dict[str, subprocess.Popen[bytes]]] = {}
 """Ray's processes that an embedded cluster cannot lose, by their type."""
+_LEAST_SHARE: Final = 0.0001
+"""Ray has one of the resource that names the address of a node."""
 _LOOK_S: Final = 0.5
 """Interval of looks whether they live."""
 _ACTORS_END_S: Final = 30.0
@@ -92,6 +97,11 @@ def on_node(ray_id: str, *, or_another: bool = False) -> NodeAffinitySchedulingS
     return NodeAffinitySchedulingStrategy(ray_id, soft=or_another)
 
 
+def of_machine(ray_id: str) -> dict[str, float]:
+    """Return a resource for actors that are to run on a node, or on another one with its address."""
+    return {f"node:{member.address}": _LEAST_SHARE for member in living_nodes() if member.ray_id == ray_id}
+
+
 def living_nodes() -> list[Member]:
     """Return the nodes of the cluster that Ray takes for alive. Blocks for a call of Ray's control process."""
     return [
@@ -99,6 +109,13 @@ def living_nodes() -> list[Member]:
         for node in ray.nodes()  # type: ignore[no-untyped-call]
         if node["Alive"]
     ]
+
+
+async def podium_on(ray_id: str) -> str:
+    """Return the version of Podium on a node. A process is started there, which takes a second."""
+    ask: Any = ray.remote(version).options(num_cpus=0, scheduling_strategy=on_node(ray_id))
+    found: str = await ask.remote("podium")
+    return found
 
 
 def join(address: str, namespace: str) -> None:

@@ -7,6 +7,7 @@ finds both (`Reconciler.recover`). Once the caller has the route, the coordinato
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,8 @@ from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.drains import Drains
 from coordinator.fleet.facts import agent_facts, awake_facts
 from coordinator.fleet.gauges import gauges_of
+from coordinator.fleet.losses import Losses
+from coordinator.fleet.machines import published_machine
 from coordinator.fleet.model import Code
 from coordinator.fleet.nodes import CPU, Needs
 from coordinator.fleet.quarantine import Quarantine
@@ -48,6 +51,7 @@ if TYPE_CHECKING:
     from coordinator.access.quotas import Quota
     from coordinator.documents import Documents
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
+    from coordinator.fleet.losses import Seen
     from coordinator.fleet.model import Route
     from coordinator.fleet.nodes import Node, NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
@@ -91,12 +95,15 @@ class CoordinatorActor:
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
         deaths = Deaths(self._state, self._withdrawals)
-        self._nodes = NodePool(config, self._tasks, self._nodes_changed, self._node_gone)
+        self._nodes = NodePool(
+            config, partial(published_machine, documents), self._tasks, self._nodes_changed, self._node_gone
+        )
         self._pool = HostPool(self._state.hosts, config, self._tasks, self._state.changed.set, deaths, self._nodes)
         self._tracing = Tracing("coordinator")
         self._reconciler = Reconciler(
             config, self._state, self._pool, self._withdrawals, deaths, self._tasks, self._tracing.tracer
         )
+        self._losses = Losses()
         self._begun = False
         self._beginning = asyncio.Lock()
         if ray.get_runtime_context().was_current_actor_reconstructed:
@@ -214,7 +221,7 @@ class CoordinatorActor:
             await self._pool.wait_gone(address, route.host_id)
             route = hosts.route(address)
         if route is not None:
-            return route
+            return self._placed(route)
         request = self._state.requests.add(address, code)
         asked_s = clock.monotonic_s()
         while not request.route.done():
@@ -225,7 +232,11 @@ class CoordinatorActor:
             if left_s <= 0:
                 raise TimeoutError
             await asyncio.wait({request.route}, timeout=left_s)
-        return request.route.result()
+        return self._placed(request.route.result())
+
+    def _placed(self, route: Route) -> Route:
+        """Return a route with the machine of its node."""
+        return replace(route, machine=self._nodes.machine_of(route.node))
 
     async def poke(self, address: Address) -> bool:
         """Have an agent check its inbox; wake it if it has pending messages.
@@ -356,6 +367,11 @@ class CoordinatorActor:
         await self._begin()
         return await self._pool.describe_nodes(self._state.drains)
 
+    async def lost_hosts(self, seen: Seen | None) -> tuple[Seen, list[str]]:
+        """Wait for hosts that are lost with their nodes; see `Losses.after`."""
+        await self._begin()
+        return await self._losses.after(seen)
+
     async def drain(self, node: NodeId, *, undo: bool) -> None:
         """Move the agents of a node to other nodes, after their running turns, and start none there; durable on return.
 
@@ -396,7 +412,7 @@ class CoordinatorActor:
         self._state.changed.set()
 
     def _node_gone(self, node: NodeId) -> None:
-        self._pool.node_gone(node)
+        self._losses.note(self._pool.node_gone(node))
         self._state.changed.set()
 
     async def _begin(self) -> None:

@@ -226,7 +226,7 @@ class HostPool:
         except Exception as error:  # noqa: BLE001  the agent must get another host in any case
             _log.warning("host_not_ended", host_id=host.host_id, error=str(cause_of(error)))
             if host.node not in self._nodes:
-                await self._clear_after_node(host.host_id)
+                await self._clear_after_node(host.host_id, host.node)
         if how is not None:
             host.cause = host.cause or how
             _log.info("host_ended_by_itself", host_id=host.host_id, how=how)
@@ -248,9 +248,17 @@ class HostPool:
             died = lost.died or host.cause is not None
             await self._deaths.agents_lost(replace(lost, agents=agents, how=host.cause, died=died))
 
-    async def _clear_after_node(self, host_id: str) -> None:
-        """Have another node on the machine end what a host has left whose node is gone."""
-        for node in self._nodes:
+    def log_of(self, host: Host, address: Address) -> str:
+        """Return where the log of an agent of a host is, for messages."""
+        return self._nodes.log_of(host.node, address)
+
+    async def _clear_after_node(self, host_id: str, gone: NodeId | None) -> None:
+        """Have another node on the machine end what a host has left whose node is gone.
+
+        Args:
+            gone: the node; ``None`` for one of the service's machine.
+        """
+        for node in self._nodes.beside(gone):
             try:
                 await self._nodes.ask(node, _NODE_DEADLINE_S, "end_host", host_id, died=True)
             except Exception as error:  # noqa: BLE001  the agent's next host clears its path, too
@@ -268,7 +276,7 @@ class HostPool:
 
     async def _clear_lost(self, host_ids: Sequence[str]) -> None:
         for host_id in host_ids:
-            await self._clear_after_node(host_id)
+            await self._clear_after_node(host_id, None)
 
     async def end_unknown(self, known: Mapping[str, NodeId]) -> None:
         """End the hosts of the nodes, except those that are known.
@@ -308,11 +316,13 @@ class HostPool:
             await self.end(host)
         return late
 
-    def node_gone(self, node: NodeId) -> None:
-        """Note that a node is gone, and so the processes of its hosts are."""
-        for host in self._hosts_of(node):
+    def node_gone(self, node: NodeId) -> list[str]:
+        """Note that a node is gone, and so the processes of its hosts are; return these."""
+        hosts = self._hosts_of(node)
+        for host in hosts:
             host.lose()
             _ = self.begin_end(host, f"its node {node} is gone")
+        return [host.host_id for host in hosts]
 
     # -- watch ----------------------------------------------------------------------------------------------------
 

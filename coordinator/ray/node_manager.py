@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import socket
 import threading
 import time
 from dataclasses import dataclass
@@ -20,12 +21,14 @@ import structlog
 
 from chronicle.control.messages import Ended
 from chronicle.errors import ChronicleError, NotFound
+from chronicle.fuse import available
 from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
 from chronicle.ids import BlobId
 from coordinator.fleet.nodes import CPU, GPU, MEMORY, Node
 from coordinator.home import Home
+from coordinator.host.delivery import DELIVERIES
 from coordinator.host.host_config import HostConfig
 from coordinator.host.node.layers import latest_epochs
 from coordinator.host.node.path_locks import PathLocks
@@ -55,10 +58,8 @@ if TYPE_CHECKING:
     from coordinator.store.links import StoreAccess
     from podium.agent.base import Isolation
 
-__all__ = ["DELIVERIES", "NodeConfig", "NodeManagerActor", "start_node_manager"]
+__all__ = ["NodeConfig", "NodeManagerActor", "start_node_manager"]
 
-DELIVERIES: Final = "hosts"
-"""Directory below the home's ``run_dir`` with one socket per host; see `coordinator.host.delivery`."""
 _LOAD_DEADLINE_S: Final = 120.0
 """Timeout for a process to start and to import user code, on a busy machine."""
 _PID_DEADLINE_S: Final = 10.0
@@ -100,7 +101,8 @@ class NodeConfig:
     logs: str
     log_bytes: int
     """Approximate size at which a log file is rotated."""
-    presentation: Literal["fuse", "dir"]
+    presentation: Literal["auto", "fuse", "dir"]
+    """``auto``: FUSE, if it is available on the node."""
     fuse_transport: Literal["raw", "pyfuse3"]
     inbox_limit: int
     """Messages that may be pending for one agent."""
@@ -111,8 +113,8 @@ class NodeConfig:
     """As of `coordinator.host.host_config.HostConfig`."""
     block_limit_s: float
     """As of `coordinator.host.host_config.HostConfig`."""
-    owner_pid: int
-    """The service's process: mounts end with it."""
+    owner_pid: int | None
+    """The process with which mounts end: that of the service. ``None`` on another machine: they end with the node."""
     models: str
     """As of `coordinator.host.host_config.HostConfig`."""
     ends_with_coordinator: bool
@@ -129,6 +131,7 @@ class NodeManagerActor:
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
+        self._presentation = _presentation_of(config)
         log_to(Path(config.logs) / "node.log")
         home = Home(Path(config.home))
         self._mounts = home.node(config.node) / "mounts"
@@ -149,7 +152,7 @@ class NodeManagerActor:
         self._tasks.spawn(self._watch_running(), "watch-running")
         if config.ends_with_coordinator:
             self._tasks.spawn(self._end_with_coordinator(), "end-with-coordinator")
-        if config.presentation == "fuse":
+        if self._presentation == "fuse":
             self._start_zygote()
 
     async def ready(self) -> None:
@@ -160,7 +163,7 @@ class NodeManagerActor:
             Unavailable: the mount service does not start.
         """
         self._paths.create()
-        if self._config.presentation == "fuse":
+        if self._presentation == "fuse":
             await asyncio.to_thread(self._start_zygote)
 
     async def measure(self) -> Node:
@@ -196,7 +199,7 @@ class NodeManagerActor:
         return {
             "node": self._config.node,
             "problem": problem,
-            "presentation": self._config.presentation,
+            "presentation": self._presentation,
             "cpus": os.cpu_count() or 1,
             "memory": pages * page,
             "memory_available": available_bytes(),
@@ -259,7 +262,7 @@ class NodeManagerActor:
                 path_locks=str(self._lock_files),
                 link=str(link),
                 zygote_socket=str(self._zygote_socket),
-                presentation=self._config.presentation,
+                presentation=self._presentation,
                 logs=self._config.logs,
                 inbox_limit=self._config.inbox_limit,
                 lease_ttl_s=self._config.lease_ttl_s,
@@ -278,7 +281,8 @@ class NodeManagerActor:
                 loaded: Loaded = await host.load.remote(code, isolation)
         except ray.exceptions.RayActorError as error:
             how = await self.end_host(host_id, died=True)
-            log = Path(self._config.logs) / "hosts.log"
+            where = f" on the machine {socket.gethostname()}" if self._config.owner_pid is None else ""
+            log = f"{Path(self._config.logs) / 'hosts.log'}{where}"
             raise HostDied(
                 f"the agent's process died while it imported {code.file}{f': {how}' if how else ''}; {log} says more"
             ) from error
@@ -378,7 +382,7 @@ class NodeManagerActor:
 
     async def stop(self) -> None:
         """Unmount everything, end the mount service, and remove the workspace paths."""
-        if self._config.presentation == "fuse":
+        if self._presentation == "fuse":
             await asyncio.to_thread(launcher.shut_down, self._zygote_socket)
         for link in list(self._mounts.iterdir()):
             await self.end_host(link.name)
@@ -428,7 +432,7 @@ class NodeManagerActor:
         if os.path.islink(path):  # noqa: PTH114  as above
             path.unlink()
             return
-        if self._config.presentation == "fuse":
+        if self._presentation == "fuse":
             with contextlib.suppress(NotFound, Ended):  # never mounted, or unmounted with its host or service
                 unmount_workspace(self._zygote_socket, path)
             if path.parent != self._paths.directory:  # of a killed service with another directory
@@ -453,7 +457,7 @@ class NodeManagerActor:
         return ", ".join(f"{needed} (has {there})" for needed, there in lacking(manifest))
 
     def _count_mounts(self) -> int:
-        if self._config.presentation != "fuse":
+        if self._presentation != "fuse":
             return 0
         try:
             return len(list_mounts(self._zygote_socket))
@@ -475,7 +479,7 @@ class NodeManagerActor:
             self._zygote_socket,
             self._paths.directory,
             Path(self._config.logs) / "mounts.log",
-            owner_pid=self._config.owner_pid,
+            owner_pid=self._config.owner_pid or os.getppid(),  # the raylet
             transport=self._config.fuse_transport,
             blobs_url=self._config.blobs_url,
         )
@@ -487,6 +491,12 @@ def _may_live(name: str) -> bool:
         return find_actor(name) is not None
     except ray.exceptions.RayError:
         return True
+
+
+def _presentation_of(config: NodeConfig) -> Literal["fuse", "dir"]:
+    if config.presentation == "auto":
+        return "fuse" if available(config.fuse_transport) is None else "dir"
+    return config.presentation
 
 
 def start_node_manager(ray_id: str, config: NodeConfig) -> Any:

@@ -2,30 +2,39 @@
 
 Ray tells which nodes live. A node is joined when its manager has told what the node has; its hosts are at its end as
 soon as Ray takes it for dead. The names of nodes are kept by their managers, so a restarted coordinator finds them.
+
+A node of another machine than the service's is joined if ``podium node`` has told of that machine
+(`coordinator.fleet.machines`), and for as long as it tells of it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from dataclasses import dataclass, field, replace
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
 
 import ray
 import structlog
 
+from chronicle.errors import ChronicleError, Unavailable
 from coordinator.fleet.liveness import until_ended
 from coordinator.fleet.node_names import name_nodes
-from coordinator.ray.cluster import cause_of, find_actor, living_nodes, node_manager_name
+from coordinator.ray.cluster import cause_of, find_actor, living_nodes, node_manager_name, podium_on
 from coordinator.ray.node_manager import start_node_manager
 from podium.errors import HostDied
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 
+    from coordinator.fleet.machines import Machine
     from coordinator.fleet.node_names import Member
     from coordinator.fleet.nodes import Node, NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
+    from coordinator.ray.node_manager import NodeConfig
+    from podium.address import Address
     from podium.tasks import BackgroundTasks
 
 __all__ = ["NodePool"]
@@ -36,6 +45,10 @@ _JOIN_S: Final = 60.0
 """Timeout for the manager of a node to start."""
 _BEGIN_S: Final = 30.0
 """Longest wait of a coordinator for the managers of all nodes: then it begins without those that do not answer."""
+_LEAVE_S: Final = 30.0
+"""Timeout for the manager of a node that lives, and is not to be used any more, to end its hosts."""
+_POLL_S: Final = 0.05
+"""Interval of looks whether it has ended."""
 _AGAIN_S: Final = 15.0
 """Pause before the manager of a node is started again."""
 
@@ -51,6 +64,7 @@ class _Joined:
     manager: Any
     hosts: Sequence[str] = ()
     """The hosts that a coordinator before this one has left there."""
+    config: NodeConfig | None = None
     gone: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -59,6 +73,7 @@ class NodePool:
 
     Args:
         config: the configuration of the coordinator.
+        find_machine: returns what is told of the machine of a hostname, ``None`` if that is nothing; it blocks.
         tasks: run the starts of managers.
         changed: called with the nodes when one has joined or is gone.
         lost: called with a node that is gone, after ``changed``.
@@ -67,25 +82,31 @@ class NodePool:
     def __init__(
         self,
         config: CoordinatorConfig,
+        find_machine: Callable[[str], Machine | None],
         tasks: BackgroundTasks,
         changed: Callable[[Sequence[Node]], None],
         lost: Callable[[NodeId], None],
     ) -> None:
         self._config = config
+        self._find_machine = find_machine
         self._tasks = tasks
         self._changed = changed
         self._lost = lost
         self._joined: dict[NodeId, _Joined] = {}
         self._joining: dict[str, asyncio.Task[None]] = {}
-        """The starts of managers, by Ray's ids of the nodes; one that has failed stays until it is tried again."""
+        """The starts and ends of managers, by Ray's ids of the nodes; a failed start stays until it is tried again."""
         self._problems: dict[str, Exception] = {}
-        """Why they failed."""
+        """Why nodes are not joined."""
         self._names = dict(config.named_nodes)
         self._looking = asyncio.Lock()
         self._begun = False
         """Whether the hosts of nodes that join now are ended: nobody knows them."""
-        self._elsewhere: dict[str, Member] = {}
-        """The nodes on other machines, by Ray's ids."""
+        self._members: dict[str, Member] = {}
+        """The nodes that live, by Ray's ids."""
+        self._machines: dict[str, Machine | None] = {}
+        """What is told of their machines, but for this one, by hostname."""
+        self._was_on: dict[NodeId, str] = {}
+        """The machines of the nodes that were there, as of `Node.machine`."""
 
     def __iter__(self) -> Iterator[NodeId]:
         """Iterate over a snapshot of the nodes."""
@@ -97,11 +118,30 @@ class NodePool:
 
     @property
     def unused(self) -> list[tuple[str, str]]:
-        """The nodes of the cluster that have no manager, by their own names, and why."""
+        """The nodes of the cluster that are not joined, by their own names, and why, if that is known."""
         return [
-            (member.name, f"it is on another machine, {member.hostname}, and agents run on the service's only")
-            for member in self._elsewhere.values()
+            (member.name, str(problem))
+            for ray_id, member in self._members.items()
+            if (problem := self._problems.get(ray_id)) is not None
         ]
+
+    def machine_of(self, node: NodeId) -> str:
+        """Return the machine of a node that is there, as of `Node.machine`."""
+        joined = self._joined.get(node)
+        return joined.node.machine if joined is not None else ""
+
+    def beside(self, node: NodeId | None) -> list[NodeId]:
+        """Return the nodes on the machine of a node that is gone; for ``None`` on that of the service."""
+        machine = self._was_on.get(node, "") if node is not None else ""
+        return [other for other in self if self.machine_of(other) == machine]
+
+    def log_of(self, node: NodeId, address: Address) -> str:
+        """Return where the log of an agent on a node is, for messages."""
+        machine, joined = self._was_on.get(node, ""), self._joined.get(node)
+        if not machine:
+            return str(self._config.logs / f"{address.workspace_id}.log")
+        logs = joined.config.logs if joined is not None and joined.config is not None else "logs of its home"
+        return f"{address.workspace_id}.log in {logs} on the machine {machine}"
 
     async def ask(self, node: NodeId, timeout_s: float, method: str, *arguments: object, **named: object) -> Any:
         """Await the answer of a node's manager.
@@ -164,29 +204,92 @@ class NodePool:
             await self._look_alone()
 
     async def _look_alone(self) -> None:
-        members = {member.ray_id: member for member in await asyncio.to_thread(living_nodes)}
+        members = self._members = {member.ray_id: member for member in await asyncio.to_thread(living_nodes)}
+        await self._find_machines({member.hostname for member in members.values()} - {socket.gethostname()})
+        self._problems = {ray_id: problem for ray_id, problem in self._problems.items() if ray_id in members}
         for joined in list(self._joined.values()):
             if joined.ray_id not in members:
                 self._lose(joined)
-        self._elsewhere = {ray_id: member for ray_id, member in self._elsewhere.items() if ray_id in members}
-        here = [member for member in members.values() if self._is_here(member)]
+            else:
+                self._follow_machine(joined, members[joined.ray_id])
+        usable = [member for member in members.values() if self._is_usable(member)]
         known = {joined.ray_id for joined in self._joined.values()}
-        new = [member for member in here if member.ray_id not in known and member.ray_id not in self._joining]
+        new = [member for member in usable if member.ray_id not in known and member.ray_id not in self._joining]
         for member in new:
             await self._find_name(member)
-        self._names = name_nodes(here, self._names)
+        self._names = name_nodes(usable, self._names)
         for member in new:
-            joining = self._join(member.ray_id, self._names[member.ray_id])
-            self._joining[member.ray_id] = self._tasks.start_logged(joining, f"join-{member.ray_id}")
+            self._start(member.ray_id, self._join(member, self._names[member.ray_id]))
 
-    def _is_here(self, member: Member) -> bool:
-        """Whether a node is on this machine: its hosts are reached through sockets in a directory."""
+    def _start(self, ray_id: str, work: Coroutine[Any, Any, None]) -> None:
+        """Begin to start or to end the manager of a node."""
+        self._joining[ray_id] = self._tasks.start_logged(work, f"join-{ray_id}")
+
+    # -- other machines -------------------------------------------------------------------------------------------
+
+    async def _find_machines(self, hostnames: Collection[str]) -> None:
+        """Read what is told of machines; of one of which that cannot be known now, what was known stays."""
+        found: dict[str, Machine | None] = {}
+        for hostname in hostnames:
+            try:
+                found[hostname] = await asyncio.to_thread(self._find_machine, hostname)
+            except ChronicleError as error:
+                _log.warning("machine_not_known", hostname=hostname, error=str(error))
+                if hostname in self._machines:
+                    found[hostname] = self._machines[hostname]
+        self._machines = found
+
+    def _is_usable(self, member: Member) -> bool:
+        """Whether a node may have agents: if it is on this machine, or on one that is told of."""
         if member.hostname == socket.gethostname():
             return True
-        if member.ray_id not in self._elsewhere:
-            self._elsewhere[member.ray_id] = member
-            _log.warning("node_on_another_machine", node=member.name, hostname=member.hostname)
+        machine = self._machines.get(member.hostname)
+        is_joined = any(joined.ray_id == member.ray_id for joined in self._joined.values())
+        if is_joined or (machine is not None and not machine.is_ending):
+            return True
+        if member.ray_id not in self._problems and member.ray_id not in self._joining:
+            _log.warning("node_not_used", node=member.name, hostname=member.hostname)
+            self._problems[member.ray_id] = _no_podium_node(member)
         return False
+
+    def _follow_machine(self, joined: _Joined, member: Member) -> None:
+        """Have agents leave a node whose machine ends, and leave it if that is told of no more, or is another one."""
+        if not joined.node.machine or member.hostname not in self._machines:
+            return
+        machine = self._machines[member.hostname]
+        if machine is None or _of_machine(self._config.node, machine, joined.node.node_id) != joined.config:
+            self._lose(joined)
+            self._problems[joined.ray_id] = _no_podium_node(member)
+            self._start(joined.ray_id, self._leave(joined))
+        elif machine.is_ending != joined.node.is_drained:
+            joined.node = replace(joined.node, is_drained=machine.is_ending)
+            self._tell()
+
+    async def _leave(self, joined: _Joined) -> None:
+        """End the manager of a node that lives, and what is there."""
+        try:
+            async with asyncio.timeout(_LEAVE_S):
+                await joined.manager.stop.remote()
+        except (TimeoutError, ray.exceptions.RayError) as error:
+            _log.warning("node_not_stopped", node=joined.node.node_id, error=str(cause_of(error)))
+        ray.kill(joined.manager)
+        with contextlib.suppress(TimeoutError):  # the next manager of the node has its name
+            async with asyncio.timeout(_LEAVE_S):
+                while find_actor(node_manager_name(joined.ray_id)) is not None:  # noqa: ASYNC110  Ray tells nobody
+                    await asyncio.sleep(_POLL_S)
+        self._joining.pop(joined.ray_id, None)
+
+    async def _check_version(self, ray_id: str) -> None:
+        """Check that a node of another machine has this version of Podium; Ray itself checks its own, and Python's.
+
+        Raises:
+            Unavailable: it has another one.
+        """
+        theirs, ours = await podium_on(ray_id), version("podium")
+        if theirs != ours:
+            raise Unavailable(f"it has Podium {theirs}, and the service has {ours}: start both with the same version")
+
+    # -- joining --------------------------------------------------------------------------------------------------
 
     async def _find_name(self, member: Member) -> None:
         """Ask the manager of a node that a coordinator before this one has started for the node's name."""
@@ -200,13 +303,18 @@ class NodePool:
             else:
                 self._names[member.ray_id] = node.node_id
 
-    async def _join(self, ray_id: str, name: NodeId) -> None:
+    async def _join(self, member: Member, name: NodeId) -> None:
         """Start the manager of a node; again later, if that fails."""
+        ray_id, machine = member.ray_id, self._machines.get(member.hostname)
+        config = replace(self._config.node, node=name)
         try:
-            manager = start_node_manager(ray_id, replace(self._config.node, node=name))
             async with asyncio.timeout(_JOIN_S):
+                if machine is not None:
+                    config = _of_machine(config, machine, name)
+                    await self._check_version(ray_id)
+                manager = start_node_manager(ray_id, config)
                 await manager.ready.remote()
-                node = await manager.measure.remote()
+                node: Node = await manager.measure.remote()
                 hosts: Sequence[str] = await manager.hosts.remote()
                 if self._begun:  # `begin` has returned, and does not know them
                     await manager.end_others.remote([])
@@ -218,16 +326,44 @@ class NodePool:
             return
         self._joining.pop(ray_id, None)
         self._problems.pop(ray_id, None)
-        self._joined[name] = _Joined(
-            ray_id, node, manager, hosts
-        )  # atomic from the look at `_begun`, unless it was set
+        node = replace(node, machine=machine.hostname if machine is not None else "")
+        self._joined[name] = _Joined(ray_id, node, manager, hosts, config)  # atomic from the look at `_begun`
+        self._was_on[name] = node.machine
         _log.info("node_joined", node=name)
-        self._changed([joined.node for joined in self._joined.values()])
+        self._tell()
 
     def _lose(self, joined: _Joined) -> None:
         node = joined.node.node_id
         _log.warning("node_gone", node=node)
         del self._joined[node]
         joined.gone.set()
-        self._changed([each.node for each in self._joined.values()])
+        self._tell()
         self._lost(node)
+
+    def _tell(self) -> None:
+        self._changed([joined.node for joined in self._joined.values()])
+
+
+def _no_podium_node(member: Member) -> Unavailable:
+    return Unavailable(
+        f"it is on another machine, {member.hostname}, and no podium node of this home runs there: start `podium node` "
+        "on that machine"
+    )
+
+
+def _of_machine(config: NodeConfig, machine: Machine, node: NodeId) -> NodeConfig:
+    """Return the configuration of the manager of a node on another machine."""
+    return replace(
+        config,
+        node=node,
+        home=machine.home,
+        home_identity=machine.home_identity,
+        store=machine.store,
+        workspaces=machine.workspaces,
+        run_dir=machine.run_dir,
+        logs=machine.logs,
+        presentation=machine.presentation,
+        fuse_transport=machine.fuse_transport,
+        owner_pid=None,
+        models=machine.models,
+    )

@@ -361,7 +361,7 @@ class Reconciler:
         """Return the error of a wake, with the cause of death if its host died."""
         if host.cause is None or not isinstance(error, HostDied):
             return error
-        log = self._config.logs / f"{address.workspace_id}.log"
+        log = self._pool.log_of(host, address)
         return HostDied(f"the agent's process died while it was being woken: {host.cause}; {log} says more")
 
     async def _wake_failed(

@@ -10,15 +10,19 @@ import asyncio
 from collections import Counter
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from chronicle.errors import ChronicleError
+from coordinator.door import PATIENCE_S, through_door
 from coordinator.host.delivery import DeliveryChannel
 from podium.errors import AgentAsleep
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from coordinator.fleet.machines import Machine
     from coordinator.fleet.model import Route
     from coordinator.host.delivery import Notice
     from podium.address import Address
@@ -38,10 +42,17 @@ class RouteCache:
     Args:
         sockets: directory of the hosts' sockets.
         most_idle: limit of these.
+        find_machine: returns what is told of another machine, ``None`` if that is nothing; it blocks.
     """
 
-    def __init__(self, sockets: Path, most_idle: int = _MAX_IDLE) -> None:
+    def __init__(
+        self,
+        sockets: Path,
+        most_idle: int = _MAX_IDLE,
+        find_machine: Callable[[str], Machine | None] = lambda _: None,
+    ) -> None:
         self._sockets = sockets
+        self._find_machine = find_machine
         self._routes: dict[Address, Route] = {}
         self._newest: dict[Address, Route] = {}
         """The latest route to each agent that was used for a delivery."""
@@ -103,11 +114,34 @@ class RouteCache:
         if channel is None or channel.is_over:
             path = self._sockets / route.host_id
             channel = DeliveryChannel(
-                path, lambda: self._ended(route.host_id, channel), lambda notice: self._noticed(route.host_id, notice)
+                path,
+                lambda: self._ended(route.host_id, channel),
+                lambda notice: self._noticed(route.host_id, notice),
+                partial(self._through, route.machine, route.host_id) if route.machine else None,
             )
             self._channels[route.host_id] = channel
         self._hosts[route.host_id] = route
         return channel
+
+    async def _through(self, machine: str, host_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Open a connection to a host of another machine, as `DeliveryChannel` has it."""
+        try:
+            found = await asyncio.to_thread(self._find_machine, machine)
+        except ChronicleError as error:
+            raise ConnectionRefusedError(str(error)) from error
+        if found is None:
+            raise ConnectionRefusedError(f"no podium node runs on {machine}")
+        return await through_door(found.door, "host", patience_s=PATIENCE_S, host=host_id)
+
+    def reached(self) -> list[Route]:
+        """Return a route to each host to which there is a channel."""
+        return list(self._hosts.values())
+
+    def lose(self, host_id: str) -> None:
+        """Drop what comes from a host that is lost, from now on; its deliveries raise `HostDied`."""
+        channel = self._channels.get(host_id)
+        if channel is not None:
+            channel.cut()
 
     def drop(self, address: Address, route: Route) -> None:
         """Remove a stale route; a channel that no other agent uses is closed after the running deliveries."""

@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import ray
@@ -18,7 +19,10 @@ from chronicle.ids import IdSource
 from coordinator.environment import ray_address
 from coordinator.fleet.code_stamp import SharedStamps
 from coordinator.fleet.liveness import PROBES_PER_SILENCE, with_probes
+from coordinator.fleet.machines import published_machine
 from coordinator.fleet.nodes import LOCAL_NODE
+from coordinator.homes.opening import open_records
+from coordinator.host.delivery import DELIVERIES
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
     cause_of,
@@ -28,13 +32,14 @@ from coordinator.ray.cluster import (
     join,
     living_nodes,
     lost_process,
+    of_machine,
     on_node,
     probe,
     start,
 )
 from coordinator.ray.coordinator_actor import CoordinatorActor
 from coordinator.ray.coordinator_config import CoordinatorConfig
-from coordinator.ray.node_manager import DELIVERIES, NodeConfig, start_node_manager
+from coordinator.ray.node_manager import NodeConfig, start_node_manager
 from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
 from coordinator.registry.registry import source_of
@@ -48,6 +53,7 @@ if TYPE_CHECKING:
 
     from chronicle.ids import MessageId
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
+    from coordinator.fleet.losses import Seen
     from coordinator.fleet.model import Code, Route
     from coordinator.fleet.node_names import Member
     from coordinator.fleet.nodes import NodeId
@@ -64,6 +70,7 @@ __all__ = ["Router"]
 
 _log: Final = structlog.stdlib.get_logger(__name__)
 
+_LOSSES_AGAIN_S: Final = 1.0
 _END_MARGIN_S: Final = 10.0
 """Margin for the ends of hosts' processes beyond the timeout of their agents."""
 _MAX_RETIRING: Final = 10_000
@@ -86,7 +93,9 @@ class Router:
         self._coordinator: Any = None
         self._agents_ended = False
         self._is_embedded = True
-        self.routes = RouteCache(home.run_dir / DELIVERIES)
+        documents = open_records(home).documents() if home.is_shared else None
+        self._find_machine = partial(published_machine, documents) if documents is not None else _no_machine
+        self.routes = RouteCache(home.run_dir / DELIVERIES, find_machine=self._find_machine)
         self._stamps = SharedStamps()
         self._known_path = home.run_dir / "known-agents.json"
         self._known = kept_known_agents(self._known_path)
@@ -115,7 +124,7 @@ class Router:
             await asyncio.to_thread(start, namespace, self._home.run_dir, self._home.logs / "hosts.log")
         else:
             await asyncio.to_thread(join, address, namespace)
-            self._check_machines(address, await asyncio.to_thread(living_nodes))
+            await asyncio.to_thread(lambda: self._check_machines(address, living_nodes()))
         self._home.note_cluster(address)
         on_stage("starting the coordinator")
         settings, home = self._settings, self._home
@@ -124,6 +133,7 @@ class Router:
         self._coordinator = CoordinatorActor.options(  # type: ignore[attr-defined]
             name=COORDINATOR_NAME,
             num_cpus=0,
+            resources={} if is_embedded else await asyncio.to_thread(of_machine, own),  # its files are there
             scheduling_strategy=on_node(own, or_another=True),
         ).remote(
             CoordinatorConfig(
@@ -150,6 +160,8 @@ class Router:
         )
         async with asyncio.timeout(settings.start_timeout_s):
             await (started or self._coordinator.recover.remote())
+        if not is_embedded:
+            self._waking.spawn(self._follow_losses(), "losses")
 
     def _check_machines(self, address: str, nodes: Sequence[Member]) -> None:
         """Check that all nodes can open the home; set `notice` if some are not used.
@@ -167,7 +179,9 @@ class Router:
                 f"{self._home.path} keeps its journal in a directory of this one; move it to a database with "
                 "`podium migrate`, or take another cluster"
             )
-        self.notice = f"Agents run on the nodes of this machine only, and not on those of {machines}."
+        unknown = ", ".join(name for name in elsewhere if self._find_machine(name) is None)
+        if unknown:
+            self.notice = f"Agents run on the nodes of {unknown} when `podium node` runs there."
 
     def _node_config(self) -> NodeConfig:
         settings, home = self._settings, self._home
@@ -210,6 +224,30 @@ class Router:
                 await self._coordinator.stop.remote(timeout_s)
         except (TimeoutError, ray.exceptions.RayError) as error:
             _log.warning("agents_not_ended_in_order", error=str(error))
+
+    async def _follow_losses(self) -> None:
+        """Have nothing reach clients any more that comes from hosts whose nodes are gone."""
+        seen: Seen | None = None
+        while True:
+            try:
+                now, hosts = await self._coordinator.lost_hosts.remote(seen)
+            except ray.exceptions.RayError as error:  # the coordinator does not come back: the service is about to end
+                _log.warning("losses_not_known", error=str(cause_of(error)))
+                await asyncio.sleep(_LOSSES_AGAIN_S)
+                continue
+            for host_id in hosts:
+                self.routes.lose(host_id)
+            if seen is None or now[0] != seen[0]:
+                await self._probe_reached()
+            seen = now
+
+    async def _probe_reached(self) -> None:
+        """Lose the hosts that have died while no coordinator could tell so."""
+        for route in self.routes.reached():
+            try:
+                await self.probe_host(route)
+            except (AgentAsleep, HostDied):
+                self.routes.lose(route.host_id)
 
     async def lost(self) -> str:
         """Wait until the embedded Ray has died; return what did. Then no agent can be ended in order."""
@@ -471,6 +509,11 @@ def _ray_errors() -> Iterator[None]:
         raise cause_of(error) from error
     except ray.exceptions.RayError as error:
         raise HostDied(str(error)) from error
+
+
+def _no_machine(hostname: str) -> None:
+    """Return what is told of a machine in a home of one machine."""
+    del hostname
 
 
 def _retrieve(asked: asyncio.Task[Route]) -> None:

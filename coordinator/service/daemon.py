@@ -63,6 +63,8 @@ def main() -> int:
     with home.service_lock() as held:
         if not held:
             return EXIT_HELD
+        if home.node_alive():
+            raise HomeError(f"podium node runs on {home.path}: give the service another directory of the home")
         home.make_run_dir()
         try:
             _publish_stage(home, "starting Ray")

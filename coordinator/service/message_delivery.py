@@ -7,6 +7,7 @@ with its host. Which host has the agent is known to `coordinator.ray.router`, wh
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +15,8 @@ import structlog
 
 from chronicle.clock import SystemClock
 from coordinator.fleet.liveness import PROBES_PER_SILENCE
+from coordinator.host.delivery import WayLost
+from coordinator.service.repetition import Told
 from podium.errors import AgentAsleep, HostDied
 from podium.turn.busy import BusyPolicy
 
@@ -23,6 +26,7 @@ if TYPE_CHECKING:
     from coordinator.client_messages import Admitted
     from coordinator.fleet.model import Code, Route
     from coordinator.ray.router import Router
+    from coordinator.service.repetition import Repetition
     from podium.address import Address
     from podium.turn.stream import Frame
 
@@ -32,6 +36,8 @@ _log: Final = structlog.stdlib.get_logger(__name__)
 
 _POSITION_EVERY_S: Final = 2.0
 """Interval at which a waiting message's position is reported."""
+_AGAIN_S: Final = 0.2
+"""Pause before a host that lives and was not reached is tried again: its ``podium node`` starts, or a cable is cut."""
 _WAITING: Final = frozenset({BusyPolicy.ENQUEUE, BusyPolicy.REJECT})
 """Policies of messages for which the coordinator is asked for nothing but to wake the agent."""
 
@@ -57,12 +63,16 @@ class MessageDelivery:
             PodiumError: the agent cannot be woken; the message stays in its inbox.
         """
         lost: Route | None = None
+        cut_off: Route | None = None
+        """The route to a host that lives, and was not reached."""
+        told = Told()
         attempts, repeated = _Attempts(message), message.receipt.repeated
         while True:
             frames: list[Frame] = []
             known = route = self._routes.get(address)
             if route is None:
-                fresh = lost is None and not repeated  # admitted now, so it is read by waking the agent
+                # One that was admitted now is read by waking the agent.
+                fresh = lost is None and cut_off is None and not repeated
                 frames = [] if fresh else await message.settled()
                 if not frames:
                     try:
@@ -75,21 +85,31 @@ class MessageDelivery:
             if ended_with_hosts and (retries := await attempts.unreported()):
                 yield retries
             if route is None:
-                yield frames
+                yield told.repetition().new(frames)
                 return
+            again = cut_off is not None and (route.host_id, route.epoch) == (cut_off.host_id, cut_off.epoch)
             with self._routes.in_use(address):
                 if known is None:
                     self._routes.put(address, route)
-                    start = self._router.agent_start(address, route)
+                    start = self._router.agent_start(address, route) if not again else None
                     if start is not None:
                         yield [{"message_id": message.message_id, **start}]
+                repetition = told.repetition() if again else None
                 try:
-                    async with aclosing(self._stream(address, route, message)) as batches:
+                    async with aclosing(self._stream(address, route, message, repetition)) as batches:
                         async for batch in batches:
                             if reported := await attempts.report(batch):
+                                if route.machine:
+                                    told.add(reported)
                                 yield reported
                 except AgentAsleep:
                     lost = route
+                except WayLost as error:
+                    _log.warning("way_lost", host_id=route.host_id, agent_id=str(address), error=str(error))
+                    if await self._lives(route):
+                        cut_off = route
+                    else:
+                        lost = route
                 except HostDied as error:
                     _log.warning("host_lost", host_id=route.host_id, agent_id=str(address), error=str(error))
                     lost = route
@@ -97,13 +117,29 @@ class MessageDelivery:
                     return
             self._routes.drop(address, route)
 
-    async def _stream(self, address: Address, route: Route, message: Admitted) -> AsyncGenerator[list[Frame], None]:
-        """Yield a host's frames of a message, ``queued`` frames while it waits, and the terminal frame in any case."""
+    async def _lives(self, route: Route) -> bool:
+        """Return whether a host lives, as far as Ray knows, although it could not be reached; after a pause, if so."""
+        try:
+            await self._router.probe_host(route)
+        except (AgentAsleep, HostDied):
+            return False
+        await asyncio.sleep(_AGAIN_S)
+        return True
+
+    async def _stream(
+        self, address: Address, route: Route, message: Admitted, repetition: Repetition | None = None
+    ) -> AsyncGenerator[list[Frame], None]:
+        """Yield a host's frames of a message, ``queued`` frames while it waits, and the terminal frame in any case.
+
+        Args:
+            repetition: if the host was asked for them before, what takes out those that it tells again.
+        """
         channel = self._routes.channel(address, route)
-        if message.when_busy not in _WAITING:
+        if message.when_busy not in _WAITING and repetition is None:
             await self._router.preempt(address, message.message_id, message.when_busy)
         before, begun, heard_s = message.before, False, self._clock.monotonic_s()
-        is_next = message.when_busy in _WAITING and not message.receipt.repeated  # others may be settled unread
+        # Others may be settled unread.
+        is_next = message.when_busy in _WAITING and not message.receipt.repeated and repetition is None
         known = (message.receipt.position, message.offer) if is_next else (None, None)
         delivering = channel.deliver(address, message.message_id, *known, tick_s=_POSITION_EVERY_S)
         async with aclosing(delivering) as batches:
@@ -111,7 +147,7 @@ class MessageDelivery:
                 if batch:
                     heard_s = self._clock.monotonic_s()
                     begun = begun or any(frame["type"] == "turn_start" for frame in batch)
-                    yield batch
+                    yield batch if repetition is None else repetition.new(batch)
                     continue
                 if not begun and before != (before := await message.count_before()):
                     yield [{"type": "queued", "message_id": message.message_id, "before": before}]

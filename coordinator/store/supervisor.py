@@ -1,4 +1,4 @@
-"""`StoreProcess`: the service's side of the store process."""
+"""`StoreProcess`: the side of the store process that its owner has: the service, or ``podium node``."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ class StoreProcess(SocketProcess):
         home: the home; its run directory exists.
         variables: the environment of the process; it has the credentials.
         inbox_limit: messages that may be pending for one agent.
+        secret: by which callers prove their names, if there are some that have it; by default a new one.
 
     Attributes:
         access: to the process, for its node's actors.
     """
 
-    def __init__(self, home: Home, variables: Mapping[str, str], inbox_limit: int) -> None:
+    def __init__(self, home: Home, variables: Mapping[str, str], inbox_limit: int, secret: str = "") -> None:
         path = home.run_dir / "store.sock"
-        self.access = StoreAccess(str(path), secrets.token_hex(32))
+        self.access = StoreAccess(str(path), secret or secrets.token_hex(32))
         super().__init__(
             "store process",
             path,

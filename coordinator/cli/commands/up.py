@@ -206,7 +206,7 @@ def _directory_of(home: Home, *, join: bool) -> Iterator[None]:
     try:
         yield
     finally:
-        if not home.service_alive():
+        if not (home.service_alive() or home.node_alive()):
             home.remove_run_dir()
 
 

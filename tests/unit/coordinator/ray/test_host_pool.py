@@ -72,7 +72,7 @@ class Fleet:
 
     def _nodes(self, config: CoordinatorConfig) -> NodePool:
         """A pool of nodes with this one."""
-        nodes = NodePool(config, BackgroundTasks(), lambda _: None, self._node_is_gone)
+        nodes = NodePool(config, lambda _: None, BackgroundTasks(), lambda _: None, self._node_is_gone)
         self.joined = nodes._joined[LOCAL_NODE] = _Joined("1", NodeValue(LOCAL_NODE), self.node)
         self.nodes = nodes
         return nodes

@@ -5,16 +5,23 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib.metadata import version
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import ray
 
+from chronicle.errors import Unavailable
+from coordinator.door import Door
+from coordinator.fleet.machines import Machine
 from coordinator.fleet.node_names import Member
 from coordinator.fleet.nodes import Node, NodeId
 from coordinator.ray import node_pool
 from coordinator.ray.node_pool import NodePool
+from coordinator.store.links import StoreAccess
+from podium.address import Address
 from podium.errors import HostDied
 from podium.tasks import BackgroundTasks
 from tests.waiting import until
@@ -48,6 +55,12 @@ class Manager:
 
         self.end_others = remote(end_others)
         self.never = remote(asyncio.Event().wait)
+        self.is_stopped = self.is_killed = False
+
+        async def stop() -> None:
+            self.is_stopped = True
+
+        self.stop = remote(stop)
 
 
 async def soon(value: Any) -> Any:
@@ -63,25 +76,34 @@ class Cluster:
 
     def __init__(self) -> None:
         self.members: list[Member] = []
+        self.machines: dict[str, Machine] = {}
         self.managers: dict[str, Manager] = {}
         self.broken: set[str] = set()
         self.changes: list[list[NodeId]] = []
         self.lost: list[NodeId] = []
+        self.configs: dict[str, NodeConfig] = {}
+        self.podium = version("podium")
+        """What nodes of other machines have."""
         self.named: dict[str, NodeId] = {}
 
     def add(self, ray_id: str, name: str, hostname: str = HERE) -> None:
         self.members.append(Member(ray_id, name, "10.0.0.1", hostname))
 
     def start(self, ray_id: str, config: NodeConfig) -> Manager:
+        self.configs[ray_id] = config
         if ray_id in self.broken:
             return Manager(config.node, failure=RuntimeError("no Python there"))
         return self.managers.setdefault(ray_id, Manager(config.node))
+
+    def kill(self, manager: Manager) -> None:
+        manager.is_killed = True
+        self.managers = {ray_id: each for ray_id, each in self.managers.items() if each is not manager}
 
     @asynccontextmanager
     async def pool(self) -> AsyncIterator[NodePool]:
         async with BackgroundTasksUntilEnd() as tasks:
             config = cast("CoordinatorConfig", SimpleNamespace(named_nodes=self.named, node=NodeConfigLike()))
-            yield NodePool(config, tasks, self._changed, self.lost.append)
+            yield NodePool(config, self.machines.get, tasks, self._changed, self.lost.append)
 
     def _changed(self, nodes: Sequence[Node]) -> None:
         self.changes.append([node.node_id for node in nodes])
@@ -108,6 +130,8 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Cluster:
     monkeypatch.setattr(node_pool, "living_nodes", lambda: list(cluster.members))
     monkeypatch.setattr(node_pool, "start_node_manager", cluster.start)
     monkeypatch.setattr(node_pool, "find_actor", lambda name: cluster.managers.get(name.removeprefix("node-manager-")))
+    monkeypatch.setattr(node_pool, "podium_on", lambda _: soon(cluster.podium))
+    monkeypatch.setattr(ray, "kill", cluster.kill)
     monkeypatch.setattr(node_pool, "_LOOK_S", 0.001)
     monkeypatch.setattr(node_pool, "_AGAIN_S", 0.01)
     return cluster
@@ -213,7 +237,7 @@ async def test_what_keeps_all_nodes_from_being_joined_is_said(cluster: Cluster) 
     cluster.members = []
     cluster.add("2", "b", "elsewhere")
     async with cluster.pool() as pool:
-        with pytest.raises(HostDied, match="no node on this machine"):
+        with pytest.raises(Unavailable, match="no podium node of this home runs there"):
             await pool.begin()
 
 
@@ -232,3 +256,81 @@ async def test_a_manager_that_died_with_its_node_is_not_mistaken_for_one_that_fa
         cluster.members.clear()
         assert await refused(pool.ask(NodeId("a"), 60, "never")) == "its node a is gone"
         assert cluster.lost == ["a"]
+
+
+def machine(hostname: str) -> Machine:
+    """What ``podium node`` tells of a machine."""
+    return Machine(
+        hostname=hostname,
+        podium="1",
+        door=Door("10.0.0.2", 1, "secret"),
+        store=StoreAccess("/run/store.sock", "of the machine"),
+        home="/there",
+        home_identity="id/1:2",
+        run_dir="/run",
+        models="/run/models.sock",
+        logs="/there/logs",
+        workspaces="/tmp",
+        presentation="auto",
+        fuse_transport="raw",
+    )
+
+
+async def test_a_node_of_another_machine_is_used_while_podium_node_tells_of_it(cluster: Cluster) -> None:
+    cluster.add("1", "a")
+    cluster.add("2", "b", "gpu-7")
+    async with cluster.pool() as pool, asyncio.TaskGroup() as tasks:
+        await pool.begin()
+        assert list(pool) == ["a"]
+        [(name, problem)] = pool.unused
+        assert (name, "start `podium node` on that machine" in problem) == ("b", True)
+        following = tasks.create_task(pool.follow())
+        cluster.machines["gpu-7"] = told = machine("gpu-7")
+        await until(lambda: NodeId("b") in pool)
+        config = cluster.configs["2"]
+        assert (config.node, config.home, config.run_dir, config.store) == ("b", "/there", "/run", told.store)
+        assert config.owner_pid is None, "the service's process is not to be seen from there"
+        assert (pool.machine_of(NodeId("a")), pool.machine_of(NodeId("b")), pool.unused) == ("", "gpu-7", [])
+        assert pool.log_of(NodeId("b"), Address("x", "1")).endswith("in /there/logs on the machine gpu-7")
+
+        cluster.machines["gpu-7"] = replace(told, door=Door("10.0.0.2", 2, "secret"))  # it was started again
+        cluster.machines["gpu-7"] = replace(told, is_ending=True)
+        manager = cluster.managers["2"]
+        await until(lambda: pool._joined[NodeId("b")].node.is_drained)
+        assert cluster.lost == []
+        del cluster.machines["gpu-7"]
+        await until(lambda: cluster.lost == ["b"])
+        await until(lambda: manager.is_killed)
+        assert manager.is_stopped
+        assert pool.beside(NodeId("b")) == [], "what its hosts have left is on that machine"
+        await until(lambda: pool.unused)
+        following.cancel()
+
+
+async def test_a_machine_with_another_directory_is_another_one(cluster: Cluster) -> None:
+    cluster.add("1", "a")
+    cluster.add("2", "b", "gpu-7")
+    cluster.machines["gpu-7"] = machine("gpu-7")
+    async with cluster.pool() as pool, asyncio.TaskGroup() as tasks:
+        await pool.begin()
+        following = tasks.create_task(pool.follow())
+        assert NodeId("b") in pool
+        first = cluster.managers["2"]
+        cluster.machines["gpu-7"] = replace(machine("gpu-7"), home="/elsewhere")
+        await until(lambda: first.is_killed and NodeId("b") in pool)
+        assert (cluster.configs["2"].home, cluster.lost) == ("/elsewhere", ["b"])
+        following.cancel()
+
+
+async def test_a_node_with_another_podium_is_refused_by_both_versions(cluster: Cluster) -> None:
+    cluster.add("1", "a")
+    cluster.add("2", "b", "gpu-7")
+    cluster.machines["gpu-7"] = machine("gpu-7")
+    cluster.podium = "9.9"
+    async with cluster.pool() as pool:
+        await pool.begin()
+        assert list(pool) == ["a"]
+        assert pool.unused == [
+            ("b", f"it has Podium 9.9, and the service has {version('podium')}: start both with the same version")
+        ]
+        assert "2" not in cluster.managers

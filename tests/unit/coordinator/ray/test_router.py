@@ -30,10 +30,14 @@ def test_a_home_in_a_directory_is_not_served_on_other_machines(tmp_path: Path) -
 
 
 def test_the_nodes_of_other_machines_are_said_not_to_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Home, "is_shared", True)
     router = Router(Home(tmp_path / "home").create(), Settings())
+    monkeypatch.setattr(Home, "is_shared", True)
     router._check_machines(ADDRESS, [HERE, THERE])
-    assert router.notice == "Agents run on the nodes of this machine only, and not on those of gpu-7."
+    assert router.notice == "Agents run on the nodes of gpu-7 when `podium node` runs there."
+    monkeypatch.setattr(router, "_find_machine", {THERE.hostname: "told of"}.get)
+    router.notice = None
+    router._check_machines(ADDRESS, [HERE, THERE])
+    assert router.notice is None
 
 
 def test_a_running_service_is_not_taken_for_one_on_the_cluster(tmp_path: Path) -> None:

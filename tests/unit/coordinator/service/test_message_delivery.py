@@ -12,8 +12,7 @@ import pytest
 from chronicle.ids import MessageId
 from coordinator.fleet.model import Code, Route
 from coordinator.home import Home
-from coordinator.host.delivery import DeliveryServer, Notice
-from coordinator.ray.node_manager import DELIVERIES
+from coordinator.host.delivery import DELIVERIES, DeliveryServer, Notice
 from coordinator.ray.router import Router
 from coordinator.service.message_delivery import MessageDelivery
 from coordinator.settings import Settings

@@ -1,0 +1,81 @@
+"""The further machines of a home: what ``podium node`` tells of each, in a document of the home.
+
+Who can read the documents has the credentials of the database, or is the coordinator. The document of a machine has the
+secrets of its store process and of its door, which stay the same while it is there: a ``podium node`` that was killed
+and started again finds them in it, and so do those who have them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final, Literal
+
+from coordinator.door import Door
+from coordinator.store.links import StoreAccess
+
+if TYPE_CHECKING:
+    from coordinator.documents import Documents
+
+__all__ = ["Machine", "publish_machine", "published_machine", "withdraw_machine"]
+
+_DOCUMENT: Final = "machine-{}.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine whose Ray nodes may have agents. Its paths are its own."""
+
+    hostname: str
+    podium: str
+    """The version of Podium there."""
+    door: Door
+    """The way to its hosts: target ``host``, with its ``host`` id."""
+    store: StoreAccess
+    """Its store process."""
+    home: str
+    """Its directory of the home."""
+    home_identity: str
+    """`coordinator.home.Home.identity`, of that directory."""
+    run_dir: str
+    models: str
+    """The socket of the model gateway."""
+    logs: str
+    workspaces: str
+    """As of `coordinator.settings.Settings`."""
+    presentation: Literal["auto", "fuse", "dir"]
+    """As of `coordinator.settings.Settings`."""
+    fuse_transport: Literal["raw", "pyfuse3"]
+    is_ending: bool = False
+    """Whether its agents are to end after their turns: the machine waits for that, and is withdrawn then."""
+
+
+def published_machine(documents: Documents, hostname: str) -> Machine | None:
+    """Return a machine as it was last told; ``None`` if there is none of that name.
+
+    Raises:
+        Unavailable: the documents cannot be reached.
+    """
+    data = documents.read(_DOCUMENT.format(hostname))
+    found = json.loads(data) if data else {}
+    if not found:
+        return None
+    return Machine(**{**found, "door": Door(**found["door"]), "store": StoreAccess(**found["store"])})
+
+
+def publish_machine(documents: Documents, machine: Machine) -> None:
+    """Tell of a machine, or of what has changed of it; durable on return.
+
+    Raises:
+        StorageRefused: it cannot be written.
+    """
+    documents.write(_DOCUMENT.format(machine.hostname), json.dumps(asdict(machine)).encode())
+
+
+def withdraw_machine(documents: Documents, hostname: str) -> None:
+    """Tell that a machine is none any more; durable on return.
+
+    Raises:
+        StorageRefused: it cannot be written.
+    """
+    documents.write(_DOCUMENT.format(hostname), b"{}")

@@ -1,0 +1,264 @@
+"""``podium node``: what a further machine of a home needs beside its Ray node. It has the credentials; Ray has none.
+
+It holds, in this machine's directory of the home:
+
+* the store process, at `store.sock` of the run directory;
+* `models.sock`, from where calls of models go through the door of the service to the model gateway beside it;
+* a door, through which services reach the sockets of this machine's hosts.
+
+The coordinator finds all of it by the document of the machine (`coordinator.fleet.machines`), and uses the Ray nodes of
+this hostname then. Hosts do not notice the death of this process, but for calls of the store and of models, which wait
+for the next one, or are tried again; that has the same paths and the same secrets.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import secrets
+import signal
+import socket
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from chronicle.errors import ChronicleError, InvalidInput
+from coordinator.channel import pack
+from coordinator.door import PATIENCE_S, listening, options_of, pipe, piped_to, through_door
+from coordinator.fleet.machines import Machine, publish_machine, published_machine, withdraw_machine
+from coordinator.gateway_record import gateway_runs
+from coordinator.homes.opening import open_records
+from coordinator.host.delivery import DELIVERIES
+from coordinator.host.node.process_marks import environment_without_mark
+from coordinator.host.node.workspace_paths import WorkspacePaths
+from coordinator.service.door import published_door
+from coordinator.store.supervisor import StoreProcess
+from podium.errors import HomeError
+from podium.models.codec import error_to_json
+from podium.models.errors import ModelError
+from podium.tasks import BackgroundTasks
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Mapping
+    from contextlib import AbstractAsyncContextManager
+    from pathlib import Path
+
+    from coordinator.documents import Documents
+    from coordinator.door import Door, DoorOptions, Serve
+    from coordinator.home import Home
+    from coordinator.settings import Settings
+
+__all__ = ["serve_node"]
+
+_HOST_ID: Final = re.compile(r"host_[0-9A-Za-z]{1,64}")
+_BACKLOG: Final = 512
+_NO_MODELS: Final = "no service runs, or it was started without PODIUM_SERVICE_LISTEN, its address for other machines"
+_LOOK_S: Final = 5.0
+"""Interval of looks whether the database still tells of this machine: it may have gone back."""
+_POLL_S: Final = 0.1
+"""Interval of looks at which hosts live still, at the end."""
+
+_log = structlog.stdlib.get_logger(__name__)
+
+
+async def serve_node(home: Home, settings: Settings, on_ready: Callable[[Machine], None]) -> None:
+    """Serve until a signal; then have the agents of this machine end after their turns, and withdraw it.
+
+    Args:
+        home: this machine's directory of the home.
+        on_ready: called when the machine is published.
+
+    Raises:
+        HomeError: the home is in a directory; or a service or another ``podium node`` runs on it, or another machine
+            has this one's hostname.
+        InvalidInput: a setting is missing, or cannot be used.
+        Unavailable: the database cannot be reached.
+    """
+    if not home.is_shared:
+        raise HomeError(
+            f"the home {home.path} keeps its journal in a directory of this machine, which no other one reaches; move "
+            "it to a database with `podium migrate`"
+        )
+    if not settings.service_listen:
+        raise InvalidInput(
+            "the service reaches the agents of this machine over the network: give PODIUM_SERVICE_LISTEN, HOST:PORT "
+            "at which this process is to listen, such as 0.0.0.0:8702"
+        )
+    options = options_of(
+        settings.service_listen, settings.service_host, settings.service_tls_cert, settings.service_tls_key
+    )
+    with home.node_lock() as held:
+        if not held:
+            raise HomeError(f"another podium node runs on {home.path}")
+        if home.service_alive():
+            raise HomeError(f"a service runs on {home.path}: its machine needs no podium node")
+        with WorkspacePaths(settings.workspaces, home.id).claimed(home.path):
+            documents = open_records(home).documents()
+            before = await asyncio.to_thread(published_machine, documents, socket.gethostname())
+            await _check_alone(before)
+            if before is not None and before.home_identity != home.identity:
+                before = None
+            run_dir = home.make_run_dir()
+            ending = _on_signals()
+            store = StoreProcess(
+                home, environment_without_mark(), settings.inbox_limit, before.store.secret if before else ""
+            )
+            secret = before.door.secret if before is not None else secrets.token_hex(32)
+            async with (
+                store,
+                _models(home, documents),
+                _door(options, secret, run_dir / DELIVERIES) as door,
+            ):
+                machine = _machine(home, settings, store, door)
+                await _publish_until(ending, documents, machine, on_ready)
+                await _end_agents(documents, machine, run_dir / DELIVERIES, settings.stop_timeout_s)
+            if not gateway_runs(home):
+                home.remove_run_dir()
+
+
+def _machine(home: Home, settings: Settings, store: StoreProcess, door: Door) -> Machine:
+    return Machine(
+        hostname=socket.gethostname(),
+        podium=version("podium"),
+        door=door,
+        store=store.access,
+        home=str(home.path),
+        home_identity=home.identity,
+        run_dir=str(home.run_dir),
+        models=str(home.models_socket),
+        logs=str(home.logs),
+        workspaces=str(settings.workspaces),
+        presentation=settings.presentation,
+        fuse_transport=settings.fuse_transport,
+    )
+
+
+async def _check_alone(before: Machine | None) -> None:
+    """Raise `HomeError` if a machine of this hostname serves, which is another one, as this one's lock is held here."""
+    if before is None:
+        return
+    try:
+        _, writer = await through_door(before.door, "host", host="host_0")
+    except FileNotFoundError:
+        pass
+    except (OSError, TimeoutError):
+        return  # it was killed
+    else:
+        writer.close()
+    raise HomeError(
+        f"a podium node of this home runs with the hostname {before.hostname} already, at {before.door.address} with "
+        f"the directory {before.home}: Ray nodes are told apart by their hostnames, so give this machine another one"
+    )
+
+
+def _on_signals() -> asyncio.Event:
+    """Return what is set by a signal to end."""
+    ending = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, ending.set)
+    return ending
+
+
+async def _publish_until(
+    ending: asyncio.Event, documents: Documents, machine: Machine, on_ready: Callable[[Machine], None]
+) -> None:
+    """Tell of the machine, also again if the database has gone back, until it is to end."""
+    await asyncio.to_thread(publish_machine, documents, machine)
+    _log.info("machine_published", hostname=machine.hostname, door=machine.door.address)
+    on_ready(machine)
+    while not ending.is_set():
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await ending.wait()
+        except TimeoutError:
+            await _publish_again(documents, machine)
+
+
+async def _publish_again(documents: Documents, machine: Machine) -> None:
+    try:
+        if await asyncio.to_thread(published_machine, documents, machine.hostname) != machine:
+            await asyncio.to_thread(publish_machine, documents, machine)
+            _log.warning("machine_published_again", hostname=machine.hostname)
+    except ChronicleError as error:  # its hosts wait for the database, too
+        _log.warning("machine_not_known", error=str(error))
+
+
+async def _end_agents(documents: Documents, machine: Machine, sockets: Path, timeout_s: float) -> None:
+    """Have the agents of this machine move to others, wait for that, and withdraw the machine."""
+    try:
+        if await _living(sockets):
+            await asyncio.to_thread(publish_machine, documents, replace(machine, is_ending=True))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await _until_none_lives(sockets)
+        await asyncio.to_thread(withdraw_machine, documents, machine.hostname)
+        _log.info("machine_withdrawn", hostname=machine.hostname)
+    except ChronicleError as error:  # the coordinator takes it for one that was killed
+        _log.warning("machine_not_withdrawn", error=str(error))
+
+
+async def _until_none_lives(sockets: Path) -> None:
+    while await _living(sockets):  # noqa: ASYNC110  they are processes of Ray's
+        await asyncio.sleep(_POLL_S)
+
+
+async def _living(sockets: Path) -> bool:
+    """Whether a host of this machine is awake."""
+    for path in sockets.glob("*"):
+        try:
+            _, writer = await asyncio.open_unix_connection(str(path))
+        except OSError:
+            continue
+        writer.close()
+        return True
+    return False
+
+
+def _door(options: DoorOptions, secret: str, sockets: Path) -> AbstractAsyncContextManager[Door]:
+    """Return the door to the sockets of hosts."""
+
+    async def find(asked: Mapping[str, Any]) -> Serve:
+        match asked:
+            case {"to": "host", "host": str(host)} if _HOST_ID.fullmatch(host):
+                return await piped_to(sockets / host)
+            case _:
+                raise InvalidInput(f"the caller wants to {asked.get('to')!r} {asked.get('host', '')!r}")
+
+    return listening(options, secret, find, patience_s=PATIENCE_S)
+
+
+@asynccontextmanager
+async def _models(home: Home, documents: Documents) -> AsyncIterator[None]:
+    """Pass calls of models on to the service's door while the context lasts."""
+    tasks = BackgroundTasks()
+
+    async def tunnel(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            door = await asyncio.to_thread(published_door, documents)
+            if door is None:
+                raise FileNotFoundError(_NO_MODELS)
+            await pipe((reader, writer), await through_door(door, "models"))
+        except (ChronicleError, OSError, TimeoutError) as error:
+            why = f"the model gateway, on the machine of the service, cannot be reached from here: {error}"
+            writer.write(pack({"error": error_to_json(ModelError(why, "unavailable"))}))
+        finally:
+            writer.close()
+
+    path = home.models_socket
+    path.unlink(missing_ok=True)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(path))
+    path.chmod(0o600)  # nobody can connect before it listens
+    server = await asyncio.start_unix_server(
+        lambda reader, writer: tasks.start_logged(tunnel(reader, writer), "models"), sock=listener, backlog=_BACKLOG
+    )
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        server.close()
+        await tasks.close()
