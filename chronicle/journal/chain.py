@@ -126,6 +126,9 @@ def seal(
 ) -> tuple[Event, ...]:
     """Assign seqs and hashes to drafts on top of a head.
 
+    An event's time is not lower than that of the event before it: the clock of a machine that goes on with a branch may
+    be behind that of the machine before.
+
     Args:
         out_of_line: receives payloads over `MAX_INLINE`, which their events reference. The caller must make them
             durable in the blob store before it commits the events. Without it all payloads are inline.
@@ -136,6 +139,7 @@ def seal(
     """
     events: list[Event] = []
     branch_id, seq, turn, prev_hash = expected.branch_id, expected.seq, expected.turn, expected.hash
+    ts = expected.ts if expected.ts is not None else -_MAX_INT
     if seq + len(drafts) > MAX_SEQ:
         raise InvalidInput(f"branch {branch_id} would grow over {MAX_SEQ} events")
     for draft in drafts:
@@ -144,7 +148,7 @@ def seal(
             raise InvalidInput(f"event {draft.event_id}: turn {draft.turn} at {draft.ts} ms cannot follow turn {turn}")
         if not draft.event_id or not draft.type or draft.correlation_id == "" or draft.causation_id == "":
             raise InvalidInput(f"event {draft.event_id!r}: an id or type that is given must not be empty")
-        turn = draft.turn
+        turn, ts = draft.turn, max(ts, draft.ts)
         try:
             payload = encode(draft.payload)
         except InvalidInput as error:
@@ -161,7 +165,7 @@ def seal(
                 draft.event_id,
                 draft.type,
                 turn,
-                draft.ts,
+                ts,
                 payload_sha256,
                 payload_ref,
                 draft.correlation_id,
@@ -176,7 +180,7 @@ def seal(
             draft.event_id,
             draft.type,
             turn,
-            draft.ts,
+            ts,
             payload if payload_ref is None else None,
             payload_ref,
             payload_sha256,
@@ -205,7 +209,7 @@ def head_after(head: Head, events: Sequence[Event]) -> Head:
     if not events:
         return head
     last = events[-1]
-    return Head(head.branch_id, last.seq, last.event_id, last.hash, last.turn)
+    return Head(head.branch_id, last.seq, last.event_id, last.hash, last.turn, last.ts)
 
 
 def check_events(before: Head, events: Iterable[Event]) -> Head:
@@ -227,7 +231,7 @@ def check_events(before: Head, events: Iterable[Event]) -> Head:
             raise Corrupt(f"{where}: its payload was changed")
         if event_hash(event) != event.hash:
             raise Corrupt(f"{where}: its content does not have its hash")
-        head = Head(event.branch_id, event.seq, event.event_id, event.hash, event.turn)
+        head = Head(event.branch_id, event.seq, event.event_id, event.hash, event.turn, event.ts)
     return head
 
 

@@ -83,6 +83,8 @@ class Head:
     """The last event's hash; the branch's genesis hash when there is none."""
     turn: int
     """The number of turns committed so far."""
+    ts: int | None = field(default=None, compare=False)
+    """The time of the last event, epoch milliseconds: later ones have no lower time. ``None`` if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,6 +124,8 @@ def _write(archive: zipfile.ZipFile, store: JournalStore, blobs: BlobReader, add
     fields = asdict(manifest)
     if base is None:
         del fields["base"]
+    for place in fields.keys() & {"head", "base"}:
+        del fields[place]["ts"]  # the events have it
     archive.writestr(_info(_MANIFEST), json.dumps({"format": FORMAT, **fields}, indent=1))
     return manifest
 

@@ -188,10 +188,10 @@ def fork_head(db: Connection, parent: Branch, parent_seq: int, branch_id: Branch
     for key, branch, _ in lineage(db, parent.branch_id, parent_seq):
         if parent_seq > base_seq(branch):
             row = db.execute(
-                "SELECT event_id, hash, turn FROM event WHERE id = ?", (row_id(key, parent_seq),)
+                "SELECT event_id, hash, turn, ts FROM event WHERE id = ?", (row_id(key, parent_seq),)
             ).fetchone()
             if row is not None:
-                return Head(branch_id, parent_seq, row[0], hash_text(row[1]), row[2])
+                return Head(branch_id, parent_seq, row[0], hash_text(row[1]), row[2], row[3])
     raise InvalidInput(f"event {parent_seq} of branch {parent.branch_id} was folded; fork at a later one")
 
 

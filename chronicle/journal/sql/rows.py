@@ -63,7 +63,8 @@ _SHIFT: Final = 32
 SESSION_COLUMNS: Final = "session_id, name, main_branch_id, created_ms, namespace"
 BRANCH_COLUMNS: Final = (
     "branch.branch_id, session.session_id, branch.parent_branch_id, branch.parent_seq, branch.created_ms, "
-    "branch.seq, branch.event_id, branch.hash, branch.turn, branch.folded_seq"
+    "branch.seq, branch.event_id, branch.hash, branch.turn, branch.folded_seq, "
+    "(SELECT ts FROM event WHERE event_id = branch.event_id)"
 )
 EVENT_COLUMNS: Final = (
     "id & 4294967295, event_id, type, turn, ts, correlation_id, "
@@ -174,8 +175,8 @@ def session_from(row: Row) -> Session:
 
 def branch_from(row: Row) -> Branch:
     """Return the branch of a row of `BRANCH_COLUMNS`."""
-    branch_id, session_id, parent_branch_id, parent_seq, created_ms, seq, event_id, digest, turn, folded_seq = row
-    head = Head(branch_id, seq, event_id, hash_text(digest), turn)
+    branch_id, session_id, parent_branch_id, parent_seq, created_ms, seq, event_id, digest, turn, folded_seq, ts = row
+    head = Head(branch_id, seq, event_id, hash_text(digest), turn, ts)
     return Branch(branch_id, session_id, parent_branch_id, parent_seq, head, created_ms, folded_seq)
 
 

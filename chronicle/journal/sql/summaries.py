@@ -91,6 +91,6 @@ def summaries(
 def _summary(row: Row) -> SessionSummary:
     session = session_from(row[:5])
     seq, event_id, digest, turn, last_ms, holder, epoch, expires_ms, pending, parked = row[5:]
-    head = Head(session.main_branch_id, seq, event_id, hash_text(bytes(digest)), turn)
+    head = Head(session.main_branch_id, seq, event_id, hash_text(bytes(digest)), turn, last_ms)
     lease = lease_from(session.session_id, (holder, epoch, expires_ms))
     return SessionSummary(session, head, last_ms, lease, pending, parked)

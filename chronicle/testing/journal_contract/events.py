@@ -62,6 +62,26 @@ class EventContract(Contract):
         assert writer.head == Head(writer.head.branch_id, 6, events[-1].event_id, events[-1].hash, 3)
         assert store.branch(writer.head.branch_id).head == writer.head
 
+    def test_times_of_a_branch_never_go_back(self, store: JournalStore) -> None:
+        """Its next writer, or that of a fork, may have a clock that is behind."""
+        writer = Writer.on(store)
+        ids = iter(range(100))
+
+        def write(writer: Writer, *times: int) -> list[int]:
+            drafts = [Draft(EventId(f"{writer.head.branch_id} {next(ids)}"), "note", None, 1, ts) for ts in times]
+            return [event.ts for event in writer.write(*drafts)]
+
+        assert write(writer, NOW_MS, NOW_MS - 5, NOW_MS + 1) == [NOW_MS, NOW_MS, NOW_MS + 1]
+        assert write(writer, NOW_MS - 60_000) == [NOW_MS + 1]
+        other = self.other_handle(store)
+        for found in (other.head(writer.head.branch_id), other.branch(writer.head.branch_id).head):
+            assert found.ts == NOW_MS + 1
+        again = Writer(other, writer.session, other.head(writer.head.branch_id))
+        assert write(again, NOW_MS - 1, NOW_MS + 9) == [NOW_MS + 1, NOW_MS + 9]
+        assert write(again.fork(1), NOW_MS - 7) == [NOW_MS]
+        fork = again.fork(6)
+        assert write(Writer(other, fork.session, other.head(fork.head.branch_id)), 0) == [NOW_MS + 9]
+
     def test_ranges_and_types(self, store: JournalStore) -> None:
         writer = Writer.on(store)
         events = writer.turns(300)

@@ -277,7 +277,7 @@ class Ledger:
                 return False
         except NotFound as error:
             raise Evicted(f"{label(self.session)}: {error}") from error
-        self.head = Head(branch_id=last.branch_id, seq=last.seq, event_id=last.event_id, hash=last.hash, turn=last.turn)
+        self.head = Head(last.branch_id, last.seq, last.event_id, last.hash, last.turn, last.ts)
         self._drop_settled(commit)
         return True
 

@@ -67,7 +67,7 @@ def _parts(ready: Ready) -> tuple[Any, ...]:
         ready.session_id,
         session_key,
         branch_key,
-        (ready.head.branch_id, seq, event_id, ready.head.hash, turn),
+        (ready.head.branch_id, seq, event_id, ready.head.hash, turn, ready.head.ts),
         (digest.hex(), expected_seq, expected_digest.hex(), epoch),
         [_event(row) for row in ready.events],
         ready.settled,

@@ -190,3 +190,17 @@ def test_large_payloads_go_out_of_line() -> None:
     (inline, _) = seal(HEAD, drafts("x" * MAX_INLINE, 1))
     assert inline.payload is not None
     assert inline.payload_ref is None
+
+
+@given(st.lists(st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=4), max_size=8))
+def test_times_never_go_back_and_are_those_of_the_clock_otherwise(commits: list[list[int]]) -> None:
+    """Commits of writers with any clocks, each on the head that the one before has left."""
+    head = HEAD
+    events: list[Event] = []
+    for number, times in enumerate(commits):
+        sealed = seal(head, [Draft(EventId(f"{number} {at}"), "note", None, 1, ts) for at, ts in enumerate(times)])
+        head = head_after(head, sealed)
+        events += sealed
+    given_times = [ts for times in commits for ts in times]
+    assert [event.ts for event in events] == [max(given_times[: at + 1]) for at in range(len(given_times))]
+    assert check_events(HEAD, events).ts == head.ts
