@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LIMIT_S = 1.0
 """After so many seconds a process hangs, or its code blocks others."""
-SILENT_S = 6 * LIMIT_S
+SILENT_S = 3 * LIMIT_S
 
 
 @contextmanager
