@@ -157,6 +157,8 @@ class ReminderTask(Poller):
         self._jitter = Jitter(generator)
         self._again = Jitter(generator)
         """Those that were held before: a spread of their own, so that many of them delay no other."""
+        self._ahead_ms = 0
+        """By how much the clock of the journal is ahead of this machine's, as of the last look."""
         self._held: dict[Key, float] = {}
         """When each reminder that is due, and did not fire, may be tried again, in epoch milliseconds."""
         self._unsure: dict[Key, Address] = {}
@@ -171,7 +173,9 @@ class ReminderTask(Poller):
         Raises:
             ChronicleError: the journal cannot be read.
         """
-        store, now_ms = self._store, self._clock.now_ms()
+        store, machine_ms = self._store, self._clock.now_ms()
+        self._ahead_ms = await self._run_blocking(store.now_ms, machine_ms) - machine_ms
+        now_ms = self._now_ms()
         due = {_key(each): each for each in await self._run_blocking(store.due_reminders, now_ms, self._most())}
         self._held = {key: moment_ms for key, moment_ms in self._held.items() if key in due}
         for key in [key for key in self._unsure if key not in due]:  # it fired all the same, or was cancelled
@@ -187,7 +191,11 @@ class ReminderTask(Poller):
             await self._run_blocking(store.next_reminder_ms, now_ms),
         )
         next_ms = min((moment_ms for moment_ms in moments_ms if moment_ms is not None), default=math.inf)
-        return min(max((next_ms - self._clock.now_ms()) / 1000, _SOONEST_S), LOOK_EVERY_S)
+        return min(max((next_ms - self._now_ms()) / 1000, _SOONEST_S), LOOK_EVERY_S)
+
+    def _now_ms(self) -> int:
+        """Return the time that reminders go by: machines that have the coordinator one after another have one clock."""
+        return self._clock.now_ms() + self._ahead_ms
 
     def _most(self) -> int:
         """Return how many due reminders to read: those that are held are among the first, and take nobody's place."""
@@ -195,9 +203,9 @@ class ReminderTask(Poller):
 
     async def _fire(self, reminder: Reminder) -> None:
         """Fire a reminder; hold it if that fails, or if the message of an earlier time is pending."""
-        key, hold_ms = _key(reminder), self._clock.now_ms() + round(LOOK_EVERY_S * 1000)
+        key, hold_ms = _key(reminder), self._now_ms() + round(LOOK_EVERY_S * 1000)
         try:
-            result = await self._run_blocking(fire_reminder, self._store, self._ids, reminder, self._clock.now_ms())
+            result = await self._run_blocking(fire_reminder, self._store, self._ids, reminder, self._now_ms())
         except ChronicleError as error:
             _log.warning("reminder_not_fired", name=reminder.name, session_id=reminder.session_id, error=str(error))
             # One that cannot be read is held until the next start: another version may read it.

@@ -212,11 +212,21 @@ def _cron_line(line: object) -> str:
     try:
         CronSim(line, datetime(2000, 1, 1, tzinfo=UTC))
     except (CronSimError, AssertionError) as error:
+        if _is_readable(" ".join((*fields[:3], "*", fields[4]))):
+            raise InvalidInput(f"the cron line {line!r} is never due: no month of it has such a day") from error
         problem = str(error).removeprefix("Bad ") or "a field"
         raise InvalidInput(
             f"{line!r} is not a cron line: its {problem} cannot be read; write it as in '0 9 * * MON-FRI'"
         ) from error
     return " ".join(fields)
+
+
+def _is_readable(line: str) -> bool:
+    try:
+        CronSim(line, datetime(2000, 1, 1, tzinfo=UTC))
+    except (CronSimError, AssertionError):
+        return False
+    return True
 
 
 @lru_cache(maxsize=64)

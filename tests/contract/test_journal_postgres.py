@@ -16,6 +16,7 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from chronicle.clock import ManualClock
 from chronicle.errors import (
     Corrupt,
     InvalidInput,
@@ -40,6 +41,7 @@ from chronicle.journal.records import (
     OutboxMessage,
     Outcome,
     Receipt,
+    SetReminder,
     Settlement,
     Snapshot,
     StepWrite,
@@ -49,6 +51,10 @@ from chronicle.journal.sql import commits
 from chronicle.journal.verify import verify_session
 from chronicle.testing.journal_contract import JournalStoreContract, Writer
 from chronicle.testing.journal_contract.writer import IDS, NOW_MS
+from podium.address import Address
+from podium.reminders.firing import ReminderTask
+from podium.reminders.plans import Plan
+from podium.reminders.schedule import At
 from tests.contract.pgbouncer import find_pgbouncer, running_pooler
 from tests.contract.postgres_server import find_binaries, running_server
 
@@ -123,6 +129,25 @@ def test_leases_go_by_the_clock_of_the_server(store: PostgresJournalStore) -> No
     assert lease.expires_ms <= renewed.expires_ms <= time.time_ns() // 1_000_000 + 60_000
     assert store.renew_leases([(session_id, lease.epoch)], before_ms + day_ms, 0) == []
     assert store.acquire_lease(session_id, "host b", before_ms - day_ms, 60_000).epoch == lease.epoch + 1
+
+
+@pytest.mark.parametrize("skew_ms", [-86_400_000, 86_400_000])
+async def test_reminders_fire_by_the_clock_of_the_server(store: PostgresJournalStore, skew_ms: int) -> None:
+    """The coordinator is on a machine whose clock is a day behind, or ahead."""
+    told: list[Address] = []
+
+    async def arrived(address: Address) -> None:
+        told.append(address)
+
+    writer, now_ms = Writer.on(store), time.time_ns() // 1_000_000
+    plan = Plan(Address("hello", "alice"), At(), {}).to_body()
+    writer.write(reminders=(SetReminder("due", now_ms - 1000, plan), SetReminder("later", now_ms + 3_600_000, plan)))
+    task = ReminderTask(store, IDS, ManualClock(now_ms + skew_ms), arrived)
+    await task.look()
+    assert told == [Address("hello", "alice")]
+    assert [each.name for each in store.reminders(writer.session.session_id)] == ["later"]
+    (message,) = store.pending(writer.session.session_id)
+    assert now_ms <= message.admitted_ms <= time.time_ns() // 1_000_000
 
 
 def tamper(server: str, schema: str, statement: str) -> None:

@@ -16,6 +16,12 @@ __all__ = ["ReminderRecords"]
 class ReminderRecords(Protocol):
     """Reminders of sessions."""
 
+    def now_ms(self, given_ms: int) -> int:
+        """Return the time by which reminders and leases go, epoch milliseconds.
+
+        It is the server's if the store is on one, else the given one.
+        """
+
     def reminders(self, session_id: SessionId) -> Sequence[Reminder]:
         """Return a session's reminders, by name."""
 

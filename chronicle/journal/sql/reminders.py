@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chronicle.journal.sql.port import Connection
     from chronicle.journal.sql.rows import Row
 
-__all__ = ["apply", "cancel", "due", "fire", "next_ms", "of_session", "prepare"]
+__all__ = ["apply", "cancel", "due", "fire", "next_ms", "now_ms", "of_session", "prepare"]
 
 _SET: Final = (
     "INSERT INTO reminder (session, name, due_ms, body) VALUES (?, ?, ?, ?) "
@@ -50,6 +50,11 @@ def of_session(db: Connection, session_id: SessionId) -> Sequence[Reminder]:
     return [
         Reminder(*row) for row in db.execute(f"{_SELECT} WHERE session_id = ? ORDER BY reminder.name", (session_id,))
     ]
+
+
+def now_ms(db: Connection, given_ms: int) -> int:
+    """Return the time that reminders go by."""
+    return db.now_ms(given_ms)
 
 
 def due(db: Connection, now_ms: int, limit: int) -> Sequence[Reminder]:

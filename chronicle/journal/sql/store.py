@@ -276,6 +276,7 @@ class SqlJournalStore(SqlSessions):
 
     # -- reminders ------------------------------------------------------------------------------------------------
 
+    now_ms = reading(reminder_rows.now_ms)
     reminders = reading(reminder_rows.of_session)
     due_reminders = reading(reminder_rows.due)
     next_reminder_ms = reading(reminder_rows.next_ms)

@@ -34,10 +34,14 @@ NOW_MS = 1_700_000_000_000
 
 
 class Store(MemoryJournalStore):
-    """Refuses to fire as often as it is told, or fires later than it answers."""
+    """Refuses to fire as often as it is told, or fires later than it answers, and has a clock of its own."""
 
     refusals = 0
     late: Callable[[], object] | None = None
+    ahead_ms = 0
+
+    def now_ms(self, given_ms: int) -> int:
+        return given_ms + self.ahead_ms
 
     def fire_reminder(self, *args: Any, **more: Any) -> Any:
         if self.late is not None:
@@ -190,6 +194,21 @@ async def test_the_task_fires_what_is_due_and_says_when_to_look_again(store: Sto
     bell.clock.advance(0.5)
     assert await bell.task.look() == 2.0
     assert bell.told == [ALICE]
+
+
+@pytest.mark.parametrize("ahead_ms", [-86_400_000, -700, 700, 86_400_000])
+async def test_they_go_by_the_clock_of_the_journal(store: Store, ahead_ms: int) -> None:
+    """The clock of the coordinator's machine is another one."""
+    bell = Bell(store)
+    store.ahead_ms = ahead_ms
+    set_reminder(store, "due", due_ms=NOW_MS + ahead_ms)
+    set_reminder(store, "later", rule=Every(60_000), due_ms=NOW_MS + ahead_ms + 500)
+    assert await bell.task.look() == 0.5
+    assert bell.told == [ALICE]
+    bell.clock.advance(0.5)
+    await bell.task.look()
+    assert bell.told == [ALICE, ALICE]
+    assert store.next_reminder_ms() == NOW_MS + ahead_ms + 60_500
 
 
 @pytest.mark.usefixtures("caplog")
