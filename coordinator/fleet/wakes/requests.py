@@ -74,7 +74,8 @@ class WakeRequests:
         self._meter = meter
         self._requests: dict[Address, WakeRequest] = {}
         self._queues: dict[str, _Queue] = {}
-        """Of the tenants with open requests."""
+        """Of the tenants with open requests, and of those that had one in the current round: another one of theirs is
+        of the next."""
         self._round = 0
         """The latest of which a request was served."""
         self._activating: set[Address] = set()
@@ -100,7 +101,10 @@ class WakeRequests:
         """Note that a host is to activate an agent, which no other host gets until `end`; return the open request."""
         self._activating.add(address)
         request = self._requests[address]
-        self._round = max(self._round, request.round)
+        if request.round > self._round:
+            self._round = request.round
+            for tenant, queue in list(self._queues.items()):
+                self._forget(tenant, queue)
         return request
 
     def end(self, address: Address) -> None:
@@ -167,9 +171,12 @@ class WakeRequests:
         if request is not None:
             queue = self._queues[address.tenant]
             queue.length -= 1
-            if not queue.length:
-                del self._queues[address.tenant]
+            self._forget(address.tenant, queue)
         return request
+
+    def _forget(self, tenant: str, queue: _Queue) -> None:
+        if not queue.length and queue.last_round < self._round:
+            del self._queues[tenant]
 
     def _measure(self, address: Address, request: WakeRequest, outcome: str) -> None:
         labels = address.agent_type, address.tenant

@@ -135,6 +135,21 @@ async def test_an_agent_waits_for_one_of_a_storm_of_another_tenants() -> None:
     assert order(requests)[:3] == ["storm 500", "calm b", "storm 501"]
 
 
+async def test_a_tenant_that_asks_for_one_agent_after_the_other_has_one_turn_in_each_round() -> None:
+    requests = WakeRequests(lambda: None, ManualClock())
+    for number in range(3):
+        requests.add(Address("hello", str(number), "storm"), HELLO)
+    woken = []
+    for number in range(6):
+        requests.add(Address("hello", str(number), "busy"), HELLO)
+        address, _ = next(requests.waiting())
+        requests.fulfil(address, requests.begin(address), Route("host_1", 1, 0))
+        requests.end(address)
+        woken.append(address.tenant)
+    assert woken == ["storm", "busy"] * 3
+    assert len(requests) == 3
+
+
 @given(
     st.lists(
         st.one_of(st.tuples(st.just("add"), st.sampled_from("xyz")), st.tuples(st.just("serve"), st.just(""))),
