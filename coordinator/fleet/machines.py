@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Final, Literal
 
+from chronicle.errors import UnsupportedFormat
 from coordinator.door import Door
 from coordinator.store.links import StoreAccess
 
@@ -55,12 +57,19 @@ def published_machine(documents: Documents, hostname: str) -> Machine | None:
 
     Raises:
         Unavailable: the documents cannot be reached.
+        UnsupportedFormat: a podium node of another version has told of it, in another form.
     """
     data = documents.read(_DOCUMENT.format(hostname))
     found = json.loads(data) if data else {}
     if not found:
         return None
-    return Machine(**{**found, "door": Door(**found["door"]), "store": StoreAccess(**found["store"])})
+    try:
+        return Machine(**{**found, "door": Door(**found["door"]), "store": StoreAccess(**found["store"])})
+    except (TypeError, KeyError) as error:
+        raise UnsupportedFormat(
+            f"podium node on {hostname} is of Podium {found.get('podium')}, and this is {version('podium')}: start "
+            "both with the same version"
+        ) from error
 
 
 def publish_machine(documents: Documents, machine: Machine) -> None:

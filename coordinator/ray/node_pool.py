@@ -25,9 +25,10 @@ from coordinator.fleet.node_names import name_nodes
 from coordinator.ray.cluster import cause_of, find_actor, living_nodes, node_manager_name, podium_on
 from coordinator.ray.node_manager import start_node_manager
 from podium.errors import HostDied
+from podium.tasks import beside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+    from collections.abc import Callable, Coroutine, Iterator, Sequence
 
     from coordinator.fleet.machines import Machine
     from coordinator.fleet.node_names import Member
@@ -105,6 +106,8 @@ class NodePool:
         """The nodes that live, by Ray's ids."""
         self._machines: dict[str, Machine | None] = {}
         """What is told of their machines, but for this one, by hostname."""
+        self._unknown: dict[str, ChronicleError] = {}
+        """Why it is not known what is told of some of them now."""
         self._was_on: dict[NodeId, str] = {}
         """The machines of the nodes that were there, as of `Node.machine`."""
 
@@ -173,6 +176,8 @@ class NodePool:
         Raises:
             Exception: none of them could be joined.
         """
+        self._members = {member.ray_id: member for member in await asyncio.to_thread(living_nodes)}
+        await self._find_machines()
         await self._look()
         if self._joining:
             await asyncio.wait(list(self._joining.values()), timeout=_BEGIN_S)
@@ -183,12 +188,13 @@ class NodePool:
 
     async def follow(self) -> None:
         """Join nodes as they come, and tell of those that are gone, until cancelled."""
-        while True:
-            await asyncio.sleep(_LOOK_S)
-            try:
-                await self._look()
-            except Exception as error:  # noqa: BLE001  such as a restart of Ray's control process
-                _log.warning("nodes_not_known", error=str(error))
+        with beside(self._follow_machines(), "machines"):  # it may wait for a database, and nodes die meanwhile
+            while True:
+                await asyncio.sleep(_LOOK_S)
+                try:
+                    await self._look()
+                except Exception as error:  # noqa: BLE001  such as a restart of Ray's control process
+                    _log.warning("nodes_not_known", error=str(error))
 
     async def stop(self, timeout_s: float) -> None:
         """Have the managers end their hosts, mounts and workspace paths."""
@@ -205,7 +211,6 @@ class NodePool:
 
     async def _look_alone(self) -> None:
         members = self._members = {member.ray_id: member for member in await asyncio.to_thread(living_nodes)}
-        await self._find_machines({member.hostname for member in members.values()} - {socket.gethostname()})
         self._problems = {ray_id: problem for ray_id, problem in self._problems.items() if ray_id in members}
         for joined in list(self._joined.values()):
             if joined.ray_id not in members:
@@ -227,16 +232,23 @@ class NodePool:
 
     # -- other machines -------------------------------------------------------------------------------------------
 
-    async def _find_machines(self, hostnames: Collection[str]) -> None:
-        """Read what is told of machines; of one of which that cannot be known now, what was known stays."""
+    async def _follow_machines(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            await self._find_machines()
+
+    async def _find_machines(self) -> None:
+        """Read what is told of the machines of nodes; of one of which it cannot be known now, what was known stays."""
         found: dict[str, Machine | None] = {}
-        for hostname in hostnames:
+        for hostname in {member.hostname for member in self._members.values()} - {socket.gethostname()}:
             try:
                 found[hostname] = await asyncio.to_thread(self._find_machine, hostname)
+                self._unknown.pop(hostname, None)
             except ChronicleError as error:
-                _log.warning("machine_not_known", hostname=hostname, error=str(error))
-                if hostname in self._machines:
-                    found[hostname] = self._machines[hostname]
+                if str(error) != str(self._unknown.get(hostname)):
+                    _log.warning("machine_not_known", hostname=hostname, error=str(error))
+                self._unknown[hostname] = error
+                found[hostname] = self._machines.get(hostname)
         self._machines = found
 
     def _is_usable(self, member: Member) -> bool:
@@ -247,14 +259,17 @@ class NodePool:
         is_joined = any(joined.ray_id == member.ray_id for joined in self._joined.values())
         if is_joined or (machine is not None and not machine.is_ending):
             return True
-        if member.ray_id not in self._problems and member.ray_id not in self._joining:
-            _log.warning("node_not_used", node=member.name, hostname=member.hostname)
-            self._problems[member.ray_id] = _no_podium_node(member)
+        if member.hostname not in self._machines:  # it came a moment ago
+            return False
+        problem = self._unknown.get(member.hostname) or _no_podium_node(member)
+        if str(problem) != str(self._problems.get(member.ray_id)):
+            _log.warning("node_not_used", node=member.name, problem=str(problem))
+        self._problems[member.ray_id] = problem
         return False
 
     def _follow_machine(self, joined: _Joined, member: Member) -> None:
         """Have agents leave a node whose machine ends, and leave it if that is told of no more, or is another one."""
-        if not joined.node.machine or member.hostname not in self._machines:
+        if not joined.node.machine or member.hostname in self._unknown:
             return
         machine = self._machines[member.hostname]
         if machine is None or _of_machine(self._config.node, machine, joined.node.node_id) != joined.config:

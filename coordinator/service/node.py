@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from chronicle.errors import ChronicleError, InvalidInput
+from chronicle.errors import ChronicleError, InvalidInput, UnsupportedFormat
 from coordinator.channel import pack
 from coordinator.door import PATIENCE_S, listening, options_of, pipe, piped_to, through_door
 from coordinator.fleet.machines import Machine, publish_machine, published_machine, withdraw_machine
@@ -98,7 +98,7 @@ async def serve_node(home: Home, settings: Settings, on_ready: Callable[[Machine
             raise HomeError(f"a service runs on {home.path}: its machine needs no podium node")
         with WorkspacePaths(settings.workspaces, home.id).claimed(home.path):
             documents = open_records(home).documents()
-            before = await asyncio.to_thread(published_machine, documents, socket.gethostname())
+            before = await asyncio.to_thread(_before, documents)
             await _check_alone(before)
             if before is not None and before.home_identity != home.identity:
                 before = None
@@ -135,6 +135,14 @@ def _machine(home: Home, settings: Settings, store: StoreProcess, door: Door) ->
         presentation=settings.presentation,
         fuse_transport=settings.fuse_transport,
     )
+
+
+def _before(documents: Documents) -> Machine | None:
+    """Return what was told of this machine, if it was of this version."""
+    try:
+        return published_machine(documents, socket.gethostname())
+    except UnsupportedFormat:
+        return None
 
 
 async def _check_alone(before: Machine | None) -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pytest
+
 from chronicle.clock import ManualClock
+from chronicle.errors import UnsupportedFormat
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.documents import FileDocuments
@@ -31,6 +34,9 @@ def test_a_machine_is_read_as_it_was_told_of_until_it_is_withdrawn(tmp_path: Pat
     publish_machine(documents, told)
     assert published_machine(documents, "gpu-7") == told
     assert published_machine(documents, "gpu-8") is None
+    documents.write("machine-gpu-7.json", b'{"podium": "0.0.1", "hostname": "gpu-7"}')
+    with pytest.raises(UnsupportedFormat, match="podium node on gpu-7 is of Podium 0.0.1, and this is"):
+        published_machine(documents, "gpu-7")
     withdraw_machine(documents, "gpu-7")
     assert published_machine(documents, "gpu-7") is None
 

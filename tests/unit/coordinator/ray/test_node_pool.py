@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 import ray
 
-from chronicle.errors import Unavailable
+from chronicle.errors import ChronicleError, Unavailable
 from coordinator.door import Door
 from coordinator.fleet.machines import Machine
 from coordinator.fleet.node_names import Member
@@ -82,6 +82,8 @@ class Cluster:
         self.changes: list[list[NodeId]] = []
         self.lost: list[NodeId] = []
         self.configs: dict[str, NodeConfig] = {}
+        self.away: ChronicleError | None = None
+        """The error of the database."""
         self.podium = version("podium")
         """What nodes of other machines have."""
         self.named: dict[str, NodeId] = {}
@@ -95,6 +97,11 @@ class Cluster:
             return Manager(config.node, failure=RuntimeError("no Python there"))
         return self.managers.setdefault(ray_id, Manager(config.node))
 
+    def machine(self, hostname: str) -> Machine | None:
+        if self.away is not None:
+            raise self.away
+        return self.machines.get(hostname)
+
     def kill(self, manager: Manager) -> None:
         manager.is_killed = True
         self.managers = {ray_id: each for ray_id, each in self.managers.items() if each is not manager}
@@ -103,7 +110,7 @@ class Cluster:
     async def pool(self) -> AsyncIterator[NodePool]:
         async with BackgroundTasksUntilEnd() as tasks:
             config = cast("CoordinatorConfig", SimpleNamespace(named_nodes=self.named, node=NodeConfigLike()))
-            yield NodePool(config, self.machines.get, tasks, self._changed, self.lost.append)
+            yield NodePool(config, self.machine, tasks, self._changed, self.lost.append)
 
     def _changed(self, nodes: Sequence[Node]) -> None:
         self.changes.append([node.node_id for node in nodes])
@@ -334,3 +341,23 @@ async def test_a_node_with_another_podium_is_refused_by_both_versions(cluster: C
             ("b", f"it has Podium 9.9, and the service has {version('podium')}: start both with the same version")
         ]
         assert "2" not in cluster.managers
+
+
+async def test_what_is_known_of_machines_stays_while_the_database_is_away(cluster: Cluster) -> None:
+    cluster.add("1", "a")
+    cluster.add("2", "b", "gpu-7")
+    cluster.machines["gpu-7"] = machine("gpu-7")
+    async with cluster.pool() as pool, asyncio.TaskGroup() as tasks:
+        await pool.begin()
+        following = tasks.create_task(pool.follow())
+        cluster.away = Unavailable("no route to the database")
+        cluster.add("3", "c", "gpu-8")
+        await until(lambda: pool.unused == [("c", "no route to the database")])
+        assert NodeId("b") in pool
+        assert cluster.lost == []
+        del cluster.members[1]
+        await until(lambda: cluster.lost == ["b"])
+        cluster.away = None
+        cluster.machines["gpu-8"] = machine("gpu-8")
+        await until(lambda: NodeId("c") in pool)
+        following.cancel()
