@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from coordinator.door import Door
     from coordinator.fleet.machines import Machine
     from coordinator.fleet.model import Route
     from coordinator.host.delivery import Notice
@@ -53,6 +54,8 @@ class RouteCache:
     ) -> None:
         self._sockets = sockets
         self._find_machine = find_machine
+        self._doors: dict[str, Door] = {}
+        """The doors of other machines that let the service in last: no database is asked for them."""
         self._routes: dict[Address, Route] = {}
         self._newest: dict[Address, Route] = {}
         """The latest route to each agent that was used for a delivery."""
@@ -125,13 +128,24 @@ class RouteCache:
 
     async def _through(self, machine: str, host_id: str) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """Open a connection to a host of another machine, as `DeliveryChannel` has it."""
+        door = self._doors.get(machine) or await self._door_of(machine)
+        self._doors[machine] = door
+        try:
+            return await through_door(door, "host", patience_s=PATIENCE_S, host=host_id)
+        except FileNotFoundError:  # the door's own answer
+            raise
+        except (OSError, TimeoutError):
+            self._doors.pop(machine, None)
+            raise
+
+    async def _door_of(self, machine: str) -> Door:
         try:
             found = await asyncio.to_thread(self._find_machine, machine)
         except ChronicleError as error:
             raise ConnectionRefusedError(str(error)) from error
         if found is None:
             raise ConnectionRefusedError(f"no podium node runs on {machine}")
-        return await through_door(found.door, "host", patience_s=PATIENCE_S, host=host_id)
+        return found.door
 
     def reached(self) -> list[Route]:
         """Return a route to each host to which there is a channel."""

@@ -1,20 +1,27 @@
-"""Which clusters the service's router accepts."""
+"""Which clusters the service's router accepts, and what it does about nodes that are gone."""
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from typing import TYPE_CHECKING
 
 import pytest
 
+from coordinator.fleet.model import Route
 from coordinator.fleet.node_names import Member
 from coordinator.home import Home
 from coordinator.ray.router import Router
 from coordinator.settings import Settings
-from podium.errors import HomeError
+from podium.errors import HomeError, HostDied
+from podium.tasks import beside
+from tests.waiting import until
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
+
+    from coordinator.fleet.losses import Seen
 
 HERE = Member("1", "n1", "10.0.0.1", socket.gethostname())
 THERE = Member("2", "n2", "10.0.0.2", "gpu-7")
@@ -55,3 +62,44 @@ def test_a_running_service_is_not_taken_for_one_on_the_cluster(tmp_path: Path) -
             home.check_cluster(ADDRESS)
         finally:
             home.remove_run_dir()
+
+
+class Coordinator:
+    """One that tells of losses, each answer when it is let."""
+
+    def __init__(self, answers: Sequence[tuple[Seen, list[str]]]) -> None:
+        self._answers = list(answers)
+        self.asked: list[Seen | None] = []
+        self.lost_hosts = self
+
+    async def remote(self, seen: Seen | None) -> tuple[Seen, list[str]]:
+        self.asked.append(seen)
+        if not self._answers:
+            await asyncio.Event().wait()
+        return self._answers.pop(0)
+
+
+async def test_hosts_that_are_lost_with_their_nodes_are_lost_to_the_service_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    router = Router(Home(tmp_path / "home").create(), Settings())
+    answers: list[tuple[Seen, list[str]]] = [
+        (("run", 0), []),
+        (("run", 2), ["host_1", "host_2"]),
+        (("next run", 0), []),
+    ]
+    router._coordinator = coordinator = Coordinator(answers)
+    lost: list[str] = []
+    monkeypatch.setattr(router.routes, "lose", lost.append)
+    reached = [Route("host_dead", 1, 0), Route("host_alive", 1, 0)]
+    monkeypatch.setattr(router.routes, "reached", lambda: reached if len(coordinator.asked) > 2 else [])
+
+    async def probe(route: Route) -> None:
+        if route.host_id == "host_dead":
+            raise HostDied("it is gone")
+
+    monkeypatch.setattr(router, "probe_host", probe)
+    with beside(router._follow_losses()):
+        await until(lambda: len(coordinator.asked) == 4)
+    assert coordinator.asked == [None, ("run", 0), ("run", 2), ("next run", 0)]
+    assert lost == ["host_1", "host_2", "host_dead"], "what a coordinator did not tell that died, the service finds out"
