@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import Executor
 
-__all__ = ["BlockingRunner", "at_once", "in_threads"]
+__all__ = ["BlockingRunner", "at_most", "at_once", "in_threads"]
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -33,6 +33,17 @@ async def at_once(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     The hop costs 60 to 100 µs, a read of a local SQLite database 20. The event loop is blocked during the call.
     """
     return call(*args, **kwargs)
+
+
+def at_most(calls: int, run: BlockingRunner) -> BlockingRunner:
+    """Return a `BlockingRunner` of which so many calls run at a time; others wait, in their order."""
+    room = asyncio.Semaphore(calls)
+
+    async def limited(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
+        async with room:
+            return await run(call, *args, **kwargs)
+
+    return limited
 
 
 def in_threads(threads: Executor) -> BlockingRunner:

@@ -24,7 +24,7 @@ import asyncio
 import hmac
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -40,7 +40,7 @@ from chronicle.journal.remote import MAX_EVENTS
 from coordinator.store.links import COORDINATOR, token_of
 from coordinator.store.permits import HostPermits
 from podium.address import Address
-from podium.blocking import in_threads
+from podium.blocking import at_most, in_threads
 from podium.errors import PodiumError
 from podium.messages.asking import StoreAsker
 from podium.tasks import joined_beside
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Head, NewMessage
     from coordinator.access.quotas import Quota, Quotas
     from coordinator.documents import Documents
+    from podium.blocking import BlockingRunner
 
 __all__ = ["StoreServer"]
 
@@ -68,7 +69,20 @@ _MAX_BLOBS: Final = 128
 _THREADS: Final = 16
 """Calls of the database and the bucket at once, beside the commits; as many as connections to the database."""
 
+_OF_ONE_HOST: Final = 4
+"""Of these, of one host, so that its slow reads leave threads for others; as many as a mount reads at once."""
+
 _log = structlog.stdlib.get_logger("coordinator.store")
+
+
+@dataclass(slots=True)
+class _Host:
+    """A host that is connected."""
+
+    permits: HostPermits
+    run: BlockingRunner
+    """Makes its calls of the stores."""
+    connections: int = 0
 
 
 class StoreServer:
@@ -110,8 +124,8 @@ class StoreServer:
         self._threads = ThreadPoolExecutor(_THREADS, "store")
         self._run = in_threads(self._threads)
         self._committer = GroupCommitter(journal)
-        self._permits: dict[str, tuple[HostPermits, int]] = {}
-        """Of the hosts that are connected, each with the number of its connections."""
+        self._hosts: dict[str, _Host] = {}
+        """Those that are connected, by name."""
         self._connections: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
@@ -158,14 +172,16 @@ class StoreServer:
         if caller == COORDINATOR:
             await _answer_all(reader, writer, self._of_coordinator)
             return
-        permits, connections = self._permits.get(caller) or (HostPermits(self._journal, caller), 0)
-        self._permits[caller] = (permits, connections + 1)
+        if caller not in self._hosts:
+            self._hosts[caller] = _Host(HostPermits(self._journal, caller), at_most(_OF_ONE_HOST, self._run))
+        host = self._hosts[caller]
+        host.connections += 1
         try:
-            await _answer_all(reader, writer, partial(self._of_host, permits, reader, writer))
+            await _answer_all(reader, writer, partial(self._of_host, host, reader, writer))
         finally:
-            permits, connections = self._permits.pop(caller)
-            if connections > 1:
-                self._permits[caller] = (permits, connections - 1)
+            host.connections -= 1
+            if not host.connections:
+                del self._hosts[caller]
 
     # -- requests -------------------------------------------------------------------------------------------------
 
@@ -181,7 +197,7 @@ class StoreServer:
             case {"op": "put_document", "name": str(name), "data": bytes(data)}:
                 return await self._run(self._documents.write, name, data)
             case _:
-                return await self._of_blobs(request)
+                return await self._of_blobs(request, self._run)
 
     def _any_call(self, method: str, arguments: Sequence[Any], named: dict[str, Any]) -> object:
         if method == "acquire_lease":
@@ -190,56 +206,54 @@ class StoreServer:
         return list(islice(found, MAX_EVENTS)) if method == "events" else found
 
     async def _of_host(
-        self, permits: HostPermits, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Message
+        self, host: _Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Message
     ) -> object:
         match request:
             case {"op": "journal", "method": str(method), "arguments": bytes(data)}:
                 arguments, named = record_wire.loads(data)
-                return record_wire.dumps(await self._call(permits, method, arguments, named))
+                return record_wire.dumps(await self._call(host, method, arguments, named))
             case {"op": "ask", "asker": str(asker), "receiver": str(receiver), "question": bytes(data)}:
                 question = record_wire.loads(data)
-                asking = self._ask(permits, Address.parse(asker), Address.parse(receiver), question, writer)
+                asking = self._ask(host, Address.parse(asker), Address.parse(receiver), question, writer)
                 async with joined_beside(reader.read(1), "watch-asker") as leaving, joined_beside(asking) as answer:
                     await asyncio.wait((leaving, answer), return_when=asyncio.FIRST_COMPLETED)
                     if not answer.done():
                         raise ConnectionResetError("the asker left")
                     return answer.result()
             case _:
-                return await self._of_blobs(request)
+                return await self._of_blobs(request, host.run)
 
-    async def _call(
-        self, permits: HostPermits, method: str, arguments: tuple[Any, ...], named: dict[str, Any]
-    ) -> object:
+    async def _call(self, host: _Host, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> object:
         match method, arguments:
             case "commit", (Commit() as commit,):
-                return await self._written(permits, commit)
+                return await self._written(host, commit)
             case "put_step", (session_id, step, epoch):
-                return await self._written(permits, StepWrite(session_id, step, epoch))
+                return await self._written(host, StepWrite(session_id, step, epoch))
             case "commit_many", (writes,):
-                return await self._run(_commit_many, self._journal, permits, writes)
+                return await host.run(_commit_many, self._journal, host.permits, writes)
             case _:
-                return await self._run(permits.call, method, arguments, named)
+                return await host.run(host.permits.call, method, arguments, named)
 
-    async def _written(self, permits: HostPermits, write: Commit | StepWrite) -> Head | None:
-        if not permits.knows(write) or (isinstance(write, Commit) and write.outbox):
-            await self._run(permits.check_write, write)
+    async def _written(self, host: _Host, write: Commit | StepWrite) -> Head | None:
+        if not host.permits.knows(write) or (isinstance(write, Commit) and write.outbox):
+            await host.run(host.permits.check_write, write)
         if isinstance(write, Commit):
             if write.snapshot is not None:  # it may be large, and others would wait for its chunks
-                return await self._run(self._journal.commit, write)
+                return await host.run(self._journal.commit, write)
             return await self._committer.commit(write)
         await self._committer.put_step(write.session_id, write.step, write.epoch)
         return None
 
-    async def _of_blobs(self, request: Message) -> object:
+    async def _of_blobs(self, request: Message, run: BlockingRunner) -> object:
         match request:
             case {"op": "get", "ids": [*ids]}:
-                return await self._run(self._get, ids)
+                return await run(self._get, ids)
             case {"op": "put", "blobs": dict(blobs)}:
-                return await self._run(self._blobs.put, blobs)
+                return await run(self._blobs.put, blobs)
             case {"op": "missing", "ids": [*ids]}:
-                return list(await self._run(self._blobs.missing, ids))
+                return list(await run(self._blobs.missing, ids))
             case {"op": "sizes", "ids": [*ids]}:
-                return await self._run(self._blobs.sizes, ids)
+                return await run(self._blobs.sizes, ids)
             case _:
                 raise InvalidInput(f"the store process has no {request.get('op')!r}, or not for this caller")
 
@@ -259,13 +273,13 @@ class StoreServer:
 
     async def _ask(
         self,
-        permits: HostPermits,
+        host: _Host,
         asker: Address,
         receiver: Address,
         question: NewMessage,
         writer: asyncio.StreamWriter,
     ) -> object:
-        await self._run(permits.check_agent, asker)
+        await host.run(host.permits.check_agent, asker)
         if receiver.tenant != asker.tenant or question.sender != str(asker):
             raise InvalidInput(f"{asker} may not ask {receiver} as {question.sender}")
 
@@ -276,7 +290,7 @@ class StoreServer:
             writer.write(framed(answer_ok({"circle": list(circle)})))
 
         store_asker = StoreAsker(
-            self._journal, self._blobs, self._ids, self._run, wake, self._inbox_limit, self._quotas.check_ask
+            self._journal, self._blobs, self._ids, host.run, wake, self._inbox_limit, self._quotas.check_ask
         )
         return {"answer": await store_asker.ask(asker, receiver, question, noticed)}
 

@@ -42,11 +42,11 @@ from tests.contract.served_stores import SECRET, served, serving
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from chronicle.canonical import JsonObject
-    from chronicle.ids import MessageId
+    from chronicle.ids import BlobId, MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Commit, Head, InboxMessage
 
@@ -421,6 +421,41 @@ async def test_a_group_of_a_host_succeeds_and_fails_each_by_itself(tmp_path: Pat
         )
         committer.close()
     assert [type(outcome).__name__ for outcome in outcomes] == ["Head", "StaleEpoch"]
+
+
+def test_slow_reads_of_a_host_leave_room_for_others(tmp_path: Path) -> None:
+    """One that has asked for more than the server has threads; each of its reads waits until the others' are made."""
+    goes_on, slow = threading.Event(), [named(b"slow %d" % number) for number in range(32)]
+    quick, waiting = named(b"quick"), threading.Semaphore(0)
+
+    class SlowBlobs(PackBlobStore):
+        def get_many(self, ids: Iterable[BlobId]) -> dict[BlobId, bytes]:
+            wanted = list(ids)
+            if wanted != list(quick):
+                waiting.release()
+                assert goes_on.wait(60)
+            return super().get_many(wanted)
+
+    blobs = SlowBlobs(f"file://{tmp_path / 'blobs'}")
+    blobs.put({identifier: data for each in (*slow, quick) for identifier, data in each.items()})
+    with (
+        closing(SqliteJournalStore(tmp_path / "journal.db")) as journal,
+        closing(blobs),
+        serving(journal, blobs, tmp_path) as access,
+        closing(access.link("host_greedy").calls()) as greedy,
+        closing(access.link(HOST).calls()) as other,
+        ThreadPoolExecutor(len(slow)) as pool,
+    ):
+        try:
+            asked = [pool.submit(greedy.call, "get", ids=list(each)) for each in slow]
+            for _ in range(4):
+                assert waiting.acquire(timeout=60)
+            for _ in range(100):
+                assert other.call("get", ids=list(quick)) == quick
+            assert not any(each.done() for each in asked)
+        finally:
+            goes_on.set()
+        assert [each.result(60) for each in asked] == slow
 
 
 def test_many_and_large_blobs_come_in_several_answers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
