@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 from urllib.parse import quote
@@ -261,6 +261,29 @@ def test_two_directories_of_it_on_one_machine_are_told_apart(journal_url: str, b
         with pytest.raises(HomeError, match=says):
             paths.check(two.path)
     paths.check(two.path)
+
+
+@pytest.mark.parametrize("arguments", [["ps"], ["gc"], ["upgrade"]], ids=" ".join)
+def test_a_database_that_says_nothing_is_waited_for_once(
+    journal_url: str, blobs_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    home = create_home(Home(tmp_path / "home"), blobs_url, journal_url)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        silent.settimeout(0)
+        host, port = silent.getsockname()
+        described = (home.path / "format").read_text()
+        nowhere = f"postgresql://podium@{host}:{port}/db?connect_timeout=2"
+        (home.path / "format").write_text(described.replace(home.journal_url, nowhere))
+        podium = Podium(home.path, capsys)
+        podium(*arguments, code=ExitCode.UNAVAILABLE)
+        connections = 0
+        with suppress(BlockingIOError):
+            while True:
+                silent.accept()[0].close()
+                connections += 1
+    assert connections == 1
+    assert podium.err.count("\n") == 1
+    assert "timeout" in podium.err
 
 
 def test_one_directory_collects_garbage_at_a_time_and_not_at_once_beside_a_service(

@@ -33,15 +33,16 @@ NOW_MS: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT"
 """The server's time, epoch milliseconds."""
 
 _WAIT_S: Final = 30.0
-"""Timeout of the wait for a free connection, and of a connect."""
+"""Timeout of the wait for a free connection."""
 _ALIVE: Final = {
+    "connect_timeout": "10",
     "keepalives_idle": "10",
     "keepalives_interval": "5",
     "keepalives_count": "3",
     "tcp_user_timeout": "25000",
 }
-"""libpq's parameters by which a server that is gone without a word is noticed after 25 s, unless the string has
-others."""
+"""libpq's parameters by which a server that is silent is noticed after 10 s, and one that is gone without a word after
+25 s, unless the string has others."""
 _NAME_BYTES: Final = 63
 """The server cuts longer names, and would take two schemas for one (``NAMEDATALEN``)."""
 _OLDEST_SERVER: Final = 14
@@ -278,7 +279,7 @@ class PostgresDatabase:
             if db.is_reusable():
                 return db
             db.raw.close()
-        raw = psycopg.connect(self._conninfo, autocommit=True, connect_timeout=int(_WAIT_S))
+        raw = psycopg.connect(self._conninfo, autocommit=True)
         raw.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
         raw.execute("SET synchronous_commit TO on")
         if self._read_only:
@@ -301,7 +302,7 @@ class PostgresDatabase:
         if row is None or row[0] == raw.info.backend_pid:
             return
         raw.execute("SELECT set_config('chronicle.pooled', 'yes', false)")
-        with psycopg.connect(self._conninfo, autocommit=True, connect_timeout=int(_WAIT_S)) as other:
+        with psycopg.connect(self._conninfo, autocommit=True) as other:
             row = other.execute("SELECT current_setting('chronicle.pooled', true)").fetchone()
         if row is not None and row[0] == "yes":
             raise InvalidInput(
