@@ -112,9 +112,7 @@ class Simulator:
                 raise world.oracle.verdict.broken
         except Exception as error:
             what = str(world.oracle.verdict.broken or f"{type(error).__name__}: {error}")
-            kinds = (" --steps" if world.with_steps else "") + (" --asks" if world.with_asks else "")
-            again = f"run it again: python -m podium.testing.simulator --seed {self.seed}{kinds} --verbose"
-            raise Broken(f"seed {self.seed}: {what}\n{world.protocol()}\n{again}") from error
+            raise Broken(f"seed {self.seed}: {what}\n{world.protocol()}\nrun it again: {self._command()}") from error
         finally:
             world.loop.close()
             world.store.close()
@@ -126,6 +124,11 @@ class Simulator:
             sum(not host.link.alive for host in self._fleet.hosts),
             world.loop.time(),
         )
+
+    def _command(self) -> str:
+        """Return the command that repeats the run."""
+        kinds = (" --steps" if self._world.with_steps else "") + (" --asks" if self._world.with_asks else "")
+        return f"python -m podium.testing.simulator --seed {self.seed}{kinds} --verbose"
 
     async def _play(self) -> None:
         draw = self._world.generator
