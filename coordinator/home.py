@@ -282,7 +282,7 @@ class Home:
             objects.create("home", f"{mine}\n".encode())
 
     def check_claim(self, blobs_url: str, mine: str) -> None:
-        """Check that a URL is not claimed by another home.
+        """Check that a URL can be used, and is not claimed by another home.
 
         Args:
             blobs_url: the URL of an object store.
@@ -292,10 +292,14 @@ class Home:
             HomeError: it is, or it is not that of an object store.
             InvalidInput, Unavailable: as `claim`.
         """
-        from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415  for URLs only
+        from chronicle.blobs.media.medium_check import check_medium  # noqa: PLC0415  for URLs only
+        from chronicle.blobs.media.objects import shown_url  # noqa: PLC0415
+        from chronicle.clock import SystemClock  # noqa: PLC0415
 
+        objects = _store_at(blobs_url)
+        check_medium(objects, SystemClock())
         try:
-            other = _store_at(blobs_url).read("home").decode(errors="replace").strip()
+            other = objects.read("home").decode(errors="replace").strip()
         except NotFound:
             return
         if other != mine:

@@ -6,6 +6,7 @@ import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import Mock
 from urllib.parse import quote
@@ -159,6 +160,9 @@ def test_what_cannot_be_used_makes_no_home(server: str, journal_url: str, blobs_
         create_home(home, blobs_url, "/a/path")
     with pytest.raises(Unavailable, match="the records of a home in /nowhere/db schema chronicle_home"):
         create_home(home, blobs_url, "postgresql://u@/db?host=/nowhere")
+    with pytest.raises(Unavailable, match=r"NoSuchBucket.*make its bucket first"):
+        create_home(home, "s3://there-is-none/prefix", journal_url)
+    assert not _schemas(server, journal_url), "the database takes the right bucket later"
     assert not (tmp_path / "home" / "format").exists()
     schema = f"home_{uuid4().hex}"
     _ = _with_a_home(url_of(server, schema), blobs_url, tmp_path)
@@ -167,6 +171,21 @@ def test_what_cannot_be_used_makes_no_home(server: str, journal_url: str, blobs_
         other.execute(f"UPDATE {schema}_home.document SET data = %s WHERE name = 'home'", (newer,))
     with pytest.raises(HomeTooNew, match="has format 2, this podium reads up to 1"):
         create_home(home, "", url_of(server, schema))
+
+
+def test_a_database_that_refuses_a_user_is_named_with_what_to_check(
+    server: str, journal_url: str, blobs_url: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(server, autocommit=True) as db:
+        db.execute("CREATE ROLE locked LOGIN PASSWORD 'right'")
+        hba = Path(str(conninfo_to_dict(server)["host"])) / "data" / "pg_hba.conf"
+        hba.write_text(f"local all locked scram-sha-256\n{hba.read_text()}")
+        db.execute("SELECT pg_reload_conf()")
+    for user, said in (("locked:wrong", "password authentication failed"), ("nobody", "does not exist")):
+        url = journal_url.replace("journal@", f"{user}@")
+        with pytest.raises(Unavailable, match=rf"/postgres schema .* cannot be reached: .*{said}.*; check the .* URL"):
+            create_home(Home(tmp_path / "home"), blobs_url, url)
+    assert not _schemas(server, journal_url)
 
 
 def test_the_project_names_both_and_a_variable_takes_precedence(
