@@ -7,6 +7,7 @@ the order. A forked child must not use a connection of its parent; it gets an er
 from __future__ import annotations
 
 import os
+import re
 import threading
 import weakref
 from collections import deque
@@ -34,6 +35,8 @@ NOW_MS: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT"
 
 _WAIT_S: Final = 30.0
 """Timeout of the wait for a free connection."""
+_CONNECTION_FAILED: Final = re.compile("^connection (is bad|failed): ")
+"""What libpq says before it says the same."""
 _ALIVE: Final = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -279,12 +282,26 @@ class PostgresDatabase:
             if db.is_reusable():
                 return db
             db.raw.close()
-        raw = psycopg.connect(self._conninfo, autocommit=True)
+        raw = self._connected()
         raw.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
         raw.execute("SET synchronous_commit TO on")
         if self._read_only:
             raw.execute("SET default_transaction_read_only TO on")
         return PostgresConnection(raw)
+
+    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
+        """Return a new connection.
+
+        Raises:
+            Unavailable: there is none, for a reason that may pass, or is in how to connect.
+        """
+        try:
+            return psycopg.connect(self._conninfo, autocommit=True)
+        except psycopg.OperationalError as error:
+            said = _CONNECTION_FAILED.sub("", str(error).strip().partition("\n")[0])
+            raise Unavailable(
+                f"{self.name} cannot be reached: {said}; check the journal's URL and password, and that its server runs"
+            ) from error
 
     def _check_server(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
         """Refuse a server that is too old, or a pooler that gives a connection's transactions to several sessions.
@@ -302,7 +319,7 @@ class PostgresDatabase:
         if row is None or row[0] == raw.info.backend_pid:
             return
         raw.execute("SELECT set_config('chronicle.pooled', 'yes', false)")
-        with psycopg.connect(self._conninfo, autocommit=True) as other:
+        with self._connected() as other:
             row = other.execute("SELECT current_setting('chronicle.pooled', true)").fetchone()
         if row is not None and row[0] == "yes":
             raise InvalidInput(
