@@ -653,7 +653,7 @@ def _store_at(blobs_url: str) -> RemoteObjects:
 
     Raises:
         HomeError: the URL is not that of one.
-        InvalidInput: it cannot be used.
+        InvalidInput, Unavailable: it cannot be used, or not be reached.
     """
     protocol, separator, _ = blobs_url.partition("://")
     if not separator or protocol == "file":

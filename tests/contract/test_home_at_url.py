@@ -61,6 +61,11 @@ def test_a_path_is_no_url(wrong: str, tmp_path: Path) -> None:
         Home(tmp_path).create(wrong)
 
 
+def test_a_server_that_is_not_there_is_no_fault_of_the_home(tmp_path: Path) -> None:
+    with pytest.raises(Unavailable, match="ftp://127.0.0.1:.* cannot be reached: Connection refused; check the URL"):
+        Home(tmp_path / "home").create(f"ftp://127.0.0.1:{free_port()}/home")
+
+
 def test_a_store_that_is_away_makes_no_home(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     point_at(monkeypatch, f"http://127.0.0.1:{free_port()}", tmp_path / "cache")
     with pytest.raises(Unavailable, match="does not answer"):

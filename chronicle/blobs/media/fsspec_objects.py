@@ -135,6 +135,7 @@ def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Pa
     Raises:
         InvalidInput: the URL's protocol is unknown, a package that fsspec needs for it is not installed, or the
             patience in the environment is not a number.
+        Unavailable: its server is not reached.
     """
     patience = patience if patience is not None else Patience(repeat_s=read_settings().store_patience_s)
     protocol = url.partition("://")[0]
@@ -154,6 +155,10 @@ def open_remote(url: str, options: Mapping[str, Any] | None = None, patience: Pa
         raise InvalidInput(f"{shown_url(url)!r} cannot be a store: {error}{extra}") from error
     except ValueError as error:
         raise InvalidInput(f"{shown_url(url)!r} cannot be a store: {error}") from error
+    except OSError as error:  # of a protocol that connects at once
+        raise Unavailable(
+            f"{shown_url(url)} cannot be reached: {error.strerror or error}; check the URL, and that its server runs"
+        ) from error
     if hasattr(filesystem, "retries"):
         filesystem.retries = 1  # this module retries: one deadline, one pause, one message
     return RemoteObjects(filesystem, path.rstrip("/"), shown_url(url), patience)
