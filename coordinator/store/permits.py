@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, InboxMessage, Session, StepWrite, StoredStep
+    from coordinator.store.renewals import Renewals
 
 __all__ = ["HostPermits"]
 
@@ -33,10 +34,12 @@ class HostPermits:
     Args:
         store: the journal.
         host_id: the name of the host, as leases have it.
+        renewals: renew its leases, with those of others.
     """
 
-    def __init__(self, store: JournalStore, host_id: str) -> None:
+    def __init__(self, store: JournalStore, host_id: str, renewals: Renewals) -> None:
         self._store = store
+        self._renewals = renewals
         self._host_id = host_id
         self._epochs: dict[SessionId, int] = {}
         """The newest epoch of each session of which it is known that the host has it."""
@@ -190,10 +193,11 @@ class HostPermits:
     def _renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> list[SessionId]:
         ours = self._ours(leases)
         lost = [session_id for session_id, epoch in leases if (session_id, epoch) not in ours]
-        return [*lost, *self._store.renew_leases(ours, now_ms, min(ttl_ms, _MAX_TTL_MS))]
+        return [*lost, *self._renewals.renew(self._host_id, ours, now_ms, min(ttl_ms, _MAX_TTL_MS))]
 
     def _release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
         ours = self._ours(leases)
+        self._renewals.forget(self._host_id, [session_id for session_id, _ in ours])
         self._store.release_leases(ours)
         for session_id, _ in ours:
             self._forget(session_id)

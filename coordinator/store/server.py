@@ -39,6 +39,7 @@ from chronicle.journal.records import Commit, StepWrite
 from chronicle.journal.remote import MAX_EVENTS
 from coordinator.store.links import COORDINATOR, token_of
 from coordinator.store.permits import HostPermits
+from coordinator.store.renewals import Renewals
 from podium.address import Address
 from podium.blocking import at_most, in_threads
 from podium.errors import PodiumError
@@ -124,6 +125,7 @@ class StoreServer:
         self._threads = ThreadPoolExecutor(_THREADS, "store")
         self._run = in_threads(self._threads)
         self._committer = GroupCommitter(journal)
+        self._renewals = Renewals(journal)
         self._hosts: dict[str, _Host] = {}
         """Those that are connected, by name."""
         self._connections: set[asyncio.Task[None]] = set()
@@ -173,7 +175,9 @@ class StoreServer:
             await _answer_all(reader, writer, self._of_coordinator)
             return
         if caller not in self._hosts:
-            self._hosts[caller] = _Host(HostPermits(self._journal, caller), at_most(_OF_ONE_HOST, self._run))
+            self._hosts[caller] = _Host(
+                HostPermits(self._journal, caller, self._renewals), at_most(_OF_ONE_HOST, self._run)
+            )
         host = self._hosts[caller]
         host.connections += 1
         try:

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import Corrupt, Unavailable
-from chronicle.journal.postgres.database import PostgresDatabase
+from chronicle.journal.postgres.database import NOW_MS, PostgresDatabase
 from chronicle.journal.postgres.schema import ASSIGNED, JOURNAL
 from chronicle.journal.postgres.together import apply_together, lock_sessions, may_be_together
 from chronicle.journal.sql.moving import columns_of, copy_rows
@@ -18,6 +18,7 @@ from chronicle.journal.sql.writes import apply
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from chronicle.ids import SessionId
     from chronicle.journal.sql.port import Connection
     from chronicle.journal.sql.writes import ReadyWrite
 
@@ -28,6 +29,16 @@ _SIZE: Final = """
 SELECT coalesce(sum(pg_relation_size(pg_class.oid)), 0)::BIGINT FROM pg_class
 JOIN pg_namespace ON relnamespace = pg_namespace.oid WHERE nspname = current_schema()
 """
+_RENEW: Final = f"""
+WITH locked AS (
+    SELECT session_id FROM session WHERE session_id = ANY(?::text[]) ORDER BY session_id COLLATE "C" FOR NO KEY UPDATE
+)
+UPDATE session SET expires_ms = ({NOW_MS}) + ?
+FROM locked JOIN unnest(?::text[], ?::bigint[]) AS given (session_id, epoch) ON given.session_id = locked.session_id
+WHERE session.session_id = given.session_id AND session.epoch = given.epoch AND session.holder IS NOT NULL
+RETURNING session.session_id, session.epoch
+"""
+"""Rows are locked in the order in which commits lock theirs."""
 _SMALL_BYTES: Final = 10 * 2**20
 
 
@@ -94,6 +105,14 @@ class PostgresJournalStore(SqlJournalStore):
         except Exception:  # noqa: BLE001 - whatever one of them has, such as an id that was used: the others are written
             return False
         return True
+
+    def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> Sequence[SessionId]:  # noqa: ARG002  the server's time counts
+        """Extend leases, each given by its session and epoch, by the server's clock, in one statement."""
+        sessions, epochs = [session_id for session_id, _ in leases], [epoch for _, epoch in leases]
+        with self._server.writing() as db:
+            rows = db.execute(_RENEW, (sessions, ttl_ms, sessions, epochs)).fetchall()
+        extended = {(session_id, epoch) for session_id, epoch in rows}
+        return [session_id for session_id, epoch in leases if (session_id, epoch) not in extended]
 
     def damage(self) -> str | None:
         """Return damage that the chains do not cover: checksum failures that the server counted, and orphaned rows."""

@@ -15,6 +15,7 @@ from chronicle.journal.records import Commit, NewMessage, OutboxMessage, StepWri
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.journal_contract import Writer
 from coordinator.store.permits import HostPermits
+from coordinator.store.renewals import Renewals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,7 +80,7 @@ def agents(tmp_path: Path) -> Iterator[Agents]:
 
 @pytest.fixture
 def permits(agents: Agents) -> HostPermits:
-    return HostPermits(agents.store, OWN)
+    return HostPermits(agents.store, OWN, Renewals(agents.store))
 
 
 def commit_of(agents: Agents, session: Session, **changes: Any) -> Commit:
@@ -175,7 +176,7 @@ def test_an_epoch_of_an_earlier_host_is_over(agents: Agents) -> None:
     commit = commit_of(agents, agents.own)
     agents.store.acquire_lease(agents.own.session_id, OTHER, NOW_MS, 60_000, takeover=True)
     with pytest.raises(StaleEpoch):
-        HostPermits(agents.store, OWN).check_write(commit)
+        HostPermits(agents.store, OWN, Renewals(agents.store)).check_write(commit)
 
 
 @pytest.mark.parametrize(
