@@ -1,8 +1,8 @@
 """A Ray cluster of several nodes on this machine: real raylets, which a test may kill.
 
 The cluster is a process of its own, ``python -m tests.ray_cluster NODE=PATH...``, which says where it is and ends with
-its standard input. So the test's process has neither Ray nor Ray's variables. ``NODE@HOSTNAME`` is a node that takes
-itself for another machine, and has the resource ``HOSTNAME``; it needs root.
+its standard input. So the test's process has no Ray. ``NODE@HOSTNAME`` is a node that takes itself for another
+machine, and has the resource ``HOSTNAME``; it needs root.
 """
 
 from __future__ import annotations
@@ -18,15 +18,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import pytest
+
 from tests.leftovers import new_directory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+TOKEN: Final = "t" * 32
+"""For Ray's authentication. It is the same in all clusters, as a process keeps the one that it has read."""
 CPUS: Final = 2
 """Of each node, as Ray counts them."""
 _CLONE_NEWUTS: Final = 0x04000000
 _STORE_BYTES: Final = 100 * 1024 * 1024
+_LOOPBACK: Final = "PODIUM_TEST_LOOPBACK"
 _FAST: Final = {
     "RAY_health_check_initial_delay_ms": "1000",
     "RAY_health_check_period_ms": "500",
@@ -47,14 +52,19 @@ class RayCluster:
 
 
 @contextmanager
-def running_cluster(*names: str, paths: Mapping[str, Path] | None = None) -> Iterator[RayCluster]:
-    """Run a cluster of nodes with these names.
+def running_cluster(
+    *names: str, paths: Mapping[str, Path] | None = None, token: str = TOKEN, loopback: bool = False
+) -> Iterator[RayCluster]:
+    """Run a cluster of nodes with these names. Meanwhile this process has the variables that joining it takes.
 
     Args:
         paths: by nodes, directories whose Python packages are installed there only.
+        token: that callers need; empty for none.
+        loopback: whether the nodes listen at the loopback only.
     """
     with new_directory("ray-") as directory:
-        environment = {**os.environ, **_FAST, "RAY_TMPDIR": str(directory)}
+        variables = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {"RAY_AUTH_MODE": "disabled"}
+        environment = {**os.environ, **_FAST, "RAY_TMPDIR": str(directory), **variables, _LOOPBACK: str(int(loopback))}
         environment.pop("RAY_ADDRESS", None)
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.ray_cluster", *(f"{name}={(paths or {}).get(name, '')}" for name in names)],
@@ -69,7 +79,10 @@ def running_cluster(*names: str, paths: Mapping[str, Path] | None = None) -> Ite
         try:
             said = process.stdout.readline()
             assert said, "the Ray cluster did not start"
-            yield RayCluster(**json.loads(said))
+            with pytest.MonkeyPatch.context() as patch:
+                for name, value in variables.items():
+                    patch.setenv(name, value)
+                yield RayCluster(**json.loads(said))
         finally:
             process.stdin.close()
             process.wait()
@@ -94,6 +107,8 @@ def main(names: Sequence[str]) -> None:
         name, _, path = each.partition("=")
         name, _, hostname = name.partition("@")
         options: dict[str, Any] = {} if nodes else {"include_dashboard": False}
+        if os.environ[_LOOPBACK] == "1":
+            options["node_ip_address"] = "127.0.0.1"
         if hostname:
             take_hostname(hostname)
             options["resources"] = {hostname: 100}

@@ -21,6 +21,7 @@ from coordinator.fleet.liveness import TASKS_CANCELLED
 from coordinator.fleet.node_names import Member
 from coordinator.ray.embedded import worker_template
 from coordinator.ray.embedded.starting import few_processes
+from coordinator.ray.token_auth import check_token, refuse_open_cluster
 from podium.errors import HostDied, PodiumError
 
 if TYPE_CHECKING:
@@ -127,10 +128,12 @@ def join(address: str, namespace: str) -> None:
 
     Raises:
         InvalidInput: it is not an address.
-        Unavailable: no cluster answers there, or one of another version of Ray or Python.
+        Unavailable: no cluster answers there, or one of another version of Ray or Python, or it has no authentication,
+            or another token.
     """
     disable_ray_usage_statistics()
     check_address(address)
+    authenticates = check_token(address)
     try:
         ray.init(address=address, namespace=namespace, log_to_driver=False)
     except ConnectionError as error:
@@ -145,6 +148,12 @@ def join(address: str, namespace: str) -> None:
         raise Unavailable(
             f"the Ray cluster at {address} has {theirs}, and podium here has {ours}: start both with the same versions"
         ) from error
+    if not authenticates:
+        try:
+            refuse_open_cluster(address, [member.address for member in living_nodes()])
+        except Unavailable:
+            ray.shutdown()
+            raise
     end_actors()
 
 

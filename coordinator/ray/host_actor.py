@@ -12,6 +12,7 @@ from coordinator.host.agent_host import AgentHost
 from coordinator.host.loop_watch import running_agent
 from coordinator.host.node.process_exit import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
+from coordinator.ray.token_auth import forget_token
 from podium.errors import HostDied
 
 if TYPE_CHECKING:
@@ -76,6 +77,7 @@ class HostActor:
     """
 
     def __init__(self, config: HostConfig) -> None:
+        forget_token()
         tell_of_os_exit(Path(config.last_words), running_agent)
         self._host = AgentHost(config, _announce, _report, _wake, _note_full)
 

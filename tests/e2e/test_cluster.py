@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 CHOOSY = """
+import os
 from podium import BaseAgent, DeltaState
 
 class Choosy(BaseAgent):
@@ -31,7 +32,7 @@ class Choosy(BaseAgent):
 
     async def on_message(self, ctx, message):
         ctx.state.count += 1
-        await ctx.send_message(f"handled {ctx.state.count}")
+        await ctx.send_message(f"handled {ctx.state.count} {'RAY_AUTH_TOKEN' in os.environ}")
 """
 PATIENT = f"{AGENTS / 'plain.py'}:Patient"
 
@@ -142,7 +143,7 @@ def test_deployed_agents_run_where_what_their_code_requires_is_installed(podium:
     deploy("only-there>=2")
     agents = [f"choosy/{number}" for number in range(3)]
     for agent in agents:
-        assert say(podium, agent, "where") == 1
+        assert podium("send", agent, "where").stdout == "handled 1 False\n", "the token of the cluster is not passed on"
     assert set(places(podium, agents).values()) == {"n3"}
     deploy("only-there>=3")
     refused = podium("send", agents[0], "where", check=False)
