@@ -69,6 +69,9 @@ class Settings(BaseSettings):
     host_cpus: float = Field(default=0.1, gt=0)
     """CPUs that Ray reserves for a host. Agents mostly wait; with 0.1 a machine takes 40 hosts per core, as its own Ray
     counts each core as four CPUs, and a node of a cluster that was joined (``RAY_ADDRESS``) ten per CPU."""
+    autoscaler: bool = False
+    """Whether the Ray cluster that was joined (``RAY_ADDRESS``) has an autoscaler: an agent for which no node has room
+    is then not refused, but waits for a node, for which the autoscaler is asked."""
     lease_ttl_s: float = Field(default=15.0, gt=0)
     """Time to live of a host's lease: a partitioned host keeps its agent for that long. Renewed every third of it."""
     shared_agents: int = Field(default=5000, ge=1)

@@ -10,10 +10,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.leftovers import new_directory
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -31,6 +34,7 @@ CPUS: Final = 2
 """Of each node, as Ray counts them."""
 _CLONE_NEWUTS: Final = 0x04000000
 _STORE_BYTES: Final = 100 * 1024 * 1024
+_STARTED: Final = re.compile(r"ray start --address='([^']+)'")
 _LOOPBACK: Final = "PODIUM_TEST_LOOPBACK"
 _FAST: Final = {
     "RAY_health_check_initial_delay_ms": "1000",
@@ -87,6 +91,86 @@ def running_cluster(
             process.stdin.close()
             process.wait()
             process.stdout.close()
+
+
+@contextmanager
+def autoscaling_cluster(cpus: int, most_nodes: int, idle_s: float) -> Iterator[str]:
+    """Run a cluster whose autoscaler starts raylets on this machine; its address. Otherwise as `running_cluster`.
+
+    Args:
+        cpus: of each node that it starts; the head has none.
+        most_nodes: limit of these.
+        idle_s: for how long one is idle until it is ended.
+    """
+    from ray.util import get_node_ip_address
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    address: str = get_node_ip_address()  # type: ignore[no-untyped-call]
+    config = {
+        "cluster_name": "podium-test",
+        "provider": {
+            "type": "fake_multinode",
+            "disable_node_updaters": True,
+            "use_node_id_as_ip": True,
+            "gcs_address": f"{address}:{port}",
+        },
+        "available_node_types": {
+            "worker": {"resources": {"CPU": cpus}, "node_config": {}, "min_workers": 0, "max_workers": most_nodes},
+            "ray.head.default": {"resources": {"CPU": 0}, "node_config": {}, "max_workers": 0},
+        },
+        "head_node_type": "ray.head.default",
+        "max_workers": most_nodes,
+        "idle_timeout_minutes": idle_s / 60,
+        "upscaling_speed": 1.0,
+        "auth": {},
+        "docker": {},
+        "file_mounts": {},
+        "cluster_synced_files": [],
+        "file_mounts_sync_continuously": False,
+        "rsync_exclude": [],
+        "rsync_filter": [],
+        **{f"{name}_commands": [] for name in ("initialization", "setup", "head_setup", "worker_setup")},
+        **{f"{name}_start_ray_commands": [] for name in ("head", "worker")},
+    }
+    with new_directory("ray-") as directory, pytest.MonkeyPatch.context() as patch:
+        (directory / "config.json").write_text(json.dumps(config))
+        patch.setenv("RAY_AUTH_MODE", "token")
+        patch.setenv("RAY_AUTH_TOKEN", TOKEN)
+        patch.delenv("RAY_ADDRESS", raising=False)
+        started = {"AUTOSCALER_UPDATE_INTERVAL_S": "1", "RAY_FAKE_CLUSTER": "1", "RAY_TMPDIR": str(directory)}
+        options = ["--head", f"--port={port}", "--num-cpus=0", f"--object-store-memory={_STORE_BYTES}", "--block"]
+        with (directory / "said").open("wb") as said:
+            process = subprocess.Popen(
+                [
+                    Path(sys.executable).with_name("ray"),
+                    "start",
+                    *options,
+                    f"--autoscaling-config={directory}/config.json",
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=said,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **_FAST, **started},
+                start_new_session=True,
+            )
+        try:
+            wait_until(lambda: _STARTED.search((directory / "said").read_text()))
+            yield _STARTED.findall((directory / "said").read_text())[0]
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            _end_all_of(directory)
+
+
+def _end_all_of(directory: Path) -> None:
+    """End the processes of a cluster, which have its directory in their arguments or variables."""
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError, ValueError):
+            pid = int(entry.name)
+            said = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            if os.fsencode(f"{directory}/") in said or os.fsencode(f"RAY_TMPDIR={directory}\0") in said:
+                os.kill(pid, signal.SIGKILL)
 
 
 def take_hostname(hostname: str) -> None:

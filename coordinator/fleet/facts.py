@@ -61,6 +61,8 @@ class QueueFacts(TypedDict):
     """Hosts that died under the request."""
     lacking: str | None
     """What other hosts have that its host needs, if none can start for that."""
+    asked: bool
+    """Whether Ray's autoscaler is asked for a node then."""
 
 
 class AgentFacts(TypedDict):
@@ -215,4 +217,10 @@ def _queue(state: FleetState, address: Address) -> QueueFacts | None:
         before += code == request.code and state.hosts.host_of(other) is None
     starting = sum(host.status is HostStatus.STARTING and host.code == request.code for host in state.hosts)
     lacking = state.lacking(request.code) if not starting else None
-    return {"before": before, "starting": starting, "losses": request.losses, "lacking": lacking}
+    return {
+        "before": before,
+        "starting": starting,
+        "losses": request.losses,
+        "lacking": lacking,
+        "asked": state.autoscaler,
+    }

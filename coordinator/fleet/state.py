@@ -53,6 +53,7 @@ class FleetState:
         quotas: returns what tenants may have, by tenant; by default there are no limits.
         share: what a host needs of its node where its class declares nothing else.
         drains: the nodes that are to have no agents; by default none, kept in memory.
+        autoscaler: whether the cluster is asked for nodes if none has room.
     """
 
     def __init__(
@@ -64,10 +65,13 @@ class FleetState:
         quotas: Callable[[], Mapping[str, Quota]] = dict,
         share: Needs = NO_NEEDS,
         drains: Drains | None = None,
+        *,
+        autoscaler: bool = False,
     ) -> None:
         self.nodes: Sequence[Node] = (Node(LOCAL_NODE),)
         """Those with a node manager."""
         self._share = share
+        self.autoscaler = autoscaler
         self.store = store
         self.clock = clock
         self.ids = ids

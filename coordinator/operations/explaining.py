@@ -160,7 +160,10 @@ def _waits_at(host: HostFacts, pending: int) -> str:
 def _waits_in(queue: QueueFacts) -> str:
     before, starting = queue["before"], queue["starting"]
     behind = f", behind {before} other agent{'s' if before > 1 else ''}" if before else ""
-    lacking = f"; other hosts have what it needs: {queue['lacking']}" if queue["lacking"] is not None else ""
+    lacking = ""
+    if queue["lacking"] is not None:
+        why = "a node, for which Ray's autoscaler is asked, as" if queue["asked"] else "other hosts have what it needs:"
+        lacking = f"; {why} {queue['lacking']}"
     return f"a host of its class ({starting} starting){behind}{lacking}"
 
 

@@ -92,6 +92,7 @@ class CoordinatorActor:
             latest if self._followed is None else self._followed,
             Needs(((CPU, config.host_cpus),)),
             Drains(documents),
+            autoscaler=config.autoscaler,
         )
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
         deaths = Deaths(self._state, self._withdrawals)
@@ -313,7 +314,10 @@ class CoordinatorActor:
     async def measured(self) -> dict[Series, Value]:
         """Return the sums of what was measured since the start of this process, and the gauges of the fleet."""
         await self._begin()
-        return {**self._state.totals.recorder.sums(), **gauges_of(self._state.hosts, len(self._state.requests))}
+        return {
+            **self._state.totals.recorder.sums(),
+            **gauges_of(self._state.hosts, len(self._state.requests)),
+        }
 
     async def host_full(self, host_id: str) -> None:
         """Give a host no more agents: it has too little memory. It ends when its agents have left."""

@@ -47,6 +47,8 @@ class CoordinatorConfig:
     """Limit of warm hosts of all classes on a node."""
     most_starting: int | None
     """Limit of starts on a node; ``None`` for its cores, at least two."""
+    autoscaler: bool
+    """Whether the cluster adds nodes when it is asked for them."""
     lease_ttl_s: float
     silence_s: float
     hang_s: float

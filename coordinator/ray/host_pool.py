@@ -151,6 +151,14 @@ class HostPool:
                 latest[address] = max(latest.get(address, (0, node)), (epoch, node))
         return {address: node for address, (_, node) in latest.items()}
 
+    def release(self, node: NodeId) -> None:
+        """Leave a node without hosts alone until `recall`; see `NodePool.release`."""
+        self._nodes.release(node)
+
+    def recall(self) -> None:
+        """Have the nodes that were released joined again."""
+        self._nodes.recall()
+
     async def lacks(self, node: NodeId, bundle: str) -> str:
         """Return what a node lacks for a code bundle; empty for nothing.
 

@@ -100,6 +100,8 @@ class NodePool:
         """Why nodes are not joined."""
         self._names = dict(config.named_nodes)
         self._looking = asyncio.Lock()
+        self._released: set[str] = set()
+        """Those that are left alone, by Ray's ids."""
         self._begun = False
         """Whether the hosts of nodes that join now are ended: nobody knows them."""
         self._members: dict[str, Member] = {}
@@ -204,6 +206,25 @@ class NodePool:
             except (HostDied, TimeoutError, ray.exceptions.RayError) as error:
                 _log.warning("node_not_stopped", node=node, error=str(cause_of(error)))
 
+    def release(self, node: NodeId) -> None:
+        """Leave a node without hosts alone until `recall`: with its manager on it Ray would never take it for idle.
+
+        The coordinator's own node is kept.
+        """
+        joined = self._joined[node]
+        if joined.ray_id == ray.get_runtime_context().get_node_id():
+            return
+        _log.info("node_released", node=node)
+        del self._joined[node]
+        self._released.add(joined.ray_id)
+        joined.gone.set()
+        self._tell()
+        self._start(joined.ray_id, self._end_manager(joined))
+
+    def recall(self) -> None:
+        """Have the nodes that were released joined again, those that live still."""
+        self._released.clear()
+
     async def _look(self) -> None:
         """Compare the nodes with those that live."""
         async with self._looking:
@@ -219,6 +240,8 @@ class NodePool:
                 self._follow_machine(joined, members[joined.ray_id])
         usable = [member for member in members.values() if self._is_usable(member)]
         known = {joined.ray_id for joined in self._joined.values()}
+        self._released &= members.keys()
+        known |= self._released
         new = [member for member in usable if member.ray_id not in known and member.ray_id not in self._joining]
         for member in new:
             await self._find_name(member)
@@ -287,6 +310,9 @@ class NodePool:
                 await joined.manager.stop.remote()
         except (TimeoutError, ray.exceptions.RayError) as error:
             _log.warning("node_not_stopped", node=joined.node.node_id, error=str(cause_of(error)))
+        await self._end_manager(joined)
+
+    async def _end_manager(self, joined: _Joined) -> None:
         ray.kill(joined.manager)
         with contextlib.suppress(TimeoutError):  # the next manager of the node has its name
             async with asyncio.timeout(_LEAVE_S):

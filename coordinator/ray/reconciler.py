@@ -14,6 +14,7 @@ import structlog
 
 from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.access.outbox_quotas import check_of_receivers
+from coordinator.fleet.demand import demand_of
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, EndHost, Placement, ProjectView, Refuse, Route, StartHost, Vacate
@@ -21,7 +22,7 @@ from coordinator.fleet.plan import plan
 from coordinator.fleet.wakes.requests import QuietPeriod
 from coordinator.fleet.wakes.retries import may_pass
 from coordinator.fleet.wakes.spans import WakeSpans
-from coordinator.ray.cluster import cause_of, lives
+from coordinator.ray.cluster import cause_of, lives, request_nodes
 from coordinator.telemetry.instruments import REMINDERS_FIRED
 from podium.address import Address
 from podium.agent_record import find_session
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.cancellation import Withdrawals
     from coordinator.fleet.deaths import Deaths
     from coordinator.fleet.model import Action, Code
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes import Needs, NodeId
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wakes.requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig
@@ -54,6 +55,8 @@ _MAX_LOSSES: Final = 2
 """Hosts that may die under one wake request before it fails: warm hosts die unnoticed. Deaths that a message pays for
 do not count, as its attempts are limited, nor do those of shared hosts, whose agents come back apart."""
 
+_IDLE_NODE_S: Final = 15.0
+"""Time after which a node without hosts is left to Ray's autoscaler, which has a time of its own before it ends it."""
 _MAX_SOUGHT: Final = 1000
 """Agents whose workspaces are looked for before one plan; a plan assigns no more in a storm."""
 
@@ -102,6 +105,11 @@ class Reconciler:
         """Delivers messages between agents; a receiver whose code is not known keeps them in its inbox."""
         self._asked: set[tuple[NodeId, str]] = set()
         """The nodes that are asked what they lack for which bundles."""
+        self._demand: tuple[Needs, ...] | None = None
+        """What Ray's autoscaler was told last; ``None`` if not by this process."""
+        self._telling = False
+        self._idle_since_s: dict[NodeId, float] = {}
+        """Since when nodes have no hosts."""
         self._quiet = QuietPeriod(state.clock)
         """When warm hosts are started."""
         self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded)
@@ -136,13 +144,47 @@ class Reconciler:
                 self._ask_of_bundles()
                 reserve = config.warm_hosts if self._quiet.is_now() else None
                 most = config.most_starting, config.shared_agents, config.most_warm_hosts
-                for action in plan(state.observe(), reserve, *most):
+                fleet = state.observe()
+                actions = plan(fleet, reserve, *most)
+                for action in actions:
                     self._act(action)
+                if config.autoscaler:
+                    self._ask_for_nodes(demand_of(fleet, actions, config.shared_agents))
+                    self._release_idle_nodes()
             except Exception:  # noqa: BLE001  a bug must not end the loop: no agent would wake again
                 _log.exception("planning_failed")
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(TICK_S):
                     await state.changed.wait()
+
+    def _ask_for_nodes(self, demand: tuple[Needs, ...]) -> None:
+        """Tell Ray's autoscaler what the nodes have to have room for, unless it knows that."""
+        if demand:
+            self._pool.recall()
+        if demand != self._demand and not self._telling:
+            self._telling = True
+            self._tasks.spawn(self._tell(demand), "autoscaler")
+
+    def _release_idle_nodes(self) -> None:
+        """Leave nodes to Ray that have had no hosts for a while, so that its autoscaler ends them."""
+        state, now_s = self._state, self._state.clock.monotonic_s()
+        busy = {host.node for host in state.hosts}
+        idle = {node.node_id for node in state.nodes if node.node_id not in busy} if not len(state.requests) else set()
+        self._idle_since_s = {node: self._idle_since_s.get(node, now_s) for node in idle}
+        for node, since_s in self._idle_since_s.items():
+            if now_s - since_s > _IDLE_NODE_S:
+                self._pool.release(node)
+
+    async def _tell(self, demand: tuple[Needs, ...]) -> None:
+        try:
+            await asyncio.to_thread(request_nodes, demand)
+            self._demand = demand
+        except Exception as error:  # noqa: BLE001  such as a restart of Ray's control process
+            _log.warning("autoscaler_not_told", error=str(error))
+            await asyncio.sleep(TICK_S)
+        finally:
+            self._telling = False
+        self._state.changed.set()
 
     async def _retry_wakes(self) -> None:
         for address in self._state.retries.take_due():
@@ -199,6 +241,8 @@ class Reconciler:
         The lease of an agent whose process had to be killed is released: so the next activation counts no attempt.
         """
         self._state.stopping = True
+        if self._config.autoscaler:
+            await self._tell(())
         for placement in await self._pool.stop_all(timeout_s):
             if placement.epoch is not None:
                 session = await asyncio.to_thread(find_session, self._state.store, placement.address)
@@ -262,7 +306,12 @@ class Reconciler:
                 self._refuse(code, problem)
 
     def _refuse(self, code: Code, problem: str) -> None:
-        """Fail the requests for agents of a code that no node can run; they are tried again, as nodes may join."""
+        """Fail the requests for agents of a code that no node can run; they are tried again, as nodes may join.
+
+        With an autoscaler they wait for a node, unless a node lacks what the code's bundle requires.
+        """
+        if self._config.autoscaler and not self._state.lacks_for_bundle(code):
+            return
         _log.warning("no_node_for_class", agent_type=code.agent_type, problem=problem)
         error: Exception
         if self._state.lacks_for_bundle(code):

@@ -152,6 +152,7 @@ class Router:
                 warm_hosts=settings.warm_hosts,
                 most_warm_hosts=settings.most_warm_hosts,
                 most_starting=settings.most_starting,
+                autoscaler=settings.autoscaler and not is_embedded,
                 lease_ttl_s=settings.lease_ttl_s,
                 silence_s=settings.silence_s,
                 hang_s=settings.hang_s,

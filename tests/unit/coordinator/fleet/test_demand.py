@@ -1,0 +1,63 @@
+"""What Ray's autoscaler is told: what there is, and what has no room."""
+
+from __future__ import annotations
+
+import pytest
+
+from coordinator.fleet.demand import MAX_LACKING, demand_of
+from coordinator.fleet.host import Host, HostStatus
+from coordinator.fleet.model import Code
+from coordinator.fleet.nodes import CPU, Needs, Node, NodeId
+from coordinator.fleet.plan import Observed, plan
+from podium.address import Address
+
+HELLO = Code("/agents/hello.py", "Hello", "hello")
+A, B = NodeId("a"), NodeId("b")
+HALF = Needs(((CPU, 0.5),), (("zone", "x"),))
+PLAIN = Needs(((CPU, 0.5),))
+
+
+def demand(
+    nodes: tuple[Node, ...], agents: int, hosts: tuple[Host, ...] = (), needs: Needs = PLAIN, *, shared: bool = False
+) -> tuple[Needs, ...]:
+    fleet = Observed(
+        hosts,
+        nodes=nodes,
+        wanted=tuple((Address("hello", str(number)), HELLO) for number in range(agents)),
+        code_stamps={HELLO: "1"},
+        needs={HELLO: needs},
+        shared=frozenset({HELLO} if shared else ()),
+    )
+    return demand_of(fleet, plan(fleet, 0, None, 10), 10)
+
+
+def busy(host_id: str, node: NodeId, status: HostStatus = HostStatus.ASSIGNED) -> Host:
+    return Host(host_id, HELLO, "1", status, node=node, needs=PLAIN)
+
+
+def test_nothing_is_asked_for_while_a_node_has_room() -> None:
+    assert demand((Node(A, {CPU: 1.0}),), 1) == ()
+    assert demand((Node(A, {CPU: 1.0}),), 0, (busy("h1", A),)) == ()
+    assert demand((Node(A, {CPU: 64.0}, cores=1),), 20) == (), "they wait for others to start, not for room"
+
+
+def test_what_has_no_room_is_asked_for_beside_what_there_is() -> None:
+    assert demand((), 2) == (PLAIN, PLAIN)
+    assert demand((Node(A, {}),), 1) == (PLAIN,), "a head without CPUs"
+    full = tuple(busy(f"h{number}", A) for number in range(2))
+    assert demand((Node(A, {CPU: 1.0}),), 1, full) == (Needs(((CPU, 1.0),)), PLAIN)
+    started = demand((Node(A, {CPU: 1.0}), Node(B, {CPU: 0.5})), 3, full)
+    assert started == (Needs(((CPU, 1.0),)), Needs(((CPU, 0.5),)), PLAIN, PLAIN), "one starts on b"
+
+
+def test_labels_and_drained_nodes_count() -> None:
+    assert demand((Node(A, {CPU: 8.0}),), 1, needs=HALF) == (HALF,)
+    assert demand((Node(A, {CPU: 8.0}, {"zone": "x"}),), 1, needs=HALF) == ()
+    assert demand((Node(A, {CPU: 8.0}, is_drained=True),), 1) == (PLAIN,)
+
+
+@pytest.mark.parametrize(("agents", "shared", "hosts"), [(25, True, 3), (1000, False, MAX_LACKING)])
+def test_the_hosts_that_are_asked_for_are_those_that_are_missing(agents: int, shared: bool, hosts: int) -> None:
+    assert demand((), agents, shared=shared) == (PLAIN,) * hosts
+    coming = (busy("h1", A, HostStatus.STARTING),)
+    assert len(demand((Node(A, {CPU: 0.5}),), 25, coming, shared=True)) == 1 + 2
