@@ -316,7 +316,7 @@ class CoordinatorActor:
         await self._begin()
         return {
             **self._state.totals.recorder.sums(),
-            **gauges_of(self._state.hosts, len(self._state.requests)),
+            **gauges_of(self._state.hosts, len(self._state.requests), self._nodes),
         }
 
     async def host_full(self, host_id: str) -> None:

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any, Final
 from coordinator.telemetry.instruments import (
     AGENTS_ASLEEP,
     AGENTS_AWAKE,
+    AGENTS_OF_NODES,
     CATALOGUE,
     HOSTS,
+    HOSTS_OF_NODES,
     INBOX_LAG,
     INBOX_MESSAGES,
     OUTBOX_LAG,
@@ -80,6 +82,7 @@ def figures_of(sums: Mapping[Series, Value], elapsed_s: float | None) -> dict[st
         "agents_awake": round(_total(sums, AGENTS_AWAKE)),
         "agents_asleep": round(_total(sums, AGENTS_ASLEEP)),
         "hosts": {status: round(_total(sums, HOSTS, status)) for status in _STATUSES},
+        "nodes": [_of_node(sums, node) for node in sorted({labels[0] for labels, _ in _series(sums, AGENTS_OF_NODES)})],
         "wakes_waiting": round(_total(sums, WAKES_WAITING)),
         "inbox_messages": round(_total(sums, INBOX_MESSAGES)),
         "inbox_lag_s": _total(sums, INBOX_LAG),
@@ -90,6 +93,14 @@ def figures_of(sums: Mapping[Series, Value], elapsed_s: float | None) -> dict[st
         "seal": _durations(sums, SEAL_DURATION),
         "commit": _durations(sums, COMMIT_DURATION),
         "types": [_of_type(sums, agent_type, tenant, elapsed_s) for agent_type, tenant in _types(sums)],
+    }
+
+
+def _of_node(sums: Mapping[Series, Value], node: str) -> dict[str, Any]:
+    return {
+        "node": node,
+        "agents": round(_total(sums, AGENTS_OF_NODES, node)),
+        "hosts": {status: round(_total(sums, HOSTS_OF_NODES, node, status)) for status in _STATUSES},
     }
 
 

@@ -9,8 +9,10 @@ from podium.turn.telemetry import SHORT_S, TURN_INSTRUMENTS, Instrument
 __all__ = [
     "AGENTS_ASLEEP",
     "AGENTS_AWAKE",
+    "AGENTS_OF_NODES",
     "CATALOGUE",
     "HOSTS",
+    "HOSTS_OF_NODES",
     "INBOX_LAG",
     "INBOX_MESSAGES",
     "INSTRUMENTS",
@@ -72,6 +74,13 @@ HOSTS: Final = Instrument(
     "end, without an agent), `lost` (ended by itself), `ending`.",
     ("status",),
 )
+AGENTS_OF_NODES: Final = Instrument("podium_node_agents", "gauge", "Agents on the hosts of each node.", ("node",))
+HOSTS_OF_NODES: Final = Instrument(
+    "podium_node_hosts",
+    "gauge",
+    "Processes for agents on each node, by status as of `podium_hosts`.",
+    ("node", "status"),
+)
 WAKES_WAITING: Final = Instrument("podium_wakes_waiting", "gauge", "Agents that are to wake and are not awake yet.")
 INBOX_MESSAGES: Final = Instrument(
     "podium_inbox_messages", "gauge", "Messages that wait in the inboxes, those that are being handled included."
@@ -123,6 +132,8 @@ INSTRUMENTS: Final = (
     AGENTS_AWAKE,
     AGENTS_ASLEEP,
     HOSTS,
+    AGENTS_OF_NODES,
+    HOSTS_OF_NODES,
     WAKES_WAITING,
     INBOX_MESSAGES,
     INBOX_LAG,

@@ -13,7 +13,7 @@ from rich.text import Text
 from chronicle.cli_kit.terminal import one_line, write
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
 __all__ = ["once_shown", "watched"]
 
@@ -43,15 +43,32 @@ def _view(figures: Mapping[str, Any], most_rows: int | None) -> Group:
     for number, heading in enumerate(_HEADINGS):
         table.add_column(heading, justify="left" if number < 2 else "right", no_wrap=True)
     busiest = sorted(figures["types"], key=lambda row: (-row["turns"], -row["awake"], row["agent_type"]))
-    for row in busiest[:most_rows]:
+    shown = most_rows and max(1, most_rows - min(len(figures["nodes"]), most_rows // 2))
+    for row in busiest[:shown]:
         table.add_row(*map(Text, _cells(row)))
-    return Group(*map(Text, _head(figures)), Text(""), table)
+    nodes = map(Text, _nodes(figures["nodes"], most_rows))
+    return Group(*map(Text, _head(figures)), *nodes, Text(""), table)
+
+
+def _nodes(nodes: Sequence[Mapping[str, Any]], most_rows: int | None) -> list[str]:
+    """Return a line for each of several nodes, those with the most agents first."""
+    if len(nodes) < 2:
+        return []
+    busiest = sorted(nodes, key=lambda node: (-node["agents"], node["node"]))
+    width = max(len(node["node"]) for node in nodes)
+    return [
+        f"node    {one_line(node['node']):<{width}}  {node['agents']} agents, {_processes(node['hosts'])}"
+        for node in busiest[: most_rows and max(1, most_rows // 2)]
+    ]
+
+
+def _processes(hosts: Mapping[str, int]) -> str:
+    return f"{hosts['assigned']} assigned, {hosts['warm']} warm, {hosts['starting']} starting"
 
 
 def _head(figures: Mapping[str, Any]) -> list[str]:
-    hosts = figures["hosts"]
     wake, seal, commit = figures["wake"], figures["seal"], figures["commit"]
-    processes = f"{hosts['assigned']} assigned, {hosts['warm']} warm, {hosts['starting']} starting"
+    processes = _processes(figures["hosts"])
     inbox, outbox = (_time(figures[name]) for name in ("inbox_lag_s", "outbox_lag_s"))
     service = "" if figures["service"] else "    NO SERVICE"
     since = f"the last {figures['interval_s']:.1f} s" if figures["interval_s"] else "all since the start"

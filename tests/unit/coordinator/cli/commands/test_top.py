@@ -62,6 +62,20 @@ def test_names_from_the_record_cannot_control_the_terminal(capsys: pytest.Captur
     assert "evil\\x1b[2J" in out
 
 
+def test_of_several_nodes_each_is_shown_the_busiest_first(capsys: pytest.CaptureFixture[str]) -> None:
+    of_one: dict[Any, Any] = {("podium_node_agents", ("n1",)): 1, ("podium_node_hosts", ("n1", "assigned")): 1}
+    once_shown(figures_of(of_one, None))
+    assert "n1" not in capsys.readouterr().out, "of one node the head line says it"
+    several = {**of_one, ("podium_node_agents", ("second",)): 7, ("podium_node_hosts", ("second", "warm")): 2}
+    figures = figures_of(several, None)
+    assert figures["nodes"][0] == {"node": "n1", "agents": 1, "hosts": {"starting": 0, "warm": 0, "assigned": 1}}
+    once_shown(figures)
+    assert [line for line in capsys.readouterr().out.splitlines() if line.startswith("node")] == [
+        "node    second  7 agents, 0 assigned, 2 warm, 0 starting",
+        "node    n1      1 agents, 1 assigned, 0 warm, 0 starting",
+    ]
+
+
 def test_an_answer_that_is_no_metrics_is_reported() -> None:
     async def ask() -> None:
         async with (
