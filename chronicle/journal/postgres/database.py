@@ -46,6 +46,12 @@ _ALIVE: Final = {
 }
 """libpq's parameters by which a server that is silent is noticed after 10 s, and one that is gone without a word after
 25 s, unless the string has others."""
+_ALIVE_THERE: Final = """
+SET tcp_keepalives_idle TO 3; SET tcp_keepalives_interval TO 2; SET tcp_keepalives_count TO 3;
+SET tcp_user_timeout TO 9000
+"""
+"""The same for the server, over TCP, after 9 s: it keeps the locks of a transaction whose machine has lost its power
+for two hours otherwise, and whoever takes over the agents of that machine waits for them."""
 _NAME_BYTES: Final = 63
 """The server cuts longer names, and would take two schemas for one (``NAMEDATALEN``)."""
 _OLDEST_SERVER: Final = 14
@@ -285,6 +291,7 @@ class PostgresDatabase:
         raw = self._connected()
         raw.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
         raw.execute("SET synchronous_commit TO on")
+        raw.execute(_ALIVE_THERE)
         if self._read_only:
             raw.execute("SET default_transaction_read_only TO on")
         return PostgresConnection(raw)
