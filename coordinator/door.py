@@ -40,10 +40,23 @@ if TYPE_CHECKING:
     Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
     """Serves a connection until one of its ends is closed."""
 
-__all__ = ["PATIENCE_S", "Door", "DoorOptions", "listening", "options_of", "pipe", "piped_to", "through_door"]
+__all__ = [
+    "MOST_UNPROVED",
+    "PATIENCE_S",
+    "Door",
+    "DoorOptions",
+    "listening",
+    "options_of",
+    "pipe",
+    "piped_to",
+    "through_door",
+]
 
 _TIMEOUT_S: Final = 10.0
 """Of a connection attempt, and of the proofs: nobody else may hold a connection."""
+MOST_UNPROVED: Final = 256
+"""Connections at a time that have not proved that they know the secret, for which a caller needs milliseconds: enough
+for all hosts of a node that connect again at once."""
 _CLOSE_S: Final = 2.0
 """Of the end of a connection."""
 _MAX_PROOF: Final = 1024
@@ -131,6 +144,7 @@ async def listening(
         )
     tls, fingerprint = _tls_of(options)
     tasks = BackgroundTasks()
+    unproved = 0
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -144,7 +158,12 @@ async def listening(
                     await writer.wait_closed()
 
     async def let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Serve | None:
+        nonlocal unproved
+        unproved += 1
         try:
+            if unproved > MOST_UNPROVED:
+                writer.transport.abort()
+                raise InvalidInput(f"{MOST_UNPROVED} connections have proved nothing yet")
             _keep_alive(writer, patience_s)
             async with asyncio.timeout(_TIMEOUT_S):
                 return await _let_in(reader, writer, secret, find)
@@ -152,6 +171,8 @@ async def listening(
             peer = str(writer.get_extra_info("peername"))
             _log.warning("caller_refused", peer=peer, error=str(error) or type(error).__name__)
             return None
+        finally:
+            unproved -= 1
 
     try:
         server = await asyncio.start_server(

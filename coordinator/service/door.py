@@ -6,6 +6,7 @@ are ``service``, as `Home.socket_path`, and ``models``, as `Home.models_socket`.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
 from contextlib import asynccontextmanager
@@ -74,12 +75,17 @@ async def open_door(options: DoorOptions, documents: Documents, serve: Serve, mo
                 raise InvalidInput(f"the caller wants to {unknown!r}")
 
     async with listening(options, secrets.token_hex(32), find) as door:
-        documents.write(_DOCUMENT, json.dumps(asdict(door)).encode())
+        await asyncio.to_thread(documents.write, _DOCUMENT, json.dumps(asdict(door)).encode())
         try:
             yield door
         finally:
-            try:
-                if published_door(documents) == door:  # else that of the next service
-                    withdraw_door(documents)
-            except ChronicleError as error:  # the next service says where its own is, or that it has none
-                _log.warning("door_not_withdrawn", error=str(error))
+            await asyncio.to_thread(_withdraw_own, documents, door)
+
+
+def _withdraw_own(documents: Documents, door: Door) -> None:
+    """Tell that the service has no door, unless the next one has told of its own."""
+    try:
+        if published_door(documents) == door:
+            withdraw_door(documents)
+    except ChronicleError as error:  # the next service says where its own is, or that it has none
+        _log.warning("door_not_withdrawn", error=str(error))

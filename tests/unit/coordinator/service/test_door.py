@@ -13,7 +13,7 @@ import pytest
 from chronicle.errors import InvalidInput, StorageRefused
 from coordinator.channel import pack, read_packet
 from coordinator.documents import FileDocuments
-from coordinator.door import Door, DoorOptions, through_door
+from coordinator.door import MOST_UNPROVED, Door, DoorOptions, through_door
 from coordinator.service.door import open_door, published_door, withdraw_door
 from tests.certificates import write_certificate
 from tests.waiting import until
@@ -94,6 +94,25 @@ async def test_a_caller_without_the_secret_is_not_served(tmp_path: Path) -> None
             assert await reader.read() == b""
             writer.close()
         assert await asked(await through_door(door, "service")) == b"hello"
+
+
+async def test_connections_that_prove_nothing_are_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with door_at(tmp_path) as door:
+        known = await through_door(door, "service")
+        silent = [await asyncio.open_connection(door.host, door.port) for _ in range(MOST_UNPROVED)]
+        for reader, _ in silent:
+            assert await read_packet(reader)  # the nonce: it is waited for
+        for _ in range(3):
+            with pytest.raises(OSError, match=r".+"):
+                await through_door(door, "service")
+        assert caplog.text.count("connections have proved nothing yet") == 3
+        assert await asked(known) == b"hello"
+        for _, writer in silent[:5]:
+            writer.transport.abort()
+        await until(lambda: caplog.text.count("caller_refused") == 8, "the door notices that they are gone")
+        assert await asked(await through_door(door, "service")) == b"hello"
+        for _, writer in silent:
+            writer.transport.abort()
 
 
 @pytest.mark.usefixtures("caplog")
