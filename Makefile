@@ -10,6 +10,9 @@
 .DEFAULT_GOAL := help
 .PHONY: help setup setup-tests demo test browser check format docs bench nightly mutants soak clean
 BIN := .venv/bin
+# Helm as a library, 75 MB that only the chart needs.
+with_helm = $(BIN)/python -c "import helm_python, yaml" 2>/dev/null || \
+	$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e ".[k8s]" --config-settings editable_mode=compat
 ARGS ?=
 export PYTHON
 
@@ -52,6 +55,7 @@ check: setup
 	$(BIN)/python tools/import_circles.py
 	$(BIN)/python -m tools.reference --check
 	$(BIN)/python tools/links.py
+	$(with_helm) && $(BIN)/python -m tools.chart --check
 	$(BIN)/python tools/import_without.py podium.agent ray pyfuse3 sqlite3 psycopg httpx openai anthropic
 	$(BIN)/python tools/import_without.py podium.models.scripted ray httpx httpx2 openai anthropic
 
@@ -61,6 +65,7 @@ format: setup
 
 docs: setup
 	$(BIN)/python -m tools.reference
+	$(with_helm) && $(BIN)/python -m tools.chart
 	$(BIN)/python tools/links.py
 
 bench: setup

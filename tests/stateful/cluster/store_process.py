@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import ChronicleError, Unavailable
 from coordinator.store.permits import HostPermits
+from coordinator.store.renewals import Renewals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,6 +40,7 @@ class StoreProcess:
         self._world = world
         self._node = node
         self._permits: dict[str, HostPermits] = {}
+        self._renewals = Renewals(world.journal, world.loop.time)
         self._away_until_s = 0.0
 
     @property
@@ -49,6 +51,7 @@ class StoreProcess:
     def die(self, away_s: float) -> None:
         """Die, and be started again after some seconds: it has forgotten the permits."""
         self._permits.clear()
+        self._renewals = Renewals(self._world.journal, self._world.loop.time)
         self._away_until_s = self._world.loop.time() + away_s
 
     def read(self, host_id: str, method: str, *arguments: Any, **named: Any) -> Any:
@@ -91,7 +94,7 @@ class StoreProcess:
     def _call(self, host_id: str, method: str, arguments: Any, named: Any) -> Any:
         permits = self._permits.get(host_id)
         if permits is None:
-            permits = self._permits[host_id] = HostPermits(self._world.journal, host_id)
+            permits = self._permits[host_id] = HostPermits(self._world.journal, host_id, self._renewals)
         if method == "commit":
             permits.check_write(arguments[0])
             with self._world.oracle.called_by(host_id):

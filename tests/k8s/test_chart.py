@@ -1,0 +1,129 @@
+"""The chart of k8s/chart: it lints, renders with each of its cases, and makes another cluster when pods change."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from typing import Any
+
+import helm_python
+import pytest
+
+from coordinator.settings import Settings
+from tests.k8s.rendering import NAMES, container, objects, ray_cluster, values_of
+from tools import chart
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_lints(name: str) -> None:
+    report = helm_python.lint(chart.CHART, values_of(name), strict=True, kube_version="v1.36.0")
+    assert report["errors"] == []
+    assert [found for found in report["messages"] if found["severity"] > 1] == []  # above: an icon is recommended
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_objects_have_unique_names_and_the_labels_of_the_release(name: str) -> None:
+    found = objects(name)
+    names = [(each["kind"], each["metadata"]["name"]) for each in found]
+    assert len(names) == len(set(names)) > 5
+    for each in found:
+        if each["metadata"]["name"].endswith("-extra"):  # of `extraObjects`
+            continue
+        assert each["metadata"]["namespace"] == chart.NAMESPACE, each["metadata"]["name"]
+        assert each["metadata"]["labels"]["app.kubernetes.io/instance"] == chart.RELEASE
+
+
+def test_the_least_values_name_what_nothing_can_be_guessed_of() -> None:
+    def leaves(value: Any, prefix: str = "") -> list[str]:
+        if not isinstance(value, dict):
+            return [prefix]
+        return [leaf for key, part in value.items() for leaf in leaves(part, f"{prefix}.{key}".strip("."))]
+
+    assert leaves(values_of("minimal")) == [
+        "image.repository",
+        "database.url",
+        "database.existingSecret.name",
+        "bucket.url",
+    ]
+
+
+def test_every_setting_can_be_given_but_those_of_the_chart() -> None:
+    schema = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert set(schema["properties"]["settings"]["properties"]) == set(Settings.model_fields)
+
+
+def test_a_setting_reaches_all_processes_that_read_it() -> None:
+    found = objects("production")
+    for name in ("service", "node", "gateway"):
+        assert {"name": "PODIUM_WARM_HOSTS", "value": "2"} in container(name, found)["env"], name
+
+
+# -- revisions --------------------------------------------------------------------------------------------------------
+
+
+def cluster_name(values: dict[str, Any]) -> str:
+    return str(ray_cluster(chart.objects(values))["metadata"]["name"])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"image": {"tag": "0.2.0"}},
+        {"ray": {"version": "2.61.0"}},
+        {"fuse": {"mode": "none"}},
+        {"head": {"resources": {"limits": {"memory": "8Gi"}}}},
+        {"settings": {"warm_hosts": 3}},
+        {"agentEnv": [{"name": "LANG", "value": "C.UTF-8"}]},
+        {"workerDefaults": {"labels": {"disk": "fast"}}},
+        {"ray": {"redis": {"address": "redis:6379"}}},
+    ],
+    ids=str,
+)
+def test_what_changes_pods_makes_another_cluster(change: dict[str, Any]) -> None:
+    values = values_of("minimal")
+    assert cluster_name(merged(values, change)) != cluster_name(values)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"workers": [{"minReplicas": 3, "maxReplicas": 7}]},
+        {"gateway": {"replicas": 5}},
+        {"ray": {"autoscaler": {"idleTimeoutSeconds": 5}}},
+        {"project": "# other\n"},
+        {"networkPolicy": {"enabled": False}},
+    ],
+    ids=str,
+)
+def test_what_changes_no_pod_of_it_leaves_the_cluster(change: dict[str, Any]) -> None:
+    values = values_of("minimal")
+    if "workers" in change:
+        group = {"name": "agents", "resources": _resources(), "minReplicas": 1, "maxReplicas": 10}
+        values = merged(values, {"workers": [group]})
+        change = {"workers": [{**group, **change["workers"][0]}]}
+    assert cluster_name(merged(values, change)) == cluster_name(values)
+
+
+def _resources() -> dict[str, Any]:
+    amounts = {"cpu": 2, "memory": "8Gi"}
+    return {"requests": amounts, "limits": amounts}
+
+
+def merged(values: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    found = copy.deepcopy(values)
+    for key, value in change.items():
+        found[key] = merged(found.get(key, {}), value) if isinstance(value, dict) else value
+    return found
+
+
+def test_an_upgrade_leaves_the_cluster_before_to_its_agents() -> None:
+    cluster = ray_cluster(objects("minimal"))
+    assert cluster["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert cluster["spec"]["upgradeStrategy"] == {"type": "None"}
+    assert re.fullmatch(r"podium-[0-9a-f]{8}", cluster["metadata"]["name"])
+
+
+def test_ten_groups_with_long_names_have_a_name_that_kuberay_takes() -> None:
+    values = merged(values_of("minimal"), {"fullnameOverride": "a" * 40})
+    assert len(cluster_name(values)) <= 53
