@@ -15,6 +15,7 @@ from tests.k8s.rendering import NAMES, container, objects, ray_cluster, values_o
 from tools import chart
 
 
+# C.12
 @pytest.mark.parametrize("name", NAMES)
 def test_it_lints(name: str) -> None:
     report = helm_python.lint(chart.CHART, values_of(name), strict=True, kube_version="v1.36.0")
