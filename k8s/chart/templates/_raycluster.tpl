@@ -38,6 +38,7 @@ spec:
         {{- include "podium.doorEnv" (list . .Values.doors.servicePort) | nindent 8 }}
         {{- include "podium.rayToken" . | nindent 8 }}
         - {name: PODIUM_PRESENTATION, value: dir}
+        - {name: PODIUM_AUTOSCALER, value: "true"}
       {{- with .Values.models.existingSecret }}
       envFrom:
         - secretRef: {name: {{ . }}}
