@@ -239,6 +239,7 @@ class ClusterSimulator(Simulator):
             node=NodeConfig(**fields),
             named_nodes={},
             is_embedded=False,
+            autoscaler=False,
             known_agents=Path("/simulated"),
             host_cpus=0.1,
             inbox_limit=1000,
@@ -349,7 +350,8 @@ class ClusterSimulator(Simulator):
             return
         thief, line = draw.choice(processes), draw.choice(lines)
         session_id = line.session.session_id
-        if thief.address is None or thief.address.name != line.session.name:
+        is_its_own = thief.address is not None and thief.address.name == line.session.name
+        if not is_its_own and not world.oracle.has_lease(thief.host_id, session_id):
             store = HostStore(thief.place.store, thief.host_id)
             with suppress(Unavailable, NotFound):
                 store.pending(session_id)

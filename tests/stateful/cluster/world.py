@@ -58,6 +58,10 @@ class ClusterOracle(JournalOracle):
             self.lines[session_id].owes_an_attempt = False
         return lease
 
+    def has_lease(self, host_id: str, session_id: SessionId) -> bool:
+        """Whether the latest lease of a session names a host."""
+        return self._holders.get((session_id, self.lines[session_id].epoch)) == host_id
+
     def release_leases(self, leases: Sequence[tuple[SessionId, int]]) -> None:
         """Release leases."""
         self.store.release_leases(leases)
