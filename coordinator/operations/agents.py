@@ -57,6 +57,8 @@ _ITEMS: Final = 100
 """Items of a page, unless the caller says how many."""
 _AWAKE_S: Final = 5.0
 """Timeout for what a list of agents shows of those that are awake, which it does without otherwise."""
+_FORGET_S: Final = 15.0
+"""Timeout of the nodes to remove what they keep of an agent that is deleted."""
 _METRICS_S: Final = 8.0
 """Timeout of metrics: Prometheus gives a scrape ten seconds."""
 
@@ -148,11 +150,24 @@ class HomeAgents(HomeDeploys):
         return agents
 
     async def delete(self, address: Address, *, detach: bool = False) -> objects.Deleted:
-        """Delete a sleeping agent permanently; see `branches.delete`."""
-        now_ms = self._clock.now_ms()
+        """Delete a sleeping agent permanently; see `branches.delete`.
+
+        What nodes of other machines keep of it is removed if a service runs.
+        """
+        now_ms, home, loop = self._clock.now_ms(), self._stores.home, asyncio.get_running_loop()
+
+        async def forget() -> None:
+            with suppress(service.ServiceError, service.ServiceRefused, TimeoutError):
+                async with asyncio.timeout(_FORGET_S):
+                    await (await self._link.client()).forget(str(address))
+
+        def forget_elsewhere() -> None:
+            if home.is_shared:
+                asyncio.run_coroutine_threadsafe(forget(), loop).result()
+
         return await self._stores.write(
             lambda store, blobs: branches.delete(
-                self._stores.home, store, blobs, address, self._ids, now_ms, detach=detach
+                home, store, blobs, address, self._ids, now_ms, detach=detach, forget=forget_elsewhere
             )
         )
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import shutil
 from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from coordinator.host.node.layers import remove_workspace
 from coordinator.operations import objects
 from coordinator.verification import Verifier
 from podium.address import Address
@@ -15,7 +15,7 @@ from podium.history.branching import fork_agent, plan_rewind, rewind_agent
 from podium.history.delete import delete_agent
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from chronicle.blobs.port import BlobReader, BlobStore
     from chronicle.ids import IdSource
@@ -137,10 +137,12 @@ def delete(
     now_ms: int,
     *,
     detach: bool,
+    forget: Callable[[], None] = lambda: None,
 ) -> objects.Deleted:
     """Delete a sleeping agent permanently: events, state, files, messages, and what nodes keep of it.
 
     Args:
+        forget: has nodes of other machines remove what they keep of it.
         detach: detach its forks first; they lose the history that they inherited.
 
     Raises:
@@ -148,9 +150,13 @@ def delete(
         AgentInUse: forks read its history.
         AgentAwake: it is awake, or a fork to be detached is.
     """
-    deleted = delete_agent(
-        store, blobs, address, ids, now_ms, detach=detach, before_delete=lambda: _remove_layers(home, address)
-    )
+
+    def remove() -> None:
+        for node in home.path.glob("nodes/*"):
+            remove_workspace(node / "layers", home.logs, address.workspace_id)
+        forget()
+
+    deleted = delete_agent(store, blobs, address, ids, now_ms, detach=detach, before_delete=remove)
     return objects.Deleted(agent=address.name, events=deleted.tombstone.events, detached=tuple(deleted.detached))
 
 
@@ -175,11 +181,3 @@ def verification_object(check: SessionCheck) -> objects.Verification:
         blobs=check.blobs,
         problem=check.problem,
     )
-
-
-def _remove_layers(home: Home, address: Address) -> None:
-    """Remove an agent's layers and logs from all nodes: a new agent with the address would take them over."""
-    for layer in home.path.glob(f"nodes/*/layers/{address.workspace_id}"):
-        shutil.rmtree(layer)
-    for log in home.logs.glob(f"{address.workspace_id}.log*"):
-        log.unlink()

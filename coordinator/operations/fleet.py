@@ -67,6 +67,10 @@ class Fleet(Protocol):
         """Have an agent check its inbox."""
         ...
 
+    async def forget(self, agent: str) -> None:
+        """Have the nodes remove what they keep of a sleeping agent that is deleted."""
+        ...
+
     async def passivate(self, agent: str) -> None:
         """Put an agent to sleep after its running turn."""
         ...

@@ -41,6 +41,7 @@ from coordinator.ray.reconciler import TICK_S, Reconciler
 from coordinator.registry.known_agents import kept_known_agents
 from coordinator.store.client import RemoteDocuments, remote_quotas
 from coordinator.telemetry.tracing import Tracing
+from podium.errors import AgentAwake
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -277,6 +278,17 @@ class CoordinatorActor:
         if placement is not None and placement.epoch is None and request is not None:
             await asyncio.wait({request.route}, timeout=self._config.wake_timeout_s)
         await self._withdrawals.preempt(self._pool, address, message_id, policy)
+
+    async def forget(self, address: Address) -> None:
+        """Have the nodes remove what they keep of an agent that is deleted, as far as they answer.
+
+        Raises:
+            AgentAwake: it has a host.
+        """
+        await self._begin()
+        if self._state.hosts.host_of(address) is not None:
+            raise AgentAwake(f"{address} is awake")
+        await self._pool.forget_workspace(address)
 
     # -- sleep ----------------------------------------------------------------------------------------------------
 

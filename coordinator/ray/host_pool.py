@@ -168,6 +168,17 @@ class HostPool:
         found: str = await self._nodes.ask(node, _NODE_DEADLINE_S, "lacks", bundle)
         return found
 
+    async def forget_workspace(self, address: Address) -> None:
+        """Have the nodes remove the layers and logs of an agent that is deleted, as far as they answer."""
+        nodes = list(self._nodes)
+        answers = await asyncio.gather(
+            *(self._nodes.ask(node, _ANSWER_S, "forget", address.workspace_id) for node in nodes),
+            return_exceptions=True,
+        )
+        for node, answer in zip(nodes, answers, strict=True):
+            if isinstance(answer, BaseException):
+                _log.warning("workspace_not_forgotten", node=node, agent_id=str(address), error=str(answer))
+
     # -- start and end --------------------------------------------------------------------------------------------
 
     async def start(self, host: Host, code: Code) -> Loaded:

@@ -30,7 +30,7 @@ from coordinator.fleet.nodes import CPU, GPU, MEMORY, Node
 from coordinator.home import Home
 from coordinator.host.delivery import DELIVERIES
 from coordinator.host.host_config import HostConfig
-from coordinator.host.node.layers import latest_epochs
+from coordinator.host.node.layers import latest_epochs, remove_workspace
 from coordinator.host.node.path_locks import PathLocks
 from coordinator.host.node.process_exit import (
     OomKills,
@@ -187,6 +187,10 @@ class NodeManagerActor:
             NotFound, Corrupt, UnsupportedFormat, Unavailable: its manifest cannot be read.
         """
         return await asyncio.to_thread(self._lacks, BlobId(bundle))
+
+    async def forget(self, workspace_id: str) -> None:
+        """Remove the layers and logs of an agent that is deleted."""
+        await asyncio.to_thread(remove_workspace, self._layers, Path(self._config.logs), workspace_id)
 
     async def describe(self) -> NodeState:
         """Return the state of this node."""

@@ -398,6 +398,14 @@ class Router:
         looks: bool = await self._ask(self._coordinator.poke.remote(address))
         return looks
 
+    async def forget(self, address: Address) -> None:
+        """Have the nodes remove what they keep of an agent that is deleted, as far as they answer.
+
+        Raises:
+            AgentAwake: it has a host.
+        """
+        await self._ask(self._coordinator.forget.remote(address))
+
     @asynccontextmanager
     async def asleep(self, address: Address) -> AsyncIterator[None]:
         """Put an agent to sleep after its running turn, and keep it asleep while the context lasts."""

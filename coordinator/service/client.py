@@ -238,6 +238,10 @@ class ServiceClient:
         looks: bool = (await self._ask({"op": "poke", "agent": agent}))["looks"]
         return looks
 
+    async def forget(self, agent: str) -> None:
+        """Have the nodes remove what they keep of a sleeping agent that is deleted."""
+        await self._ask({"op": "forget", "agent": agent})
+
     async def passivate(self, agent: str) -> None:
         """Put an agent to sleep after its running turn; return when it sleeps."""
         await self._ask({"op": "passivate", "agent": agent})

@@ -31,6 +31,8 @@ that agents inherit (`coordinator.process_environment`);
     cancels a pending, running or parked message; durable when answered;
 ``poke {"agent"}``
     has an agent check its inbox; answers ``{"looks"}``, false if the service does not know its code;
+``forget {"agent"}``
+    has the nodes remove the layers and logs of an agent that sleeps and is deleted; one that is awake is refused;
 ``passivate {"agent"}``
     puts an agent to sleep after its running turn; answered when it sleeps;
 ``rewind {"agent", "turn", "only"}``

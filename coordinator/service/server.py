@@ -259,6 +259,9 @@ class ServiceServer:
                 return {}
             case "poke":
                 return {"looks": await self._router.poke(address_in(request))}
+            case "forget":
+                await self._router.forget(address_in(request))
+                return {}
             case "passivate":
                 async with self._router.asleep(address_in(request)):
                     return {}

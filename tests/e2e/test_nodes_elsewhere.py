@@ -180,3 +180,9 @@ def test_an_agent_runs_on_another_machine_whose_podium_node_dies_and_comes_back(
             wait_until(lambda: problem(podium) is None)
             assert say(podium, agent, "four") == "begun four 4"
             assert podium("cat", agent, "out.txt").stdout == "four"
+            podium("passivate", agent)
+            layers = there.home / "nodes" / "n2" / "layers"
+            assert list(layers.iterdir())
+            podium("delete", agent, "--yes")
+            assert not list(layers.iterdir())
+            assert say(podium, agent, "anew") == "begun anew 1", "nothing of the one before keeps it from waking"
