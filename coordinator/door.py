@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     """Serves a connection until one of its ends is closed."""
 
 __all__ = [
-    "MOST_UNPROVED",
+    "MAX_UNPROVED",
     "PATIENCE_S",
     "Door",
     "DoorOptions",
@@ -54,7 +54,7 @@ __all__ = [
 
 _TIMEOUT_S: Final = 10.0
 """Of a connection attempt, and of the proofs: nobody else may hold a connection."""
-MOST_UNPROVED: Final = 256
+MAX_UNPROVED: Final = 256
 """Connections at a time that have not proved that they know the secret, for which a caller needs milliseconds: enough
 for all hosts of a node that connect again at once."""
 _CLOSE_S: Final = 2.0
@@ -161,9 +161,9 @@ async def listening(
         nonlocal unproved
         unproved += 1
         try:
-            if unproved > MOST_UNPROVED:
+            if unproved > MAX_UNPROVED:
                 writer.transport.abort()
-                raise InvalidInput(f"{MOST_UNPROVED} connections have proved nothing yet")
+                raise InvalidInput(f"{MAX_UNPROVED} connections have proved nothing yet")
             _keep_alive(writer, patience_s)
             async with asyncio.timeout(_TIMEOUT_S):
                 return await _let_in(reader, writer, secret, find)

@@ -13,7 +13,7 @@ import pytest
 from chronicle.errors import InvalidInput, StorageRefused
 from coordinator.channel import pack, read_packet
 from coordinator.documents import FileDocuments
-from coordinator.door import MOST_UNPROVED, Door, DoorOptions, through_door
+from coordinator.door import MAX_UNPROVED, Door, DoorOptions, through_door
 from coordinator.service.door import open_door, published_door, withdraw_door
 from tests.certificates import write_certificate
 from tests.waiting import until
@@ -99,7 +99,7 @@ async def test_a_caller_without_the_secret_is_not_served(tmp_path: Path) -> None
 async def test_connections_that_prove_nothing_are_limited(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with door_at(tmp_path) as door:
         known = await through_door(door, "service")
-        silent = [await asyncio.open_connection(door.host, door.port) for _ in range(MOST_UNPROVED)]
+        silent = [await asyncio.open_connection(door.host, door.port) for _ in range(MAX_UNPROVED)]
         for reader, _ in silent:
             assert await read_packet(reader)  # the nonce: it is waited for
         for _ in range(3):
