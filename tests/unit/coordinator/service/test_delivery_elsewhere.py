@@ -158,6 +158,8 @@ async def test_nothing_of_a_host_that_was_lost_with_its_node_reaches_a_client(fl
         while text_of(found) != "a":
             found += await anext(batches)
         fleet.tell(FAR, update(" stale"))  # the cable is whole again, and the node is not used any more
+        [delivery] = fleet.router.routes._channels[FAR.host_id]._deliveries.values()
+        await until(lambda: delivery._answers, "it does not come")
         fleet.router.routes.lose(FAR.host_id)
         fleet.tell(NEAR, {**START, "event_id": "ev_2", "attempt": 2}, update("new"))
         rest = await anext(batches)
