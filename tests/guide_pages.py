@@ -52,6 +52,7 @@ _WITH_SERVICE = frozenset(
         "docs/client.md",
         "docs/sessions.md",
         "docs/tutorial.md",
+        "docs/guide/cluster.md",
         "docs/guide/imports.md",
         "docs/guide/isolation.md",
         "docs/guide/projects.md",
