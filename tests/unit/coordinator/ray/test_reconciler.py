@@ -60,6 +60,7 @@ def _config(logs: Path) -> SimpleNamespace:
         most_warm_hosts=6,
         most_starting=2,
         shared_agents=10,
+        autoscaler=False,
     )
 
 
