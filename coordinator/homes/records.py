@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from coordinator.documents import Documents
     from coordinator.homes.collection_lease import CollectionLease
     from coordinator.homes.generation import GenerationWatch
+    from coordinator.homes.node_roots import NodeRoots
     from coordinator.models.records import CallLog, CallRecords
 
 __all__ = ["HomeRecords", "Part", "ServiceClaim"]
@@ -102,6 +103,10 @@ class HomeRecords(Protocol):
 
     def collection_lease(self) -> CollectionLease:
         """Return the lease of the collections of garbage in this home, not held yet."""
+        ...
+
+    def node_roots(self) -> NodeRoots:
+        """Return the roots for gc that the directories of this home have published; in files there is one directory."""
         ...
 
     def damage(self) -> dict[str, str]:

@@ -15,20 +15,30 @@ import socket
 import sys
 from contextlib import ExitStack, closing
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
 
 from chronicle.clock import SystemClock
+from chronicle.errors import ChronicleError
 from chronicle.ids import IdSource
 from chronicle.system.secrets_held import keep_secrets
 from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
 from coordinator.home import Home
 from coordinator.homes.generation import least_epoch
+from coordinator.homes.node_roots import PUBLISH_EVERY_S, roots_of
 from coordinator.homes.opening import open_records
 from coordinator.logs import log_to
 from coordinator.store.server import StoreServer
 from podium.tasks import beside
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 __all__ = ["main"]
+
+_log = structlog.stdlib.get_logger("coordinator.store")
 
 
 def main() -> int:
@@ -60,7 +70,9 @@ def main() -> int:
             arguments.inbox_limit,
             lambda: least_epoch(generation.check()),
         )
-        asyncio.run(_serve(server, socket.socket(fileno=arguments.listener)))
+        roots = records.node_roots()
+        listener = socket.socket(fileno=arguments.listener)
+        asyncio.run(_serve(server, listener, lambda: roots.publish(roots_of(home.path))))
     return 0
 
 
@@ -72,16 +84,26 @@ def _first_line(descriptor: int) -> str:
     return line.decode()
 
 
-async def _serve(server: StoreServer, listener: socket.socket) -> None:
+async def _serve(server: StoreServer, listener: socket.socket, publish: Callable[[], None]) -> None:
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     owner = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(owner), sys.stdin)
-    with beside(_until_end(owner, ending), "watch-owner"):
+    with beside(_until_end(owner, ending), "watch-owner"), beside(_publish(publish), "publish-roots"):
         async with server.listening(listener):
             await ending.wait()
+
+
+async def _publish(publish: Callable[[], None]) -> None:
+    """Publish the roots of this machine's layers from time to time; those of the last time count until then."""
+    while True:
+        try:
+            await asyncio.to_thread(publish)
+        except (ChronicleError, OSError) as error:
+            _log.warning("roots_not_published", error=str(error))
+        await asyncio.sleep(PUBLISH_EVERY_S)
 
 
 async def _until_end(owner: asyncio.StreamReader, ending: asyncio.Event) -> None:

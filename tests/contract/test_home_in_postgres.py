@@ -16,14 +16,20 @@ import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-from chronicle.errors import InvalidInput, Unavailable
+from chronicle.blobs.packs.pack_store import PackBlobStore
+from chronicle.clock import ManualClock
+from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.journal.opening import open_journal
 from chronicle.testing.journal_contract import Writer
+from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.layer.opening import open_layer
+from chronicle.workspace.port import LayerSpec
 from coordinator import migration
 from coordinator.access.caller import Scope
 from coordinator.cli.exits import ExitCode
 from coordinator.home import Home, Identity
 from coordinator.homes.identity import write_identity
+from coordinator.homes.node_roots import roots_of
 from coordinator.homes.opening import create_home, open_records, records_at
 from coordinator.homes.postgres.records import PostgresHomeRecords
 from coordinator.host.node.workspace_paths import WorkspacePaths
@@ -303,6 +309,33 @@ def test_a_database_that_says_nothing_is_waited_for_once(
     assert connections == 1
     assert podium.err.count("\n") == 1
     assert "timeout" in podium.err
+
+
+def test_what_another_machine_has_published_is_kept_when_it_is_gone(
+    server: str, journal_url: str, blobs_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A tree that a layer there has sealed, and no journal refers to."""
+    one = create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    two = create_home(Home(tmp_path / "two"), journal_url=journal_url)
+    roots, podium = open_records(one).node_roots(), Podium(two.path, capsys)
+    with closing(one.blobs()) as blobs:
+        layer, _ = open_layer(LayerSpec("w", one.path / "nodes" / "a" / "layers", None, 1, 1), blobs, ManualClock())
+        layer.create(layer.root, b"file", 0o644, *layer.owner)
+        sealed = layer.seal()
+    assert sealed in roots_of(one.path)
+    roots.publish(roots_of(one.path))
+    assert roots.of_others() == []
+    (tmp_path / "one").rename(tmp_path / "gone")
+    podium("gc", "--now")
+    with closing(PackBlobStore(blobs_url, cache=None)) as blobs:
+        TreeChecker(blobs).check(sealed)
+    with psycopg.connect(server, autocommit=True) as db:  # a month later
+        schema = f"{journal_url.partition('schema=')[2]}_home"
+        db.execute(f"UPDATE {schema}.document SET written = written - 31::bigint * 86400000 WHERE name LIKE 'roots %'")
+    open_records(two).node_roots().publish([])
+    podium("gc", "--now")
+    with closing(PackBlobStore(blobs_url, cache=None)) as blobs, pytest.raises(NotFound):
+        blobs.get(sealed.oplog_id)
 
 
 def test_one_directory_collects_garbage_at_a_time_and_not_at_once_beside_a_service(

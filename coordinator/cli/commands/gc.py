@@ -120,7 +120,9 @@ def _digest_of_roots(home: Path) -> str:
 
 
 def _layers(home: Path) -> list[TreeRef]:
-    """Return the trees that the layers of all nodes refer to."""
-    from chronicle.workspace.gc_roots import layer_refs  # noqa: PLC0415
+    """Return the trees that the layers of all nodes refer to; of other machines, those that were published last."""
+    from coordinator.home import Home  # noqa: PLC0415
+    from coordinator.homes.node_roots import roots_of  # noqa: PLC0415
+    from coordinator.homes.opening import open_records  # noqa: PLC0415
 
-    return [ref for node in sorted((home / "nodes").glob("*/layers")) for ref in layer_refs(node)]
+    return [*roots_of(home), *open_records(Home(home).open()).node_roots().of_others()]

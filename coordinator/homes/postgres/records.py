@@ -16,6 +16,7 @@ from coordinator.homes.postgres.collection_lease import PostgresCollectionLease
 from coordinator.homes.postgres.database import PostgresRecordsDatabase, open_schema
 from coordinator.homes.postgres.documents import PostgresDocuments
 from coordinator.homes.postgres.generation import PostgresGeneration
+from coordinator.homes.postgres.node_roots import PostgresNodeRoots
 from coordinator.homes.records import Part
 from coordinator.homes.sql.calls import SqlCallLog, SqlCallRecords, read_calls
 from coordinator.homes.sql.keys import SqlKeyRecords, read_keys
@@ -110,6 +111,10 @@ class PostgresHomeRecords:
     def collection_lease(self) -> PostgresCollectionLease:
         """See `HomeRecords`."""
         return PostgresCollectionLease(self._schema, self._directory)
+
+    def node_roots(self) -> PostgresNodeRoots:
+        """See `HomeRecords`."""
+        return PostgresNodeRoots(self._schema, self._directory)
 
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`. That pages have a wrong checksum is told by the journal, of the whole database."""

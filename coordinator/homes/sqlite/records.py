@@ -17,11 +17,13 @@ from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords, damage_of_keys
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Mapping
 
+    from chronicle.workspace.port import TreeRef
     from coordinator.access.quotas import Quota
     from coordinator.home import Home
     from coordinator.homes.generation import GenerationWatch
+    from coordinator.homes.node_roots import NodeRoots
     from coordinator.homes.records import HomeRecords, ServiceClaim
 
 __all__ = ["SqliteHomeRecords"]
@@ -76,6 +78,10 @@ class SqliteHomeRecords:
         """See `HomeRecords`."""
         return FileCollectionLease(self._home.path)
 
+    def node_roots(self) -> NodeRoots:
+        """See `HomeRecords`."""
+        return _NoOtherRoots()
+
     def damage(self) -> dict[str, str]:
         """See `HomeRecords`."""
         found: dict[str, str] = {}
@@ -107,6 +113,17 @@ class SqliteHomeRecords:
 
     def _has_keys(self) -> bool:
         return os.path.exists(self._keys_file)  # noqa: PTH110  for each message, and pathlib's takes long
+
+
+class _NoOtherRoots:
+    """The published roots of a home of one directory, whose layers a collection reads itself."""
+
+    def publish(self, refs: Collection[TreeRef]) -> None:
+        """Do nothing."""
+
+    def of_others(self) -> list[TreeRef]:
+        """Return nothing."""
+        return []
 
 
 class _OneGeneration:

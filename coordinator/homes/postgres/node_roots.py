@@ -1,0 +1,57 @@
+"""`PostgresNodeRoots`: a document for each directory of a home, with the trees that its layers refer to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import socket
+from typing import TYPE_CHECKING, Final
+
+from chronicle.ids import BlobId
+from chronicle.journal.postgres.database import NOW_MS
+from chronicle.workspace.port import TreeRef
+from coordinator.homes.node_roots import FORGOTTEN_S
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+    from pathlib import Path
+
+    from chronicle.journal.postgres.database import PostgresDatabase
+
+__all__ = ["PostgresNodeRoots"]
+
+_PREFIX: Final = "roots "
+_WRITE: Final = """
+INSERT INTO document VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE SET data = excluded.data, written = excluded.written
+"""
+_OTHERS: Final = "FROM document WHERE starts_with(name, ?) AND name <> ? AND written"
+
+
+class PostgresNodeRoots:
+    """`coordinator.homes.node_roots.NodeRoots` in PostgreSQL, whose clock dates the documents.
+
+    Args:
+        schema: the schema of the home's records.
+        directory: the home's directory on this machine.
+    """
+
+    def __init__(self, schema: PostgresDatabase, directory: Path) -> None:
+        self._schema = schema
+        self._place = f"{socket.gethostname()}:{directory}"
+        digest = hashlib.sha256(self._place.encode(errors="surrogateescape")).hexdigest()
+        self._name = f"{_PREFIX}{digest[:32]}"
+
+    def publish(self, refs: Collection[TreeRef]) -> None:
+        """See `NodeRoots`; forgets directories that have published nothing for long."""
+        told = sorted({(ref.tree_id, ref.oplog_id) for ref in refs})
+        data = json.dumps({"place": self._place, "roots": told}).encode(errors="surrogateescape")
+        with self._schema.writing() as db:
+            (now_ms,) = db.execute(NOW_MS).fetchone()
+            db.execute(_WRITE, (self._name, data, now_ms))
+            db.execute(f"DELETE {_OTHERS} <= ?", (_PREFIX, self._name, now_ms - round(FORGOTTEN_S * 1000)))
+
+    def of_others(self) -> list[TreeRef]:
+        """See `NodeRoots`."""
+        with self._schema.reading() as db:
+            rows = db.execute(f"SELECT data {_OTHERS} > 0", (_PREFIX, self._name)).fetchall()
+        return [TreeRef(BlobId(tree), BlobId(oplog)) for (data,) in rows for tree, oplog in json.loads(data)["roots"]]
