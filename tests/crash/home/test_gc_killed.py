@@ -21,6 +21,7 @@ from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
 from chronicle.errors import Conflict
 from chronicle.testing.blob_contract import named
+from coordinator.homes.postgres import collection_lease
 from coordinator.homes.postgres.collection_lease import PostgresCollectionLease
 from coordinator.homes.postgres.database import open_schema
 from tests.contract.postgres_server import find_binaries, running_server
@@ -65,7 +66,7 @@ class Place:
         self.clock.advance(WINDOW_S + 1)
 
     def open(self) -> PackBlobStore:
-        return PackBlobStore(self.url, clock=self.clock, cache_bytes=0)
+        return PackBlobStore(self.url, clock=self.clock, cache_bytes=0, cache=None)
 
     def packs(self) -> int:
         return len(open_objects(self.url).names(PACK_FOLDER))
@@ -172,6 +173,7 @@ def test_a_lease_that_the_database_does_not_know_any_more_is_lost(place: Place) 
     with place.collecting("/one", SHORT_S) as first:
         until_a_removal(place, first)
         with place.records.writing() as db:
+            db.execute(collection_lease._LOCK)  # no renewal is under way
             db.execute("DELETE FROM document")
         with PostgresCollectionLease(place.records, Path("/two")).hold() as held:
             wait_until(lambda: go_on(first) != "change", "the first collection goes on")
