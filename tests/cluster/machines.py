@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.waiting import wait_until
@@ -72,9 +73,9 @@ class Started:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
 
-    def wait(self) -> int:
+    def wait(self, timeout_s: float = _END_S) -> int:
         """Wait until it has ended; return its exit code, or minus the signal."""
-        return self._entering.wait(_END_S)
+        return self._entering.wait(timeout_s)
 
     def runs(self) -> bool:
         """Whether it has not ended."""
@@ -162,7 +163,9 @@ class Machine:
 
     # -- what runs there ------------------------------------------------------------------------------------------
 
-    def start(self, *command: str | Path, log: str = "log", **environment: str) -> Started:
+    def start(
+        self, *command: str | Path, log: str = "log", environment: Mapping[str, str] = MappingProxyType({})
+    ) -> Started:
         """Start a process that is not waited for.
 
         Args:
@@ -174,7 +177,9 @@ class Machine:
         self._started.append(started)
         return started
 
-    def run(self, *command: str | Path, check: bool = True, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(
+        self, *command: str | Path, check: bool = True, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> subprocess.CompletedProcess[str]:
         """Run a command, until nothing has its output any more; it fails with what the command said."""
         process = self._popen(command, environment, stdin=subprocess.DEVNULL, stdout=-1, stderr=-1)
         out, err = process.communicate()

@@ -41,7 +41,7 @@ async def send(clients: Sequence[AsyncPodium], agent: str, number: str, writes: 
             await asyncio.sleep(AGAIN_S)
         else:
             assert answer.data["number"] == number, (number, answer.data)
-            note(str(directory / "answered"), number)
+            note(str(directory / "answered"), f"{agent} {number}")
             return
 
 
