@@ -120,7 +120,7 @@ class Pod:
             "" if rights["allowPrivilegeEscalation"] else "--no-new-privs",
             *(command or map(self._here, [*each["command"], *each.get("args", ())])),
             log=f"{name}.log",
-            **self.environment(name),
+            environment=self.environment(name),
         )
 
     def end(self, ray: str, sidecar: str, started: Started) -> None:
@@ -130,7 +130,7 @@ class Pod:
         """
         waiting = self.machine.start(*self._hook(ray), log=f"{ray}.log")
         own = [] if self._rendered.spec.get("shareProcessNamespace") else ["nsenter", "-t", inner(started), "--pid"]
-        self.machine.run(*own, *self._hook(sidecar), check=True, **self.environment(sidecar))
+        self.machine.run(*own, *self._hook(sidecar), environment=self.environment(sidecar))
         assert waiting.wait() == 0
         assert started.wait() == 0
 
@@ -147,7 +147,7 @@ class Pod:
 
     def podium(self, name: str, *arguments: str) -> str:
         """Run the command in a container, and return what it prints."""
-        return self.machine.run("podium", *arguments, check=True, **self.environment(name)).stdout
+        return self.machine.run("podium", *arguments, environment=self.environment(name)).stdout
 
 
 def inner(started: Started) -> str:
