@@ -19,8 +19,10 @@ from coordinator.store.links import StoreAccess
 if TYPE_CHECKING:
     from coordinator.documents import Documents
 
-__all__ = ["Machine", "publish_machine", "published_machine", "withdraw_machine"]
+__all__ = ["TELL_S", "Machine", "publish_machine", "published_machine", "withdraw_machine"]
 
+TELL_S: Final = 2.0
+"""Interval at which a machine tells of itself."""
 _DOCUMENT: Final = "machine-{}.json"
 
 
@@ -50,6 +52,8 @@ class Machine:
     fuse_transport: Literal["raw", "pyfuse3"]
     is_ending: bool = False
     """Whether its agents are to end after their turns: the machine waits for that, and is withdrawn then."""
+    told_ms: int = 0
+    """When this was told, by its clock, epoch milliseconds: again and again, every `TELL_S`."""
 
 
 def published_machine(documents: Documents, hostname: str) -> Machine | None:

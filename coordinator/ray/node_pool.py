@@ -21,6 +21,7 @@ import structlog
 
 from chronicle.errors import ChronicleError, Unavailable
 from coordinator.fleet.liveness import until_ended
+from coordinator.fleet.machines import TELL_S
 from coordinator.fleet.node_names import name_nodes
 from coordinator.ray.cluster import cause_of, find_actor, living_nodes, node_manager_name, podium_on
 from coordinator.ray.node_manager import start_node_manager
@@ -50,6 +51,8 @@ _LEAVE_S: Final = 30.0
 """Timeout for the manager of a node that lives, and is not to be used any more, to end its hosts."""
 _POLL_S: Final = 0.05
 """Interval of looks whether it has ended."""
+_SILENT_S: Final = 5 * TELL_S
+"""Shortest time after which a machine that does not tell of itself is given up."""
 _AGAIN_S: Final = 15.0
 """Pause before the manager of a node is started again."""
 
@@ -110,6 +113,8 @@ class NodePool:
         """What is told of their machines, but for this one, by hostname."""
         self._unknown: dict[str, ChronicleError] = {}
         """Why it is not known what is told of some of them now."""
+        self._told: dict[str, tuple[int, float]] = {}
+        """When each of them was told last, by its clock, and since when that is known, by this one's."""
         self._was_on: dict[NodeId, str] = {}
         """The machines of the nodes that were there, as of `Node.machine`."""
 
@@ -265,14 +270,26 @@ class NodePool:
         found: dict[str, Machine | None] = {}
         for hostname in {member.hostname for member in self._members.values()} - {socket.gethostname()}:
             try:
-                found[hostname] = await asyncio.to_thread(self._find_machine, hostname)
+                machine = await asyncio.to_thread(self._find_machine, hostname)
+                found[hostname] = None if machine is None or self._is_silent(machine) else machine
                 self._unknown.pop(hostname, None)
             except ChronicleError as error:
+                self._told.pop(hostname, None)  # nor could the machine tell
                 if str(error) != str(self._unknown.get(hostname)):
                     _log.warning("machine_not_known", hostname=hostname, error=str(error))
                 self._unknown[hostname] = error
                 found[hostname] = self._machines.get(hostname)
         self._machines = found
+        self._told = {hostname: told for hostname, told in self._told.items() if hostname in found}
+
+    def _is_silent(self, machine: Machine) -> bool:
+        """Whether a machine has not told of itself for so long that the leases of its hosts have ended."""
+        now_s = asyncio.get_running_loop().time()
+        told_ms, since_s = self._told.get(machine.hostname, (machine.told_ms, now_s))
+        if told_ms != machine.told_ms:
+            since_s = now_s
+        self._told[machine.hostname] = machine.told_ms, since_s
+        return now_s - since_s > max(self._config.lease_ttl_s, _SILENT_S)
 
     def _is_usable(self, member: Member) -> bool:
         """Whether a node may have agents: if it is on this machine, or on one that is told of."""

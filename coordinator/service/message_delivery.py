@@ -38,6 +38,8 @@ _POSITION_EVERY_S: Final = 2.0
 """Interval at which a waiting message's position is reported."""
 _AGAIN_S: Final = 0.2
 """Pause before a host that lives and was not reached is tried again: its ``podium node`` starts, or a cable is cut."""
+_LATER_S: Final = 1.0
+"""Pause if that was in vain."""
 _WAITING: Final = frozenset({BusyPolicy.ENQUEUE, BusyPolicy.REJECT})
 """Policies of messages for which the coordinator is asked for nothing but to wake the agent."""
 
@@ -105,8 +107,10 @@ class MessageDelivery:
                 except AgentAsleep:
                     lost = route
                 except WayLost as error:
-                    _log.warning("way_lost", host_id=route.host_id, agent_id=str(address), error=str(error))
+                    if not again:
+                        _log.warning("way_lost", host_id=route.host_id, agent_id=str(address), error=str(error))
                     if await self._lives(route):
+                        await asyncio.sleep(_LATER_S if again else _AGAIN_S)
                         cut_off = route
                     else:
                         lost = route
@@ -118,12 +122,11 @@ class MessageDelivery:
             self._routes.drop(address, route)
 
     async def _lives(self, route: Route) -> bool:
-        """Return whether a host lives, as far as Ray knows, although it could not be reached; after a pause, if so."""
+        """Return whether a host lives, as far as Ray knows, although it could not be reached."""
         try:
             await self._router.probe_host(route)
         except (AgentAsleep, HostDied):
             return False
-        await asyncio.sleep(_AGAIN_S)
         return True
 
     async def _stream(

@@ -19,17 +19,18 @@ import re
 import secrets
 import signal
 import socket
+import time
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import structlog
 
 from chronicle.errors import ChronicleError, InvalidInput, UnsupportedFormat
 from coordinator.channel import pack
 from coordinator.door import PATIENCE_S, listening, options_of, pipe, piped_to, through_door
-from coordinator.fleet.machines import Machine, publish_machine, published_machine, withdraw_machine
+from coordinator.fleet.machines import TELL_S, Machine, publish_machine, published_machine, withdraw_machine
 from coordinator.gateway_record import gateway_runs
 from coordinator.homes.opening import open_records
 from coordinator.host.delivery import DELIVERIES
@@ -57,8 +58,6 @@ __all__ = ["serve_node"]
 _HOST_ID: Final = re.compile(r"host_[0-9A-Za-z]{1,64}")
 _BACKLOG: Final = 512
 _NO_MODELS: Final = "no service runs, or it was started without PODIUM_SERVICE_LISTEN, its address for other machines"
-_LOOK_S: Final = 5.0
-"""Interval of looks whether the database still tells of this machine: it may have gone back."""
 _POLL_S: Final = 0.1
 """Interval of looks at which hosts live still, at the end."""
 
@@ -114,8 +113,10 @@ async def serve_node(home: Home, settings: Settings, on_ready: Callable[[Machine
                 _door(options, secret, run_dir / DELIVERIES) as door,
             ):
                 machine = _machine(home, settings, store, door)
-                await _publish_until(ending, documents, machine, on_ready)
-                await _end_agents(documents, machine, run_dir / DELIVERIES, settings.stop_timeout_s)
+                async with _Telling(documents, machine) as telling:
+                    on_ready(machine)
+                    await ending.wait()
+                    await _end_agents(telling, run_dir / DELIVERIES, settings.stop_timeout_s)
             if not gateway_runs(home):
                 home.remove_run_dir()
 
@@ -171,42 +172,66 @@ def _on_signals() -> asyncio.Event:
     return ending
 
 
-async def _publish_until(
-    ending: asyncio.Event, documents: Documents, machine: Machine, on_ready: Callable[[Machine], None]
-) -> None:
-    """Tell of the machine, also again if the database has gone back, until it is to end."""
-    await asyncio.to_thread(publish_machine, documents, machine)
-    _log.info("machine_published", hostname=machine.hostname, door=machine.door.address)
-    on_ready(machine)
-    while not ending.is_set():
+class _Telling:
+    """Tells of a machine while its context lasts: also again if the database has gone back, and that it is there still.
+
+    At the end the machine is withdrawn.
+    """
+
+    def __init__(self, documents: Documents, machine: Machine) -> None:
+        self._documents = documents
+        self._machine = machine
+        self._ending = asyncio.Event()
+        self._tasks = BackgroundTasks()
+
+    async def __aenter__(self) -> Self:
+        await self._tell()
+        _log.info("machine_published", hostname=self._machine.hostname, door=self._machine.door.address)
+        self._tasks.spawn(self._tell_again(), "tell")
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        self._ending.set()
+        await self._tasks.join()  # what is being written is not to come after the withdrawal
         try:
-            async with asyncio.timeout(_LOOK_S):
-                await ending.wait()
-        except TimeoutError:
-            await _publish_again(documents, machine)
+            await asyncio.to_thread(withdraw_machine, self._documents, self._machine.hostname)
+            _log.info("machine_withdrawn", hostname=self._machine.hostname)
+        except ChronicleError as error:  # the coordinator notices that it is silent
+            _log.warning("machine_not_withdrawn", error=str(error))
 
+    async def end_agents(self) -> None:
+        """Tell from now on that the agents are to end."""
+        self._machine = replace(self._machine, is_ending=True)
+        with contextlib.suppress(ChronicleError):  # it is told again
+            await self._tell()
 
-async def _publish_again(documents: Documents, machine: Machine) -> None:
-    try:
-        if await asyncio.to_thread(published_machine, documents, machine.hostname) != machine:
-            await asyncio.to_thread(publish_machine, documents, machine)
-            _log.warning("machine_published_again", hostname=machine.hostname)
-    except ChronicleError as error:  # its hosts wait for the database, too
-        _log.warning("machine_not_known", error=str(error))
+    async def _tell(self) -> None:
+        told = replace(self._machine, told_ms=time.time_ns() // 1_000_000)
+        await asyncio.to_thread(publish_machine, self._documents, told)
 
-
-async def _end_agents(documents: Documents, machine: Machine, sockets: Path, timeout_s: float) -> None:
-    """Have the agents of this machine move to others, wait for that, and withdraw the machine."""
-    try:
-        if await _living(sockets):
-            await asyncio.to_thread(publish_machine, documents, replace(machine, is_ending=True))
+    async def _tell_again(self) -> None:
+        problem: str | None = None
+        while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(timeout_s):
-                    await _until_none_lives(sockets)
-        await asyncio.to_thread(withdraw_machine, documents, machine.hostname)
-        _log.info("machine_withdrawn", hostname=machine.hostname)
-    except ChronicleError as error:  # the coordinator takes it for one that was killed
-        _log.warning("machine_not_withdrawn", error=str(error))
+                async with asyncio.timeout(TELL_S):
+                    await self._ending.wait()
+                    return
+            try:
+                await self._tell()
+                problem = None
+            except ChronicleError as error:  # its hosts wait for the database, too
+                if str(error) != problem:
+                    _log.warning("machine_not_told", error=str(error))
+                problem = str(error)
+
+
+async def _end_agents(telling: _Telling, sockets: Path, timeout_s: float) -> None:
+    """Have the agents of this machine move to others, and wait for that."""
+    if await _living(sockets):
+        await telling.end_agents()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await _until_none_lives(sockets)
 
 
 async def _until_none_lives(sockets: Path) -> None:

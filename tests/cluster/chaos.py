@@ -116,7 +116,8 @@ class Chaos:
             case "podium node":
                 machine = self._busiest()
                 fleet.kill_podium(machine)
-                fleet.start_node(machine)  # at once: agents that are awake there wait for it
+                self._wait_until_gone(machine, answers, fault)
+                fleet.start_node(machine)
             case "database":
                 fleet.restart_database()
             case "object store":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -28,7 +28,7 @@ FILE, DEPLOYED = Code("/x.py", "X", "x"), Code("x.py", "X", "x", "bundle")
 def test_a_machine_is_read_as_it_was_told_of_until_it_is_withdrawn(tmp_path: Path) -> None:
     documents = FileDocuments(tmp_path)
     assert published_machine(documents, "gpu-7") is None
-    paths = dict.fromkeys(("home", "home_identity", "run_dir", "models", "logs", "workspaces"), "/x")
+    paths: dict[str, Any] = dict.fromkeys(("home", "home_identity", "run_dir", "models", "logs", "workspaces"), "/x")
     door, store = Door("10.0.0.2", 1, "secret", "fingerprint"), StoreAccess("/x/store.sock", "secret")
     told = Machine("gpu-7", "1", door, store, **paths, presentation="auto", fuse_transport="raw", is_ending=True)
     publish_machine(documents, told)

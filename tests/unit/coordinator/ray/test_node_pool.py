@@ -23,7 +23,7 @@ from coordinator.ray.node_pool import NodePool
 from coordinator.store.links import StoreAccess
 from podium.address import Address
 from podium.errors import HostDied
-from podium.tasks import BackgroundTasks
+from podium.tasks import BackgroundTasks, beside
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -87,6 +87,7 @@ class Cluster:
         self.podium = version("podium")
         """What nodes of other machines have."""
         self.named: dict[str, NodeId] = {}
+        self.lease_ttl_s = 3600.0
 
     def add(self, ray_id: str, name: str, hostname: str = HERE) -> None:
         self.members.append(Member(ray_id, name, "10.0.0.1", hostname))
@@ -109,7 +110,10 @@ class Cluster:
     @asynccontextmanager
     async def pool(self) -> AsyncIterator[NodePool]:
         async with BackgroundTasksUntilEnd() as tasks:
-            config = cast("CoordinatorConfig", SimpleNamespace(named_nodes=self.named, node=NodeConfigLike()))
+            config = cast(
+                "CoordinatorConfig",
+                SimpleNamespace(named_nodes=self.named, node=NodeConfigLike(), lease_ttl_s=self.lease_ttl_s),
+            )
             yield NodePool(config, self.machine, tasks, self._changed, self.lost.append)
 
     def _changed(self, nodes: Sequence[Node]) -> None:
@@ -312,6 +316,25 @@ async def test_a_node_of_another_machine_is_used_while_podium_node_tells_of_it(c
         assert pool.beside(NodeId("b")) == [], "what its hosts have left is on that machine"
         await until(lambda: pool.unused)
         following.cancel()
+
+
+async def test_a_machine_that_tells_nothing_any_more_is_given_up(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its ``podium node`` has died, and its Ray node lives: agents there could commit nothing."""
+    monkeypatch.setattr(node_pool, "_SILENT_S", 0.2)
+    cluster.lease_ttl_s = 0.2
+    cluster.add("1", "a")
+    cluster.add("2", "b", "gpu-7")
+    cluster.machines["gpu-7"] = told = machine("gpu-7")
+    async with cluster.pool() as pool:
+        await pool.begin()
+        assert list(pool) == ["a", "b"]
+        with beside(pool.follow()):
+            await until(lambda: cluster.lost == ["b"])
+            cluster.machines["gpu-7"] = replace(told, told_ms=1)
+            await until(lambda: NodeId("b") in pool)
+            await until(lambda: cluster.lost == ["b", "b"])
 
 
 async def test_a_machine_with_another_directory_is_another_one(cluster: Cluster) -> None:

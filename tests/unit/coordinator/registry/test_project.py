@@ -133,7 +133,7 @@ def test_no_file_is_an_error_that_says_how_to_make_one(tmp_path: Path, monkeypat
         (AGENTS + "[tenants.acme.quota]\nagents = true", "tenants.acme.quota.agents: True is not a whole number"),
         (AGENTS + 'env_file = "gone"', "gone; create it, with lines NAME=value, or remove the key"),
         (AGENTS + "settings = []", "settings: it is a list; write a table: [settings]"),
-        (AGENTS + "[settings]\nwarm = 1", "settings.warm: there is no such setting; the settings are block_limit_s"),
+        (AGENTS + "[settings]\nwarm = 1", "settings.warm: there is no such setting; the settings are autoscaler"),
         (AGENTS + '[settings]\nwarm_hosts = "2"', "settings.warm_hosts: write a number, without quotes"),
         (AGENTS + "[settings]\nwarm_hosts = true", "settings.warm_hosts: write a number, without quotes"),
         (
