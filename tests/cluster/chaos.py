@@ -149,7 +149,7 @@ class Chaos:
 
     def _wait_until_gone(self, machine: Machine, answers: int, fault: str) -> None:
         """Wait until a machine is known to be lost, and its agents have answered elsewhere."""
-        wait_until(lambda: machine.name not in self.fleet.places(), f"{machine.name} is not lost: {fault}", RECOVERY_S)
+        wait_until(lambda: not self.fleet.is_used(machine), f"{machine.name} is not lost: {fault}", RECOVERY_S)
         self.wait_for_answers(answers, fault)
 
     def _kill_one(self, text: str) -> None:

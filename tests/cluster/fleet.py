@@ -209,14 +209,14 @@ class Fleet:
         """What ``podium nodes`` says, by the names of the nodes."""
         return {node["node"]: node for node in self.ask("nodes")["nodes"]}
 
+    def is_used(self, machine: Machine) -> bool:
+        """Whether a machine may have agents."""
+        node = self.places().get(machine.name)
+        return node is not None and node["problem"] is None
+
     def wait_for(self, machine: Machine) -> None:
         """Wait until a machine may have agents."""
-
-        def is_used() -> bool:
-            node = self.places().get(machine.name)
-            return node is not None and node["problem"] is None
-
-        wait_until(is_used, f"{machine.name} has no agents")
+        wait_until(lambda: self.is_used(machine), f"{machine.name} has no agents")
 
     # -- faults -----------------------------------------------------------------------------------------------------
 
