@@ -357,6 +357,9 @@ class NodeManagerActor:
         ray.kill(ray.get_runtime_context().current_actor)
 
     def _watch(self, host_id: str, pid: int) -> None:
+        """Watch the process of a host. After a restart of this actor its start is repeated, and it is found running."""
+        if host_id in self._processes:
+            return
         try:
             process = self._processes[host_id] = WatchedProcess(pid)
         except OSError as error:  # it died at once, or the kernel has no pidfds

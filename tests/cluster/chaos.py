@@ -187,6 +187,10 @@ class Chaos:
             environment=self.fleet.environment(outside),
         )
 
+        for machine in self.fleet.nodes:
+            for log in self.fleet.home(machine).glob("logs/*"):
+                assert "Exception in callback" not in log.read_text(errors="replace"), f"{machine.name} {log.name}"
+
     def end(self) -> None:
         """Kill the clients that a failed test left."""
         for client in self._clients:
