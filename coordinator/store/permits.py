@@ -191,6 +191,8 @@ class HostPermits:
         return self._store.steps(message_id)
 
     def _renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> list[SessionId]:
+        if type(now_ms) is not int or type(ttl_ms) is not int or ttl_ms <= 0:  # it is renewed with those of others
+            raise InvalidInput(f"leases are not renewed at {now_ms!r} for {ttl_ms!r} ms")
         ours = self._ours(leases)
         lost = [session_id for session_id, epoch in leases if (session_id, epoch) not in ours]
         return [*lost, *self._renewals.renew(self._host_id, ours, now_ms, min(ttl_ms, _MAX_TTL_MS))]
@@ -211,5 +213,5 @@ class HostPermits:
                     self._check_epoch(session_id, epoch)
             except StaleEpoch:
                 continue
-            ours.append((session_id, epoch))
+            ours.append((session_id, self._epochs[session_id]))  # an int, whatever the host's equals it
         return ours

@@ -87,8 +87,11 @@ class Renewals:
     def forget(self, host_id: str, sessions: Iterable[SessionId]) -> None:
         """Renew some leases of a host no more."""
         with self._guard:
+            known = self._hosts.get(host_id, {})
             for session_id in sessions:
-                self._hosts.get(host_id, {}).pop(session_id, None)
+                known.pop(session_id, None)
+            if not known:
+                self._hosts.pop(host_id, None)
 
     def _renew_all(self, now_ms: int, now_s: float) -> None:
         by_ttl: dict[int, dict[SessionId, _Renewed]] = {}

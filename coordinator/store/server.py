@@ -71,7 +71,10 @@ _THREADS: Final = 16
 """Calls of the database and the bucket at once, beside the commits; as many as connections to the database."""
 
 _OF_ONE_HOST: Final = 4
-"""Of these, of one host, so that its slow reads leave threads for others; as many as a mount reads at once."""
+"""Of these, of one host, so that its slow reads leave threads for others; as many as a mount reads at once. Those of
+the bucket are counted apart: while it answers nothing, the database is still read."""
+_RENEWING: Final = 2
+"""Threads for leases alone, which nothing else of a host may hold up."""
 
 _log = structlog.stdlib.get_logger("coordinator.store")
 
@@ -82,7 +85,9 @@ class _Host:
 
     permits: HostPermits
     run: BlockingRunner
-    """Makes its calls of the stores."""
+    """Makes its calls of the database."""
+    run_blobs: BlockingRunner
+    """Those of the bucket."""
     connections: int = 0
 
 
@@ -124,6 +129,8 @@ class StoreServer:
         self._least_epoch = least_epoch
         self._threads = ThreadPoolExecutor(_THREADS, "store")
         self._run = in_threads(self._threads)
+        self._renewing = ThreadPoolExecutor(_RENEWING, "leases")
+        self._run_leases = in_threads(self._renewing)
         self._committer = GroupCommitter(journal)
         self._renewals = Renewals(journal)
         self._hosts: dict[str, _Host] = {}
@@ -147,6 +154,7 @@ class StoreServer:
             await asyncio.gather(*self._connections, return_exceptions=True)
             await asyncio.to_thread(self._committer.close)
             self._threads.shutdown()
+            self._renewing.shutdown()
 
     # -- connections ----------------------------------------------------------------------------------------------
 
@@ -175,9 +183,9 @@ class StoreServer:
             await _answer_all(reader, writer, self._of_coordinator)
             return
         if caller not in self._hosts:
-            self._hosts[caller] = _Host(
-                HostPermits(self._journal, caller, self._renewals), at_most(_OF_ONE_HOST, self._run)
-            )
+            permits = HostPermits(self._journal, caller, self._renewals)
+            run, run_blobs = (at_most(_OF_ONE_HOST, self._run) for _ in range(2))
+            self._hosts[caller] = _Host(permits, run, run_blobs)
         host = self._hosts[caller]
         host.connections += 1
         try:
@@ -225,7 +233,7 @@ class StoreServer:
                         raise ConnectionResetError("the asker left")
                     return answer.result()
             case _:
-                return await self._of_blobs(request, host.run)
+                return await self._of_blobs(request, host.run_blobs)
 
     async def _call(self, host: _Host, method: str, arguments: tuple[Any, ...], named: dict[str, Any]) -> object:
         match method, arguments:
@@ -235,6 +243,8 @@ class StoreServer:
                 return await self._written(host, StepWrite(session_id, step, epoch))
             case "commit_many", (writes,):
                 return await host.run(_commit_many, self._journal, host.permits, writes)
+            case "renew_leases" | "release_leases", _:
+                return await self._run_leases(host.permits.call, method, arguments, named)
             case _:
                 return await host.run(host.permits.call, method, arguments, named)
 

@@ -57,11 +57,12 @@ from podium.reminders.plans import Plan
 from podium.reminders.schedule import At
 from tests.contract.pgbouncer import find_pgbouncer, running_pooler
 from tests.contract.postgres_server import find_binaries, running_server
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from chronicle.ids import MessageId
+    from chronicle.ids import MessageId, SessionId
     from chronicle.journal.port import JournalStore
 
 BINARIES = find_binaries()
@@ -129,6 +130,29 @@ def test_leases_go_by_the_clock_of_the_server(store: PostgresJournalStore) -> No
     assert lease.expires_ms <= renewed.expires_ms <= time.time_ns() // 1_000_000 + 60_000
     assert store.renew_leases([(session_id, lease.epoch)], before_ms + day_ms, 0) == []
     assert store.acquire_lease(session_id, "host b", before_ms - day_ms, 60_000).epoch == lease.epoch + 1
+
+
+def test_a_lease_whose_session_is_locked_keeps_no_other_one_back(
+    store: PostgresJournalStore, server: str, schema: str
+) -> None:
+    """A commit of one agent may last, and its node renews the leases of all agents together."""
+    sessions = [Writer.on(store, name).session.session_id for name in ("a", "b")]
+    given = [store.acquire_lease(session_id, "host", 0, 60_000) for session_id in sessions]
+
+    def expiry_ms(session_id: SessionId) -> int:
+        lease = store.lease(session_id)
+        assert lease is not None
+        return lease.expires_ms
+
+    with psycopg.connect(server) as other, ThreadPoolExecutor(1) as pool:
+        other.execute(f'SELECT 1 FROM "{schema}".session WHERE session_id = %s FOR SHARE', (sessions[0],))
+        leases = [(lease.session_id, lease.epoch) for lease in given]
+        renewing = pool.submit(store.renew_leases, leases, 0, 3_600_000)
+        wait_until(lambda: expiry_ms(sessions[1]) > given[1].expires_ms + 3_000_000)
+        assert not renewing.done()
+        other.rollback()
+        assert renewing.result(60) == []
+    assert expiry_ms(sessions[0]) > given[0].expires_ms + 3_000_000
 
 
 @pytest.mark.parametrize("skew_ms", [-86_400_000, 86_400_000])

@@ -31,7 +31,7 @@ JOIN pg_namespace ON relnamespace = pg_namespace.oid WHERE nspname = current_sch
 """
 _RENEW: Final = f"""
 WITH locked AS (
-    SELECT session_id FROM session WHERE session_id = ANY(?::text[]) ORDER BY session_id COLLATE "C" FOR NO KEY UPDATE
+    SELECT session_id FROM session WHERE session_id = ANY(?::text[]) ORDER BY session_id COLLATE "C" FOR NO KEY UPDATE%s
 )
 UPDATE session SET expires_ms = ({NOW_MS}) + ?
 FROM locked JOIN unnest(?::text[], ?::bigint[]) AS given (session_id, epoch) ON given.session_id = locked.session_id
@@ -39,6 +39,8 @@ WHERE session.session_id = given.session_id AND session.epoch = given.epoch AND 
 RETURNING session.session_id, session.epoch
 """
 """Rows are locked in the order in which commits lock theirs."""
+_RENEW_FREE: Final = _RENEW % " SKIP LOCKED"
+_RENEW_ALL: Final = _RENEW % ""
 _SMALL_BYTES: Final = 10 * 2**20
 
 
@@ -107,12 +109,23 @@ class PostgresJournalStore(SqlJournalStore):
         return True
 
     def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> Sequence[SessionId]:  # noqa: ARG002  the server's time counts
-        """Extend leases, each given by its session and epoch, by the server's clock, in one statement."""
+        """Extend leases, each given by its session and epoch, by the server's clock.
+
+        That is one statement, and another one for those whose sessions a commit has locked: those of the others are not
+        kept locked while that is waited for.
+        """
+        locked = self._renew(_RENEW_FREE, leases, ttl_ms)
+        return [session_id for session_id, _ in self._renew(_RENEW_ALL, locked, ttl_ms)] if locked else []
+
+    def _renew(
+        self, statement: str, leases: Sequence[tuple[SessionId, int]], ttl_ms: int
+    ) -> list[tuple[SessionId, int]]:
+        """Extend leases; return those that were not."""
         sessions, epochs = [session_id for session_id, _ in leases], [epoch for _, epoch in leases]
         with self._server.writing() as db:
-            rows = db.execute(_RENEW, (sessions, ttl_ms, sessions, epochs)).fetchall()
+            rows = db.execute(statement, (sessions, ttl_ms, sessions, epochs)).fetchall()
         extended = {(session_id, epoch) for session_id, epoch in rows}
-        return [session_id for session_id, epoch in leases if (session_id, epoch) not in extended]
+        return [lease for lease in leases if tuple(lease) not in extended]
 
     def damage(self) -> str | None:
         """Return damage that the chains do not cover: checksum failures that the server counted, and orphaned rows."""

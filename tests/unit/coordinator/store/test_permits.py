@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ from coordinator.store.permits import HostPermits
 from coordinator.store.renewals import Renewals
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from chronicle.journal.records import Lease, Session
@@ -154,6 +155,29 @@ def test_a_host_does_not_extend_its_leases_for_days(agents: Agents, permits: Hos
     found = agents.store.lease(agents.own.session_id)
     assert found is not None
     assert found.expires_ms == NOW_MS + 3_600_000
+
+
+@pytest.mark.parametrize(("now_ms", "ttl_ms"), [(NOW_MS, math.nan), (NOW_MS, True), (NOW_MS, 0), (1.5, 60_000)])
+def test_a_renewal_that_would_fail_with_those_of_others_is_refused(
+    agents: Agents, permits: HostPermits, now_ms: float, ttl_ms: float
+) -> None:
+    own = (agents.own.session_id, agents.leases[agents.own.name].epoch)
+    with pytest.raises(InvalidInput, match="leases are not renewed"):
+        permits.call("renew_leases", ([own], now_ms, ttl_ms), {})
+
+
+def test_an_epoch_is_renewed_as_the_journal_has_it(
+    agents: Agents, permits: HostPermits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    epoch, given = agents.leases[agents.own.name].epoch, list[object]()
+
+    def renew(leases: Sequence[object], *_: int) -> list[SessionId]:
+        given.extend(leases)
+        return []
+
+    monkeypatch.setattr(agents.store, "renew_leases", renew)
+    assert permits.call("renew_leases", ([(agents.own.session_id, float(epoch))], NOW_MS, 60_000), {}) == []
+    assert [repr(each) for each in given] == [repr((agents.own.session_id, epoch))]
 
 
 def test_a_write_needs_an_epoch_that_the_host_has(agents: Agents, permits: HostPermits) -> None:

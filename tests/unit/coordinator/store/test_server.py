@@ -452,6 +452,8 @@ def test_slow_reads_of_a_host_leave_room_for_others(tmp_path: Path) -> None:
                 assert waiting.acquire(timeout=60)
             for _ in range(100):
                 assert other.call("get", ids=list(quick)) == quick
+            with closing(remote_journal(access.link("host_greedy").calls())) as its_own:
+                assert its_own.renew_leases([], NOW_MS, 60_000) == [], "nor do they keep its leases back"
             assert not any(each.done() for each in asked)
         finally:
             goes_on.set()
