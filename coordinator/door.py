@@ -130,7 +130,8 @@ async def listening(
 
     Args:
         find: returns what serves a caller, by what it has asked for; raises `InvalidInput` for what there never is, and
-            `OSError` if it is not there now. It is called for callers only that know the secret.
+            `FileNotFoundError` or `ConnectionRefusedError` if it is not there now. Another `OSError`, such as of a
+            process with too many open files, says nothing of it. It is called for callers only that know the secret.
         patience_s: as of `through_door`.
 
     Raises:
@@ -236,7 +237,7 @@ async def _let_in(
     proof = {"proof": _proof(secret, "service", ours, theirs)}
     try:
         serve = await find(said)
-    except OSError as error:
+    except (FileNotFoundError, ConnectionRefusedError) as error:
         await _say(writer, {**proof, "absent": error.strerror or str(error)})
         return None
     with contextlib.suppress(ConnectionError):  # what serves it finds the connection at its end, and closes its own

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
+import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +15,16 @@ import pytest
 from chronicle.errors import InvalidInput, StorageRefused
 from coordinator.channel import pack, read_packet
 from coordinator.documents import FileDocuments
-from coordinator.door import MAX_UNPROVED, Door, DoorOptions, through_door
+from coordinator.door import MAX_UNPROVED, Door, DoorOptions, listening, through_door
 from coordinator.service.door import open_door, published_door, withdraw_door
 from tests.certificates import write_certificate
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Mapping
     from pathlib import Path
+
+    from coordinator.door import Serve
 
 LOCAL = DoorOptions(("127.0.0.1", 0))
 
@@ -228,3 +232,15 @@ async def test_a_door_that_closes_ends_its_connections(tmp_path: Path) -> None:
         reader, writer = await through_door(door, "service")
     await until(reader.at_eof, "the connection stays")
     writer.close()
+
+
+async def test_a_door_that_cannot_look_does_not_say_that_nobody_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    """Its process has too many open files: what is behind it may be alive."""
+
+    async def find(_: Mapping[str, Any]) -> Serve:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with listening(LOCAL, "secret", find) as door:
+        with pytest.raises(ConnectionRefusedError):
+            await through_door(door, "host", host="host_1")
+    assert "Too many open files" in caplog.text
