@@ -25,20 +25,20 @@ class Spending:
         self._day_ms = 0
         self._spent: dict[str, Decimal] = {}
 
-    def knows(self, tenant: str, now_ms: int) -> bool:
-        """Whether the cost of a tenant's recorded calls is known, of the day of a time."""
-        day_ms = day_of(now_ms)
-        if day_ms != self._day_ms:
-            self._day_ms, self._spent = day_ms, {}
-        return tenant in self._spent
+    def known(self, tenant: str, now_ms: int) -> Decimal | None:
+        """Return what the calls of a tenant that ended cost, of the day of a time; ``None`` if that is not known."""
+        return self._spent.get(tenant) if day_of(now_ms) == self._day_ms else None
 
     def of(self, tenant: str, now_ms: int, recorded: Decimal) -> Decimal:
-        """Return what the calls of a tenant that ended cost, of the day of a time.
+        """Return what is known, or what the records had before the first call of the tenant on the day began.
 
         Args:
-            recorded: their sum in the records before the first of them began, in case it is not known.
+            recorded: that sum; it is known from now on.
         """
-        return self._spent[tenant] if self.knows(tenant, now_ms) else self._spent.setdefault(tenant, recorded)
+        day_ms = day_of(now_ms)
+        if day_ms > self._day_ms:
+            self._day_ms, self._spent = day_ms, {}
+        return self._spent.setdefault(tenant, recorded) if day_ms == self._day_ms else recorded
 
     def add(self, tenant: str, started_ms: int, cost: str | None) -> None:
         """Add the cost of a call that is recorded."""

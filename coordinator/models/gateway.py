@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
-from decimal import Decimal
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,6 +31,7 @@ from podium.models.port import Finished, Usage
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+    from decimal import Decimal
     from random import Random
 
     from chronicle.canonical import JsonObject
@@ -112,14 +112,14 @@ class ModelGateway:
         now_s = self._clock.monotonic_s()
         progress = _Progress(now_s if request.asked_s is None else min(request.asked_s, now_s))
         running = _new_record(request, self._clock.now_ms())
-        is_known = self._spending.knows(request.tenant, running.started_ms)
-        begun, left = await finish_despite_cancellation(asyncio.to_thread(self._begin, running, is_known=is_known))
+        spent = self._spending.known(request.tenant, running.started_ms)
+        begun, left = await finish_despite_cancellation(asyncio.to_thread(self._begin, running, spent))
         if begun is None:
             raise left or ModelError(
                 f"there is a call {request.call_id!r} already; give each call an id of its own", "bad_request"
             )
         config, recorded = begun
-        spent = self._spending.of(request.tenant, running.started_ms, recorded)
+        spent = self._spending.of(request.tenant, running.started_ms, recorded) if spent is None else spent
         self._metrics.running += 1
         attributes = {
             "gen_ai.operation.name": "chat",
@@ -159,15 +159,19 @@ class ModelGateway:
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
-    def _begin(self, running: CallRecord, *, is_known: bool) -> tuple[ModelsConfig, Decimal] | None:
+    def _begin(self, running: CallRecord, spent: Decimal | None) -> tuple[ModelsConfig, Decimal] | None:
         """Record a call; ``None`` if there is one of this id.
 
+        Args:
+            spent: what the calls of its tenant cost on its day, if that is known.
+
         Returns:
-            the profiles, and what the recorded calls of its tenant cost on its day, unless that is known.
+            the profiles, and that sum, read if it is not known.
         """
         config = self._config()
-        recorded = Decimal(0) if is_known else self._records.spent(running.tenant, day_of(running.started_ms))
-        return (config, recorded) if self._records.begin(running) else None
+        if spent is None:
+            spent = self._records.spent(running.tenant, day_of(running.started_ms))
+        return (config, spent) if self._records.begin(running) else None
 
     async def _answer(self, routed: RoutedCall, progress: _Progress) -> AsyncGenerator[LLMStreamChunk, None]:
         """Yield what the call's model, or one of its fallbacks, says, but not that it has finished."""

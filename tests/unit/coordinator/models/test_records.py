@@ -32,17 +32,17 @@ def test_what_a_tenant_spent_is_of_a_day(tmp_path: Path) -> None:
     with closing(SqliteCallRecords(tmp_path)) as store:
         assert store.spent("default", DAY_MS) == Decimal("0.3")
     spending, nothing = Spending(), Decimal(0)
-    assert not spending.knows("default", DAY_MS + 5)
+    assert spending.known("default", DAY_MS + 5) is None
     assert spending.of("default", DAY_MS + 5, Decimal("0.3")) == Decimal("0.3")
-    assert spending.knows("default", DAY_MS)
     spending.add("default", DAY_MS + 5, "1")
     spending.add("default", DAY_MS + 5, None)
     spending.add("acme", DAY_MS + 5, "1")  # never asked for: it is read from the records
-    assert spending.of("default", 2 * DAY_MS - 1, nothing) == Decimal("1.3")
+    assert spending.known("default", 2 * DAY_MS - 1) == spending.of("default", DAY_MS, nothing) == Decimal("1.3")
     assert spending.of("acme", DAY_MS, Decimal(7)) == 7
-    assert not spending.knows("default", 2 * DAY_MS)
+    assert spending.known("default", 2 * DAY_MS) is None
     assert spending.of("default", 2 * DAY_MS, nothing) == 0
     spending.add("default", DAY_MS, "1")  # began yesterday
+    assert spending.of("default", DAY_MS, Decimal(5)) == 5, "nor does what began yesterday turn the day back"
     assert spending.of("default", 2 * DAY_MS, Decimal(9)) == 0
 
 
