@@ -75,9 +75,9 @@ class HomeDeploys(HomeContents):
             file.seek(0)
             return transfer.store_sent(file, blobs).bundle
 
-        async def received() -> BlobId:
+        async def received() -> tuple[BlobId, None]:
             async with uploads.received(content, transfer.MAX_SENT_BYTES) as (file, _):
-                return await self._stores.write(stored, file)
+                return await self._stores.write(stored, file), None
 
         return await self._made(received, deployer)
 
@@ -88,29 +88,35 @@ class HomeDeploys(HomeContents):
             NotFound: there is none.
         """
 
-        async def previous() -> BlobId | None:
-            return (await self._stores.read_journal(deploys.previous_deploy)).bundle
+        async def previous() -> tuple[BlobId | None, int]:
+            before = await self._stores.read_journal(deploys.previous_deploy)
+            return before.bundle, before.number + 1
 
         return await self._made(previous, deployer)
 
     async def withdraw_deploy(self, deployer: Deployer | None = None) -> objects.Deployed:
         """Have agents run the files of the service's machine again."""
 
-        async def none() -> None:
-            return None
+        async def none() -> tuple[None, None]:
+            return None, None
 
         return await self._made(none, deployer)
 
     async def _made(
-        self, bundle: Callable[[], Awaitable[BlobId | None]], deployer: Deployer | None
+        self, choose: Callable[[], Awaitable[tuple[BlobId | None, int | None]]], deployer: Deployer | None
     ) -> objects.Deployed:
+        """Make a bundle current.
+
+        Args:
+            choose: returns the bundle, and the number of the current deploy if it was chosen by that.
+        """
         by = deployer or Deployer.this_user()
         record = audit.Audit(self._stores.home.logs, self._clock)
         with record.noting(by.who, "deploy", tenant=by.tenant, client=by.client) as line:
-            chosen = await bundle()
+            bundle, after = await choose()
             now_ms = self._clock.now_ms()
             made = await self._stores.write(
-                lambda store, blobs: deploys.make_deploy(store, blobs, chosen, by.who, now_ms)
+                lambda store, blobs: deploys.make_deploy(store, blobs, bundle, by.who, now_ms, after=after)
             )
             line.update(number=made.number, bundle=made.bundle)
         reloaded = await self._used(made.number)

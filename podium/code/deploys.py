@@ -32,6 +32,7 @@ __all__ = [
 
 DEPLOY: Final = "deploy"
 """The kind of the objects."""
+_AT_ONCE: Final = "another deploy was made at the same moment; podium deploys shows it, then try again"
 _KEPT: Final = 2
 """The current deploy and the one before: the bundles of others may be freed."""
 
@@ -82,17 +83,22 @@ def previous_deploy(store: JournalStore) -> Deploy:
     return before
 
 
-def make_deploy(store: JournalStore, blobs: BlobStore, bundle: BlobId | None, by: str, now_ms: int) -> Deploy:
+def make_deploy(
+    store: JournalStore, blobs: BlobStore, bundle: BlobId | None, by: str, now_ms: int, *, after: int | None = None
+) -> Deploy:
     """Make a bundle the current one, durably; the current deploy stays if it has that bundle.
 
     Args:
         bundle: it is in the blob store; ``None`` for no bundle.
+        after: the number of the current deploy, if the bundle was chosen by it.
 
     Raises:
         Conflict: another deploy was made at the same moment.
         Corrupt, Unavailable: as `deploys`.
     """
     last = next(iter(deploys(store)[-1:]), Deploy(0, None, by, now_ms))
+    if after is not None and last.number != after:
+        raise Conflict(_AT_ONCE)
     if last.bundle == bundle:
         return last
     made = Deploy(last.number + 1, bundle, by, now_ms)
@@ -100,7 +106,7 @@ def make_deploy(store: JournalStore, blobs: BlobStore, bundle: BlobId | None, by
     try:
         store.put_object(new_object(blobs, ObjectName(DEPLOY, f"{made.number:09d}"), now_ms, body))
     except Conflict:
-        raise Conflict("another deploy was made at the same moment; podium deploys shows it, then try again") from None
+        raise Conflict(_AT_ONCE) from None
     return made
 
 

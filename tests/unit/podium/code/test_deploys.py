@@ -67,6 +67,17 @@ def test_of_two_at_one_moment_one_is_made(blobs: PackBlobStore, monkeypatch: pyt
     assert [each.bundle for each in deploys(store)] == [A, B]
 
 
+def test_a_bundle_that_was_chosen_by_a_deploy_that_is_over_is_not_made_current(blobs: PackBlobStore) -> None:
+    store = MemoryJournalStore()
+    for bundle in (A, B):
+        make_deploy(store, blobs, bundle, "x", 5)
+    before = previous_deploy(store)
+    make_deploy(store, blobs, C, "x", 5)
+    with pytest.raises(Conflict, match="another deploy was made at the same moment"):
+        make_deploy(store, blobs, before.bundle, "x", 5, after=before.number + 1)
+    assert [each.bundle for each in deploys(store)] == [A, B, C]
+
+
 def test_the_current_and_the_previous_bundle_are_kept_and_verified(tmp_path: Path) -> None:
     store, url = MemoryJournalStore(), f"file://{tmp_path / 'blobs'}"
     blobs = PackBlobStore(url)
