@@ -15,7 +15,7 @@ import sys
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.blobs.ident import blob_id, to_raw
 from chronicle.canonical import decode, encode
@@ -151,7 +151,7 @@ def manifest_of(data: bytes) -> Manifest:
             )
         return Manifest(
             {check_path(path): _file(found) for path, found in value["files"].items()},
-            cast("list[JsonObject]", value["classes"]),
+            [_class(found) for found in value["classes"]],
             tuple(map(str, value["requirements"])),
             str(value["python"]),
             str(value["podium"]),
@@ -159,6 +159,12 @@ def manifest_of(data: bytes) -> Manifest:
         )
     except (InvalidInput, KeyError, TypeError, ValueError, AttributeError) as error:
         raise Corrupt(f"the code bundle {short_id(bundle)} has no manifest that can be read: {error}") from error
+
+
+def _class(found: Any) -> JsonObject:
+    if not isinstance(found, dict):
+        raise TypeError("a class is no object")
+    return found
 
 
 def _file(found: dict[str, Any]) -> BundledFile:
