@@ -121,9 +121,10 @@ class PostgresServer:
         self._end(signal.SIGQUIT)
 
     def kill(self) -> None:
-        """Kill all its processes at once."""
+        """Kill all its processes at once, and wait until the last one has ended: no other server starts before."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait(timeout=60)
+        wait_until(lambda: not _runs_in(self._home / "data"), "processes of the server are left")
 
     def _end(self, number: int) -> None:
         self._process.send_signal(number)
@@ -157,6 +158,17 @@ def give_away(home: Path) -> dict[str, Any]:
     entry = names.get("postgres") or names["nobody"]
     os.chown(home, entry.pw_uid, entry.pw_gid)
     return {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []}
+
+
+def _runs_in(directory: Path) -> bool:
+    """Whether a process has a directory as its current one, as all of a server have that of its data."""
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if link.readlink() == directory:
+                return True
+        except OSError:  # it has ended, or is another user's
+            continue
+    return False
 
 
 def _wait_until_up(conninfo: str, server: subprocess.Popen[bytes], log: Path) -> None:
