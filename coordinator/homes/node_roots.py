@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Protocol
 
+from chronicle.errors import Corrupt, UnsupportedFormat
 from chronicle.workspace.gc_roots import layer_refs
 
 if TYPE_CHECKING:
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["FORGOTTEN_S", "PUBLISH_EVERY_S", "NodeRoots", "roots_of"]
+__all__ = ["FORGOTTEN_S", "PUBLISH_EVERY_S", "NodeRoots", "publish_roots", "roots_of"]
 
 PUBLISH_EVERY_S: Final = 1200.0
 """A third of the grace period of gc: within it a tree is committed, or published."""
@@ -27,8 +28,11 @@ FORGOTTEN_S: Final = 30 * 86_400.0
 class NodeRoots(Protocol):
     """The published roots of a home."""
 
-    def publish(self, refs: Collection[TreeRef]) -> None:
+    def publish(self, refs: Collection[TreeRef], damage: str = "") -> None:
         """Replace those of this directory, durably.
+
+        Args:
+            damage: why not all of them are known: then nothing is collected until it is mended.
 
         Raises:
             Unavailable: the database cannot be reached.
@@ -39,6 +43,7 @@ class NodeRoots(Protocol):
         """Return those of all other directories.
 
         Raises:
+            Corrupt: one of them has damage.
             Unavailable: the database cannot be reached.
         """
         ...
@@ -51,3 +56,18 @@ def roots_of(directory: Path) -> list[TreeRef]:
         UnsupportedFormat, Corrupt: one of them cannot be read.
     """
     return [ref for layers in sorted((directory / "nodes").glob("*/layers")) for ref in layer_refs(layers)]
+
+
+def publish_roots(roots: NodeRoots, directory: Path) -> None:
+    """Publish the trees that the layers in a home's directory refer to, or that one of them cannot be read.
+
+    Raises:
+        Corrupt, UnsupportedFormat: that was published.
+        Unavailable: the database cannot be reached.
+    """
+    try:
+        refs = roots_of(directory)
+    except (Corrupt, UnsupportedFormat) as error:
+        roots.publish((), damage=str(error))
+        raise
+    roots.publish(refs)

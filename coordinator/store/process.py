@@ -27,7 +27,7 @@ from coordinator.access.quotas import Quotas
 from coordinator.access.stored_quotas import LatestQuotas, StoredQuotas
 from coordinator.home import Home
 from coordinator.homes.generation import least_epoch
-from coordinator.homes.node_roots import PUBLISH_EVERY_S, roots_of
+from coordinator.homes.node_roots import PUBLISH_EVERY_S, publish_roots
 from coordinator.homes.opening import open_records
 from coordinator.logs import log_to
 from coordinator.store.server import StoreServer
@@ -72,7 +72,7 @@ def main() -> int:
         )
         roots = records.node_roots()
         listener = socket.socket(fileno=arguments.listener)
-        asyncio.run(_serve(server, listener, lambda: roots.publish(roots_of(home.path))))
+        asyncio.run(_serve(server, listener, lambda: publish_roots(roots, home.path)))
     return 0
 
 

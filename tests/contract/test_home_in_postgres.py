@@ -18,7 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from chronicle.blobs.packs.pack_store import PackBlobStore
 from chronicle.clock import ManualClock
-from chronicle.errors import InvalidInput, NotFound, Unavailable
+from chronicle.errors import Corrupt, InvalidInput, NotFound, Unavailable
 from chronicle.journal.opening import open_journal
 from chronicle.testing.journal_contract import Writer
 from chronicle.workspace.check.verify import TreeChecker
@@ -29,7 +29,7 @@ from coordinator.access.caller import Scope
 from coordinator.cli.exits import ExitCode
 from coordinator.home import Home, Identity
 from coordinator.homes.identity import write_identity
-from coordinator.homes.node_roots import roots_of
+from coordinator.homes.node_roots import publish_roots, roots_of
 from coordinator.homes.opening import create_home, open_records, records_at
 from coordinator.homes.postgres.records import PostgresHomeRecords
 from coordinator.host.node.workspace_paths import WorkspacePaths
@@ -336,6 +336,24 @@ def test_what_another_machine_has_published_is_kept_when_it_is_gone(
     podium("gc", "--now")
     with closing(PackBlobStore(blobs_url, cache=None)) as blobs, pytest.raises(NotFound):
         blobs.get(sealed.oplog_id)
+
+
+def test_nothing_is_collected_while_a_layer_of_another_machine_cannot_be_read(
+    journal_url: str, blobs_url: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = create_home(Home(tmp_path / "one"), blobs_url, journal_url)
+    two = create_home(Home(tmp_path / "two"), journal_url=journal_url)
+    roots, podium = open_records(one).node_roots(), Podium(two.path, capsys)
+    damaged = one.path / "nodes" / "a" / "layers" / "w" / "dir"
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("{")
+    with pytest.raises(Corrupt):
+        publish_roots(roots, one.path)
+    podium("gc", code=ExitCode.DAMAGED)
+    assert f"what the layers of {socket.gethostname()}:{one.path} refer to is not known" in podium.err
+    damaged.unlink()
+    publish_roots(roots, one.path)
+    podium("gc")
 
 
 def test_one_directory_collects_garbage_at_a_time_and_not_at_once_beside_a_service(

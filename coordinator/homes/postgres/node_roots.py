@@ -7,6 +7,7 @@ import json
 import socket
 from typing import TYPE_CHECKING, Final
 
+from chronicle.errors import Corrupt
 from chronicle.ids import BlobId
 from chronicle.journal.postgres.database import NOW_MS
 from chronicle.workspace.port import TreeRef
@@ -41,10 +42,10 @@ class PostgresNodeRoots:
         digest = hashlib.sha256(self._place.encode(errors="surrogateescape")).hexdigest()
         self._name = f"{_PREFIX}{digest[:32]}"
 
-    def publish(self, refs: Collection[TreeRef]) -> None:
+    def publish(self, refs: Collection[TreeRef], damage: str = "") -> None:
         """See `NodeRoots`; forgets directories that have published nothing for long."""
         told = sorted({(ref.tree_id, ref.oplog_id) for ref in refs})
-        data = json.dumps({"place": self._place, "roots": told}).encode(errors="surrogateescape")
+        data = json.dumps({"place": self._place, "roots": told, "damage": damage}).encode(errors="surrogateescape")
         with self._schema.writing() as db:
             (now_ms,) = db.execute(NOW_MS).fetchone()
             db.execute(_WRITE, (self._name, data, now_ms))
@@ -54,4 +55,11 @@ class PostgresNodeRoots:
         """See `NodeRoots`."""
         with self._schema.reading() as db:
             rows = db.execute(f"SELECT data {_OTHERS} > 0", (_PREFIX, self._name)).fetchall()
-        return [TreeRef(BlobId(tree), BlobId(oplog)) for (data,) in rows for tree, oplog in json.loads(data)["roots"]]
+        published = [json.loads(data) for (data,) in rows]
+        for each in published:
+            if each["damage"]:
+                raise Corrupt(
+                    f"what the layers of {each['place']} refer to is not known, so nothing is freed: {each['damage']}. "
+                    "Mend or remove it there; that is looked at every 20 minutes, and when podium node starts"
+                )
+        return [TreeRef(BlobId(tree), BlobId(oplog)) for each in published for tree, oplog in each["roots"]]

@@ -118,7 +118,7 @@ class SqliteHomeRecords:
 class _NoOtherRoots:
     """The published roots of a home of one directory, whose layers a collection reads itself."""
 
-    def publish(self, refs: Collection[TreeRef]) -> None:
+    def publish(self, refs: Collection[TreeRef], damage: str = "") -> None:
         """Do nothing."""
 
     def of_others(self) -> list[TreeRef]:
