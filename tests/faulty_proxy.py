@@ -51,6 +51,8 @@ class FaultyProxy:
     """How long each answer takes."""
     exchanges: list[Exchange] = field(default_factory=list)
     lock: threading.Lock = field(default_factory=threading.Lock)
+    forgets_conditions: bool = False
+    """Whether writes replace what they are not to, as servers do that do not know ``If-None-Match``."""
     conditional: threading.Lock = field(default_factory=threading.Lock)
     """Held while a conditional write is upstream: moto's server looks and writes in two steps, S3 in one."""
     over: threading.Event = field(default_factory=threading.Event)
@@ -122,7 +124,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         is_conditional = self.command == "PUT" and ("If-None-Match" in self.headers or "If-Match" in self.headers)
         upstream = http.client.HTTPConnection("127.0.0.1", proxy.upstream, timeout=60)
         try:
-            headers = {name: value for name, value in self.headers.items() if name.lower() != "expect"}
+            dropped = ("expect", *(("if-none-match",) if proxy.forgets_conditions else ()))
+            headers = {name: value for name, value in self.headers.items() if name.lower() not in dropped}
             with proxy.conditional if is_conditional else nullcontext():
                 upstream.request(self.command, self.path, body, headers)
                 answer = upstream.getresponse()

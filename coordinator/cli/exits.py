@@ -43,6 +43,7 @@ class ExitCode(IntEnum):
     PORT_TAKEN = 54
     ACCESS_REFUSED = 55
     DAMAGED = 60
+    UNFIT = 61
     BUG = 70
     OS_ERROR = 74
     INTERRUPTED = 130
@@ -79,6 +80,7 @@ EXITS: Final = ExitTable(
         ExitCode.PORT_TAKEN: "another program listens at the gateway's port",
         ExitCode.ACCESS_REFUSED: "the API key is missing or not valid, or its scopes do not include the operation",
         ExitCode.DAMAGED: "stored bytes are not what was written (verify found a bad event or blob)",
+        ExitCode.UNFIT: "doctor found something that does not work; its report says what to do",
         ExitCode.BUG: "an unexpected exception: a bug in podium",
         ExitCode.OS_ERROR: "the operating system refused: disk full, I/O error, permissions",
         ExitCode.INTERRUPTED: "interrupted by Ctrl-C",

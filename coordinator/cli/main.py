@@ -68,6 +68,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "upgrade": ("upgrade.upgrade", "Show the formats of a home's parts, and upgrade those that are older."),
     "backup": ("backup.backup", "Copy a home as it is at one moment, while its agents go on, and verify the copy."),
     "gc": ("gc.gc", "Free blobs that nothing needs."),
+    "doctor": ("doctor.doctor", "Check what a home needs around it, and say what to do where something is amiss."),
     "verify": ("verify.verify", "Check all stored data against its hashes."),
 }
 """The function of each command, in a module of `coordinator.cli.commands`, and the first line of its help. Only that of

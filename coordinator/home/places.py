@@ -63,6 +63,11 @@ class HomePlaces:
         return found
 
     @property
+    def exists(self) -> bool:
+        """Whether the directory has been made one of a home."""
+        return self._format_path.exists()
+
+    @property
     def logs(self) -> Path:
         """Directory of the logs of the service and its hosts."""
         return self.path / "logs"
@@ -90,13 +95,21 @@ class HomePlaces:
         Raises:
             HomeError: one does.
         """
+        joined = self.joined_cluster()
+        if joined is not None and joined != address:
+            where = f"on the Ray cluster at {joined}" if joined else "on this machine's own Ray"
+            raise HomeError(f"a service of the home {self.path} runs its agents {where}; end it with `podium down`")
+
+    def joined_cluster(self) -> str | None:
+        """Return the address of the Ray cluster that the service here has joined; empty for its own.
+
+        ``None`` if no service runs here, or one is starting, or ending.
+        """
         if not self.service_alive():
-            return
-        with contextlib.suppress(FileNotFoundError):  # it is starting, or ending
-            joined = (self.run_dir / "cluster").read_text(encoding="utf-8")
-            if joined != address:
-                where = f"on the Ray cluster at {joined}" if joined else "on this machine's own Ray"
-                raise HomeError(f"a service of the home {self.path} runs its agents {where}; end it with `podium down`")
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            return (self.run_dir / "cluster").read_text(encoding="utf-8")
+        return None
 
     def has_layers(self) -> bool:
         """Whether a node has a layer of an agent's workspace."""

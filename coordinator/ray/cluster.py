@@ -46,6 +46,7 @@ __all__ = [
     "on_node",
     "podium_on",
     "probe",
+    "refusal_of_versions",
     "request_nodes",
     "start",
     "versions_in",
@@ -157,12 +158,9 @@ def join(address: str, namespace: str) -> None:
         ) from error
     except RuntimeError as error:
         ray.shutdown()
-        if (other := versions_in(str(error))) is None:
+        if (refusal := refusal_of_versions(address, str(error))) is None:
             raise
-        theirs, ours = other
-        raise Unavailable(
-            f"the Ray cluster at {address} has {theirs}, and podium here has {ours}: start both with the same versions"
-        ) from error
+        raise refusal from error
     if not authenticates:
         try:
             refuse_open_cluster(address, [member.address for member in living_nodes()])
@@ -170,6 +168,16 @@ def join(address: str, namespace: str) -> None:
             ray.shutdown()
             raise
     end_actors()
+
+
+def refusal_of_versions(address: str, text: str) -> Unavailable | None:
+    """Return the error of a cluster whose versions Ray says do not match this process's; ``None`` for another text."""
+    if (found := versions_in(text)) is None:
+        return None
+    theirs, ours = found
+    return Unavailable(
+        f"the Ray cluster at {address} has {theirs}, and podium here has {ours}: start both with the same versions"
+    )
 
 
 def versions_in(text: str) -> tuple[str, str] | None:

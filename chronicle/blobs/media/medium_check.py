@@ -12,10 +12,12 @@ if TYPE_CHECKING:
     from chronicle.blobs.media.fsspec_objects import RemoteObjects
     from chronicle.clock import Clock
 
-__all__ = ["check_medium"]
+__all__ = ["ahead_of_medium_ms", "check_medium"]
 
 _MAX_SKEW_MS: Final = 5 * 60_000
 """The largest accepted difference to the medium's clock; S3 refuses requests from 15 minutes on."""
+_RESOLUTION_MS: Final = 1000
+"""HTTP's times have seconds."""
 
 
 def check_medium(objects: RemoteObjects, clock: Clock) -> None:
@@ -36,6 +38,27 @@ def check_medium(objects: RemoteObjects, clock: Clock) -> None:
     finally:
         with suppress(Unavailable):
             objects.delete(name)
+
+
+def ahead_of_medium_ms(objects: RemoteObjects, clock: Clock) -> int | None:
+    """Return by how much a clock is certainly ahead of a medium's: negative if behind, ``None`` if that says no time.
+
+    An object below ``check/`` is written and removed. Media tell times in seconds.
+
+    Raises:
+        Unavailable: the medium cannot be reached.
+    """
+    name = f"check/{secrets.token_hex(8)}"
+    before_ms = clock.now_ms()
+    objects.create(name, b"")
+    try:
+        after_ms, stored_ms = clock.now_ms(), objects.modified_ms(name)
+    finally:
+        with suppress(Unavailable):
+            objects.delete(name)
+    if stored_ms is None:
+        return None
+    return max(before_ms - (stored_ms + _RESOLUTION_MS), 0) - max(stored_ms - after_ms, 0)
 
 
 def _check_reads(objects: RemoteObjects, name: str) -> None:

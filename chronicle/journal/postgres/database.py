@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from chronicle.journal.postgres.schema import SchemaKind
     from chronicle.journal.sql.port import Connection, Cursor
 
-__all__ = ["NOW_MS", "PostgresConnection", "PostgresDatabase"]
+__all__ = ["NOW_MS", "PostgresConnection", "PostgresDatabase", "check_server", "connect"]
 
 NOW_MS: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::BIGINT"
 """The server's time, epoch milliseconds."""
@@ -59,6 +59,58 @@ _OLDEST_SERVER: Final = 14
 _open_databases: Final[weakref.WeakSet[PostgresDatabase]] = weakref.WeakSet()
 _inherited: Final[list[PostgresConnection]] = []
 """In a forked child: references to the parent's connections, so that garbage collection does not close them."""
+
+
+def connect(conninfo: str, name: str) -> psycopg.Connection[tuple[Any, ...]]:
+    """Return a new connection, without a transaction.
+
+    Args:
+        conninfo: how to connect.
+        name: of what is there, for messages.
+
+    Raises:
+        Unavailable: there is none, for a reason that may pass, or is in how to connect.
+    """
+    try:
+        return psycopg.connect(conninfo, autocommit=True)
+    except psycopg.OperationalError as error:
+        said = _CONNECTION_FAILED.sub("", str(error).strip().partition("\n")[0])
+        raise Unavailable(
+            f"{name} cannot be reached: {said}; check the journal's URL and password, and that its server runs"
+        ) from error
+
+
+def check_server(raw: psycopg.Connection[tuple[Any, ...]], conninfo: str, name: str) -> None:
+    """Refuse a server that is too old, or a pooler that gives a connection's transactions to several sessions.
+
+    Settings and prepared statements would be lost, or be those of another client. A pooler is known by the process id
+    that it answers with, which is not the server's, and its way of pooling by a setting that another connection sees.
+
+    Args:
+        raw: a connection to it.
+        conninfo: how another one is made.
+        name: of what is there, for messages.
+
+    Raises:
+        InvalidInput: it is one of these.
+        Unavailable: another connection cannot be made.
+    """
+    if raw.info.server_version < _OLDEST_SERVER * 10_000:
+        raise InvalidInput(
+            f"{name}: the server is PostgreSQL {raw.info.server_version // 10_000}; {_OLDEST_SERVER} or a newer one is "
+            "needed"
+        )
+    row = raw.execute("SELECT pg_backend_pid()").fetchone()
+    if row is None or row[0] == raw.info.backend_pid:
+        return
+    raw.execute("SELECT set_config('chronicle.pooled', 'yes', false)")
+    with connect(conninfo, name) as other:
+        row = other.execute("SELECT current_setting('chronicle.pooled', true)").fetchone()
+    if row is not None and row[0] == "yes":
+        raise InvalidInput(
+            f"{name} is reached through a pooler that gives sessions away after each transaction, which lose their "
+            "settings: let it pool sessions (pool_mode = session), or connect to the server itself"
+        )
 
 
 class PostgresConnection:
@@ -190,7 +242,7 @@ class PostgresDatabase:
         self._idle: deque[PostgresConnection] = deque()
         try:
             with self._lent() as db:
-                self._check_server(db.raw)
+                check_server(db.raw, self._conninfo, self.name)
                 self.version = prepare(
                     db.raw, schema, kind, create=create, may_change=not read_only, may_migrate=may_migrate
                 )
@@ -288,51 +340,13 @@ class PostgresDatabase:
             if db.is_reusable():
                 return db
             db.raw.close()
-        raw = self._connected()
+        raw = connect(self._conninfo, self.name)
         raw.execute(sql.SQL("SET search_path TO {}").format(sql.Identifier(self._schema)))
         raw.execute("SET synchronous_commit TO on")
         raw.execute(_ALIVE_THERE)
         if self._read_only:
             raw.execute("SET default_transaction_read_only TO on")
         return PostgresConnection(raw)
-
-    def _connected(self) -> psycopg.Connection[tuple[Any, ...]]:
-        """Return a new connection.
-
-        Raises:
-            Unavailable: there is none, for a reason that may pass, or is in how to connect.
-        """
-        try:
-            return psycopg.connect(self._conninfo, autocommit=True)
-        except psycopg.OperationalError as error:
-            said = _CONNECTION_FAILED.sub("", str(error).strip().partition("\n")[0])
-            raise Unavailable(
-                f"{self.name} cannot be reached: {said}; check the journal's URL and password, and that its server runs"
-            ) from error
-
-    def _check_server(self, raw: psycopg.Connection[tuple[Any, ...]]) -> None:
-        """Refuse a server that is too old, or a pooler that gives a connection's transactions to several sessions.
-
-        Settings and prepared statements would be lost, or be those of another client. A pooler is known by the process
-        id that it answers with, which is not the server's, and its way of pooling by a setting that another connection
-        sees.
-        """
-        if raw.info.server_version < _OLDEST_SERVER * 10_000:
-            raise InvalidInput(
-                f"{self.name}: the server is PostgreSQL {raw.info.server_version // 10_000}; {_OLDEST_SERVER} or a "
-                "newer one is needed"
-            )
-        row = raw.execute("SELECT pg_backend_pid()").fetchone()
-        if row is None or row[0] == raw.info.backend_pid:
-            return
-        raw.execute("SELECT set_config('chronicle.pooled', 'yes', false)")
-        with self._connected() as other:
-            row = other.execute("SELECT current_setting('chronicle.pooled', true)").fetchone()
-        if row is not None and row[0] == "yes":
-            raise InvalidInput(
-                f"{self.name} is reached through a pooler that gives sessions away after each transaction, which lose "
-                "their settings: let it pool sessions (pool_mode = session), or connect to the server itself"
-            )
 
     def _give_back(self, db: PostgresConnection) -> None:
         if self._closed or not db.is_reusable():

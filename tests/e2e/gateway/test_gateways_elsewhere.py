@@ -14,7 +14,7 @@ import pytest
 
 from coordinator.cli.exits import ExitCode
 from tests.certificates import write_certificate
-from tests.e2e.conftest import HELLO, Podium, fresh_home
+from tests.e2e.conftest import COMMANDS, HELLO, TIMEOUT_S, Podium, fresh_home
 from tests.e2e.servers import servers
 from tests.waiting import wait_until
 
@@ -99,6 +99,26 @@ def test_commands_of_another_directory_use_the_service(places: tuple[Place, Plac
     assert second.podium.row("hello/dan")["status"] == "awake"
     assert second.podium("passivate", "hello/dan").returncode == 0
     assert second.podium.row("hello/dan")["status"] == "asleep"
+
+
+def test_the_doctor_finds_service_and_gateways(places: tuple[Place, Place]) -> None:
+    _, second = places
+    only = ["doctor", "--only", "service", "--only", "gateway"]
+    here = second.podium(*only)
+    assert "the service runs, of this version of podium as its nodes: 1 ready" in here.stdout
+    assert f"{second.url} is ready" in here.stdout
+    key = (second.podium.home / "local.key").read_text().strip()
+    assert "takes the key" in examined(second, key, ExitCode.OK)
+    assert "failed   gateway" in examined(second, "pk_none", ExitCode.UNFIT)
+
+
+def examined(place: Place, key: str, code: ExitCode) -> str:
+    """What `podium doctor` says of a gateway with a key."""
+    environment = {**place.podium.environment, "PODIUM_HOME": str(place.podium.home)}
+    asked = ["doctor", "--only", "gateway", "--url", place.url, "--key", key]
+    done = COMMANDS.run(asked, environment, TIMEOUT_S)
+    assert done.returncode == code, done.stdout + done.stderr
+    return str(done.stdout)
 
 
 def test_the_models_of_the_service_answer_there(places: tuple[Place, Place]) -> None:
