@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.fleet.host import HostStatus
 from coordinator.fleet.model import Assign, StartHost
-from coordinator.fleet.nodes import NO_NEEDS, Needs
+from coordinator.fleet.nodes import NO_NEEDS
 from coordinator.fleet.plan import left_on
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from coordinator.fleet.model import Action
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes import Needs
     from coordinator.fleet.plan import Observed
 
 __all__ = ["MAX_LACKING", "demand_of"]
@@ -24,10 +24,7 @@ MAX_LACKING: Final = 100
 
 
 def demand_of(fleet: Observed, actions: Sequence[Action], most_agents: int) -> tuple[Needs, ...]:
-    """Return what the nodes of the cluster have to have room for; nothing if no host lacks room.
-
-    Ray's autoscaler compares it with all that its nodes have. So it has the sum of what the hosts of each node have
-    taken, and one entry for each host that no node has room for.
+    """Return the needs of the hosts that no node has room for, one entry for each.
 
     Args:
         actions: the plan for this fleet.
@@ -43,26 +40,12 @@ def demand_of(fleet: Observed, actions: Sequence[Action], most_agents: int) -> t
         for node in fleet.nodes
         if not node.is_drained
     ]
-    lacking: list[Needs] = []
+    lacking: list[tuple[int, Needs]] = []
     for code, agents in waiting.items():
         needs = fleet.needs.get(code, NO_NEEDS)
         if needs.resources and all(node.lacks(needs) != NO_NEEDS for node in left):
             hosts = -(-agents // most_agents) if code in fleet.shared else agents
-            lacking += [needs] * max(0, min(hosts - coming[code], MAX_LACKING - len(lacking)))
-    if not lacking:
-        return ()
-    taken: dict[NodeId, list[Needs]] = {}
-    for node_id, needs in [(host.node, host.needs) for host in fleet.hosts] + [
-        (each.node, each.needs) for each in starts
-    ]:
-        taken.setdefault(node_id, []).append(needs)
-    sums = (_sum(each) for _, each in sorted(taken.items()))
-    return (*(each for each in sums if each.resources), *lacking)
-
-
-def _sum(needs: Iterable[Needs]) -> Needs:
-    amounts: dict[str, float] = {}
-    for each in needs:
-        for name, amount in each.resources:
-            amounts[name] = amounts.get(name, 0.0) + amount
-    return Needs(tuple(sorted((name, round(amount, 4)) for name, amount in amounts.items() if amount)))
+            lacking += [(number, needs) for number in range(min(hosts - coming[code], MAX_LACKING))]
+    # One of each class comes first, so that those of a class that no node can have are not all of them.
+    lacking.sort(key=lambda each: each[0])
+    return tuple(needs for _, needs in lacking[:MAX_LACKING])

@@ -26,10 +26,7 @@ from podium.errors import HostDied, PodiumError
 
 if TYPE_CHECKING:
     import subprocess
-    from collections.abc import Sequence
     from pathlib import Path
-
-    from coordinator.fleet.nodes import Needs
 
 __all__ = [
     "COORDINATOR_NAME",
@@ -47,7 +44,6 @@ __all__ = [
     "podium_on",
     "probe",
     "refusal_of_versions",
-    "request_nodes",
     "start",
     "versions_in",
 ]
@@ -122,17 +118,6 @@ async def podium_on(ray_id: str) -> str:
     ask: Any = ray.remote(version).options(num_cpus=0, scheduling_strategy=on_node(ray_id))
     found: str = await ask.remote("podium")
     return found
-
-
-def request_nodes(demand: Sequence[Needs]) -> None:
-    """Have Ray's autoscaler see to it that the nodes of the cluster have all of some needs; blocks.
-
-    It replaces what was requested before, and holds until the next request.
-    """
-    from ray.autoscaler.sdk import request_resources  # noqa: PLC0415  few clusters have one
-
-    bundles = [dict(needs.resources) for needs in demand]
-    request_resources(bundles=bundles, bundle_label_selectors=[dict(needs.labels) for needs in demand] or None)
 
 
 def join(address: str, namespace: str) -> None:

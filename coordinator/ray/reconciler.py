@@ -22,7 +22,8 @@ from coordinator.fleet.plan import plan
 from coordinator.fleet.wakes.requests import QuietPeriod
 from coordinator.fleet.wakes.retries import may_pass
 from coordinator.fleet.wakes.spans import WakeSpans
-from coordinator.ray.cluster import cause_of, lives, request_nodes
+from coordinator.ray.cluster import cause_of, lives
+from coordinator.ray.node_requests import NodeRequests
 from coordinator.telemetry.instruments import REMINDERS_FIRED
 from podium.address import Address
 from podium.agent_record import find_session
@@ -107,7 +108,9 @@ class Reconciler:
         """The nodes that are asked what they lack for which bundles."""
         self._demand: tuple[Needs, ...] | None = None
         """What Ray's autoscaler was told last; ``None`` if not by this process."""
+        self._told_s = 0.0
         self._telling = False
+        self._node_requests = NodeRequests(state.clock)
         self._idle_since_s: dict[NodeId, float] = {}
         """Since when nodes have no hosts."""
         self._quiet = QuietPeriod(state.clock)
@@ -158,18 +161,22 @@ class Reconciler:
                     await state.changed.wait()
 
     def _ask_for_nodes(self, demand: tuple[Needs, ...]) -> None:
-        """Tell Ray's autoscaler what the nodes have to have room for, unless it knows that."""
-        if demand:
+        """Tell Ray's autoscaler what has no room, unless it knows that; again after a while, as nodes have come."""
+        if demand and demand != self._demand:  # not for what waits for ever
             self._pool.recall()
-        if demand != self._demand and not self._telling:
+        again = bool(demand) and self._state.clock.monotonic_s() - self._told_s > TICK_S
+        if (demand != self._demand or again) and not self._telling:
             self._telling = True
             self._tasks.spawn(self._tell(demand), "autoscaler")
 
     def _release_idle_nodes(self) -> None:
-        """Leave nodes to Ray that have had no hosts for a while, so that its autoscaler ends them."""
+        """Leave nodes to Ray that have had no hosts for a while, so that its autoscaler ends them.
+
+        What waits meanwhile has no room there; else it would have a host.
+        """
         state, now_s = self._state, self._state.clock.monotonic_s()
         busy = {host.node for host in state.hosts}
-        idle = {node.node_id for node in state.nodes if node.node_id not in busy} if not len(state.requests) else set()
+        idle = {node.node_id for node in state.nodes if node.node_id not in busy}
         self._idle_since_s = {node: self._idle_since_s.get(node, now_s) for node in idle}
         for node, since_s in self._idle_since_s.items():
             if now_s - since_s > _IDLE_NODE_S:
@@ -177,8 +184,8 @@ class Reconciler:
 
     async def _tell(self, demand: tuple[Needs, ...]) -> None:
         try:
-            await asyncio.to_thread(request_nodes, demand)
-            self._demand = demand
+            await asyncio.to_thread(self._node_requests.ask, demand)
+            self._demand, self._told_s = demand, self._state.clock.monotonic_s()
         except Exception as error:  # noqa: BLE001  such as a restart of Ray's control process
             _log.warning("autoscaler_not_told", error=str(error))
             await asyncio.sleep(TICK_S)

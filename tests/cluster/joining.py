@@ -13,9 +13,14 @@ import ray
 from ray._common.usage.usage_constants import CLUSTER_METADATA_KEY
 from ray._private.ray_constants import KV_NAMESPACE_CLUSTER
 from ray._raylet import GcsClient  # type: ignore[attr-defined]
+from ray.util.placement_group import placement_group_table
 
+from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
+from coordinator.fleet.nodes import CPU, Needs
 from coordinator.ray.cluster import COORDINATOR_NAME, disconnect, find_actor, join, living_nodes, on_node
+from coordinator.ray.node_requests import NodeRequests
+from tests.waiting import wait_until
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -69,5 +74,40 @@ def join_another_version(address: str) -> None:
     disconnect()
 
 
+def groups() -> list[tuple[str, float]]:
+    """The state of each placement group, and what it asks for: CPUs, or what no node has."""
+    table = placement_group_table().values()
+    return sorted((each["state"], sum(each["bundles"][0].values())) for each in table if each["state"] != "REMOVED")
+
+
+def ask_for_nodes(address: str) -> None:
+    join(address, "podium-mine")
+    clock = ManualClock()
+    requests, room, labelled = NodeRequests(clock), Needs(((CPU, 2.0),)), Needs(((CPU, 1.0),), (("zone", "x"),))
+    nowhere = [labelled, Needs((("unobtainium", 1.0),))]
+    waiting, placed = [("PENDING", 1.0), ("PENDING", 1.0)], ("CREATED", 2.0)
+    requests.ask([*nowhere, room, room, room])
+    wait_until(lambda: groups() == [placed, placed, *waiting, ("PENDING", 2.0)], "two are placed, on a node each")
+    requests.ask([*nowhere, room, room])
+    wait_until(lambda: groups() == [placed, placed, *waiting], "one of the hosts has got a node")
+
+    def once_again() -> bool:
+        clock.advance(16.0)
+        requests.ask([*nowhere, room, room])
+        return groups() == waiting
+
+    wait_until(once_again, "the room of those that are placed is not left to hosts")
+    requests.ask([*nowhere, room, room])
+    wait_until(lambda: groups() == [placed, placed, *waiting], "those that have got none are not asked for again")
+
+    NodeRequests(clock).ask([room])  # of a coordinator that was started again
+    wait_until(lambda: groups() == [placed], "those of the one before are left")
+    disconnect()
+    join(address, "podium-mine")
+    wait_until(lambda: groups() == [], "those of a service that has ended are left")
+    disconnect()
+
+
 if __name__ == "__main__":
-    {"left": end_what_was_left, "version": join_another_version}[sys.argv[1]](sys.argv[2])
+    checks = {"left": end_what_was_left, "version": join_another_version, "nodes": ask_for_nodes}
+    checks[sys.argv[1]](sys.argv[2])

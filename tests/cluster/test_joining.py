@@ -1,4 +1,4 @@
-"""Joining a real Ray cluster: what is refused, and what an earlier service has left there."""
+"""Joining a real Ray cluster: what is refused, what an earlier service has left there, and what waits for nodes."""
 
 from __future__ import annotations
 
@@ -36,3 +36,7 @@ def test_what_an_earlier_service_of_the_home_has_left_is_ended_and_nothing_of_ot
 
 def test_a_cluster_of_another_version_is_refused_with_both_versions(cluster: RayCluster) -> None:
     check("version", cluster)
+
+
+def test_what_waits_for_nodes_leaves_them_to_hosts_and_ends_with_its_service(cluster: RayCluster) -> None:
+    check("nodes", cluster)

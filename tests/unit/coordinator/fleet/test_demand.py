@@ -1,4 +1,4 @@
-"""What Ray's autoscaler is told: what there is, and what has no room."""
+"""What Ray's autoscaler is told: what has no room."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ def test_nothing_is_asked_for_while_a_node_has_room() -> None:
     assert demand((Node(A, {CPU: 64.0}, cores=1),), 20) == (), "they wait for others to start, not for room"
 
 
-def test_what_has_no_room_is_asked_for_beside_what_there_is() -> None:
+def test_what_has_no_room_is_asked_for() -> None:
     assert demand((), 2) == (PLAIN, PLAIN)
     assert demand((Node(A, {}),), 1) == (PLAIN,), "a head without CPUs"
     full = tuple(busy(f"h{number}", A) for number in range(2))
-    assert demand((Node(A, {CPU: 1.0}),), 1, full) == (Needs(((CPU, 1.0),)), PLAIN)
+    assert demand((Node(A, {CPU: 1.0}),), 1, full) == (PLAIN,)
     started = demand((Node(A, {CPU: 1.0}), Node(B, {CPU: 0.5})), 3, full)
-    assert started == (Needs(((CPU, 1.0),)), Needs(((CPU, 0.5),)), PLAIN, PLAIN), "one starts on b"
+    assert started == (PLAIN, PLAIN), "one starts on b"
 
 
 def test_labels_and_drained_nodes_count() -> None:
@@ -60,4 +60,19 @@ def test_labels_and_drained_nodes_count() -> None:
 def test_the_hosts_that_are_asked_for_are_those_that_are_missing(agents: int, shared: bool, hosts: int) -> None:
     assert demand((), agents, shared=shared) == (PLAIN,) * hosts
     coming = (busy("h1", A, HostStatus.STARTING),)
-    assert len(demand((Node(A, {CPU: 0.5}),), 25, coming, shared=True)) == 1 + 2
+    assert len(demand((Node(A, {CPU: 0.5}),), 25, coming, shared=True)) == 2
+
+
+def test_a_class_that_no_node_can_have_does_not_keep_others_from_being_asked_for() -> None:
+    other, large = Code("/agents/large.py", "Large", "large"), Needs((("unobtainium", 1.0),))
+    wanted = [(Address("large", str(number)), other) for number in range(2 * MAX_LACKING)]
+    fleet = Observed(
+        (),
+        nodes=(),
+        wanted=(*wanted, (Address("hello", "a"), HELLO)),
+        code_stamps={HELLO: "1", other: "1"},
+        needs={HELLO: PLAIN, other: large},
+    )
+    asked = demand_of(fleet, plan(fleet, 0, None, 10), 10)
+    assert len(asked) == MAX_LACKING
+    assert PLAIN in asked
