@@ -232,7 +232,10 @@ class CoordinatorActor:
             # Concurrent requests queue for hosts, so the timeout restarts with each host that becomes ready.
             left_s = max(asked_s, self._state.progress_s) + self._config.wake_timeout_s - clock.monotonic_s()
             if left_s <= 0:
-                raise TimeoutError
+                raise TimeoutError(
+                    f"no host was ready for {address} within {self._config.wake_timeout_s:g} s; its messages stay in "
+                    f"its inbox, and podium why {address} says what it waits for"
+                )
             await asyncio.wait({request.route}, timeout=left_s)
         return self._placed(request.route.result())
 
