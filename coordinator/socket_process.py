@@ -123,7 +123,7 @@ class SocketProcess:
         _ = self._tasks.start(self._run(), self._name)
 
     async def _run(self) -> None:
-        """Run one process to its end, and wait for the next connection."""
+        """Run one process to its end, and have the next one follow: after a pause, or with the next connection."""
         loop = asyncio.get_running_loop()
         await asyncio.sleep(_BACK_OFF_S[min(self._died_at_once, len(_BACK_OFF_S) - 1)])
         began_s = loop.time()
@@ -145,7 +145,7 @@ class SocketProcess:
             _log.warning("process_died", process=self._name, exit_code=code, lived_s=round(lived_s, 1))
         if self._died_at_once >= _MAX_AT_ONCE:
             self._refuse_waiting()
-        self._await_connection()
+        self._begin() if self._at_once else self._await_connection()
 
     def _refuse_waiting(self) -> None:
         """Answer the connections that no process has accepted with an error, as the process does."""
