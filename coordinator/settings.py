@@ -46,6 +46,10 @@ class Settings(BaseSettings):
     to sign it."""
     service_tls_key: Path | None = None
     """Its private key, PEM."""
+    health_listen: str = ""
+    """``HOST:PORT`` at which ``podium node`` answers probes over HTTP; empty: nowhere. ``/healthz`` is 200 while it
+    works, ``/readyz`` while agents may come: its store process runs, and the database has heard of it lately; both are
+    503 otherwise."""
     workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name
     """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is part of each
     workspace path, which must not change: use one short directory for all nodes and services of a home."""
@@ -92,6 +96,11 @@ class Settings(BaseSettings):
     compute either, nor wait for a processor or the disk: it was stopped, or waits for itself."""
     start_timeout_s: float = Field(default=120.0, gt=0)
     """Timeout for the start of Ray: 4 to 17 s were measured on two busy cores."""
+    start_wait_s: float = Field(default=0.0, ge=0)
+    """Time for which ``podium up`` (without ``--detach``) and ``podium node`` wait at their start for what cannot be
+    reached: the database, the bucket, the Ray cluster; with ``--join`` also the service, and at an address that other
+    machines reach the first key. 0: none, they end with an error. Each reason is said once on stderr, and probes of the
+    gateway's address are answered meanwhile: ``/healthz`` with 200, all else with 503."""
     wake_timeout_s: float = Field(default=60.0, gt=0)
     """Timeout for a host to activate an agent, the imports of its code included."""
     stop_timeout_s: float = Field(default=20.0, gt=0)

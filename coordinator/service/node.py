@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import re
 import secrets
 import signal
@@ -53,23 +54,66 @@ if TYPE_CHECKING:
     from coordinator.home import Home
     from coordinator.settings import Settings
 
-__all__ = ["serve_node"]
+__all__ = ["NodeHealth", "serve_node"]
 
 _HOST_ID: Final = re.compile(r"host_[0-9A-Za-z]{1,64}")
 _BACKLOG: Final = 512
 _NO_MODELS: Final = "no service runs, or it was started without PODIUM_SERVICE_LISTEN, its address for other machines"
+_TOLD_S: Final = 3 * TELL_S
+"""Age of what was told last from which the machine is not ready: the coordinator leaves it out after five intervals."""
+_ALIVE_S: Final = 3.0
+"""Timeout of the event loop's answer to a liveness probe."""
 _POLL_S: Final = 0.1
 """Interval of looks at which hosts live still, at the end."""
 
 _log = structlog.stdlib.get_logger(__name__)
 
 
-async def serve_node(home: Home, settings: Settings, on_ready: Callable[[Machine], None]) -> None:
+class NodeHealth:
+    """What a cluster's probes ask of ``podium node``; asked in other threads, from before it serves until its end."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._store: StoreProcess | None = None
+        self._told_s = -math.inf
+
+    def is_live(self) -> bool:
+        """Whether the event loop answers, or is not there yet."""
+        if self._loop is None:
+            return True
+        asked = asyncio.run_coroutine_threadsafe(asyncio.sleep(0), self._loop)
+        try:
+            asked.result(_ALIVE_S)
+        except TimeoutError:
+            return False
+        return True
+
+    def is_ready(self) -> bool:
+        """Whether agents may come: the store process runs, and the database has been told of this machine lately."""
+        return self._store is not None and self._store.runs and time.monotonic() < self._told_s + _TOLD_S
+
+    def begin(self, store: StoreProcess) -> None:
+        """Note that this event loop serves, with a store process."""
+        self._loop, self._store = asyncio.get_running_loop(), store
+
+    def note_told(self) -> None:
+        """Note that the database has just been told of this machine."""
+        self._told_s = time.monotonic()
+
+    def end(self) -> None:
+        """Note that it serves no longer."""
+        self._loop = self._store = None
+
+
+async def serve_node(
+    home: Home, settings: Settings, on_ready: Callable[[Machine], None], health: NodeHealth | None = None
+) -> None:
     """Serve until a signal; then have the agents of this machine end after their turns, and withdraw it.
 
     Args:
         home: this machine's directory of the home.
         on_ready: called when the machine is published.
+        health: is told how it goes.
 
     Raises:
         HomeError: the home is in a directory; or a service or another ``podium node`` runs on it, or another machine
@@ -113,10 +157,15 @@ async def serve_node(home: Home, settings: Settings, on_ready: Callable[[Machine
                 _door(options, secret, run_dir / DELIVERIES) as door,
             ):
                 machine = _machine(home, settings, store, door)
-                async with _Telling(documents, machine) as telling:
-                    on_ready(machine)
-                    await ending.wait()
-                    await _end_agents(telling, run_dir / DELIVERIES, settings.stop_timeout_s)
+                health = health or NodeHealth()
+                health.begin(store)
+                try:
+                    async with _Telling(documents, machine, health.note_told) as telling:
+                        on_ready(machine)
+                        await ending.wait()
+                        await _end_agents(telling, run_dir / DELIVERIES, settings.stop_timeout_s)
+                finally:
+                    health.end()
             if not gateway_runs(home):
                 home.remove_run_dir()
 
@@ -176,11 +225,15 @@ class _Telling:
     """Tells of a machine while its context lasts: also again if the database has gone back, and that it is there still.
 
     At the end the machine is withdrawn.
+
+    Args:
+        on_told: called each time.
     """
 
-    def __init__(self, documents: Documents, machine: Machine) -> None:
+    def __init__(self, documents: Documents, machine: Machine, on_told: Callable[[], None]) -> None:
         self._documents = documents
         self._machine = machine
+        self._on_told = on_told
         self._ending = asyncio.Event()
         self._tasks = BackgroundTasks()
 
@@ -208,6 +261,7 @@ class _Telling:
     async def _tell(self) -> None:
         told = replace(self._machine, told_ms=time.time_ns() // 1_000_000)
         await asyncio.to_thread(publish_machine, self._documents, told)
+        self._on_told()
 
     async def _tell_again(self) -> None:
         problem: str | None = None

@@ -25,7 +25,7 @@ from coordinator.cli.options import (
 from coordinator.cli.terminal import warn
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from coordinator.gateway.protection.rules import Rules
     from coordinator.home import Home
@@ -46,6 +46,9 @@ def up(
     ] = DEFAULT_PORT,
     detach: Annotated[bool, typer.Option("--detach", help="Serve in the background; return when it serves.")] = False,
     no_auth: Annotated[bool, typer.Option("--no-auth", help="Ask for no keys; on loopback only.")] = False,
+    no_local_key: Annotated[
+        bool, typer.Option("--no-local-key", help="Make no key for this user's programs on this machine.")
+    ] = False,
     allowed_host: Annotated[
         list[str] | None,
         typer.Option("--allowed-host", metavar="NAME", help="Another name of this gateway; * for all."),
@@ -87,22 +90,15 @@ def up(
 
     The agents go on while no client is connected. With --json one object on stdout when it serves: its URL and process.
     """
-    from coordinator.cluster_address import check_address  # noqa: PLC0415  all of these are slow to import
-    from coordinator.environment import add_variables, set_ray_address  # noqa: PLC0415
+    from coordinator.environment import add_variables, set_ray_address  # noqa: PLC0415  all of these are slow to import
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.registry.project import load_project  # noqa: PLC0415
+    from coordinator.settings import read_settings  # noqa: PLC0415
 
     loaded = load_project(project)
     place = Home(home_of(context, home, loaded, project))
     add_variables(loaded.variables)  # also for the service, which this process or its child starts
-    create_home(place, *urls_of(project, blobs_url, journal_url))
-    if ray:
-        check_address(ray)
-        place.check_cluster(ray)
-        set_ray_address(ray)  # for the service, as above
-    if not unattended:
-        _tell_of_deploy(place, loaded)
     reach = _Reach(
         host,
         port,
@@ -113,7 +109,23 @@ def up(
         tls_cert.absolute() if tls_cert is not None else None,
         tls_key.absolute() if tls_key is not None else None,
         join,
+        not no_local_key,
     )
+
+    def prepare() -> None:
+        create_home(place, *urls_of(project, blobs_url, journal_url))
+        if ray:
+            _check_cluster(place, ray)
+
+    wait_s = read_settings().start_wait_s
+    if wait_s and not detach:
+        _wait(place, reach, prepare, wait_s)
+    else:
+        prepare()
+    if ray:
+        set_ray_address(ray)  # for the service, as above
+    if not unattended:
+        _tell_of_deploy(place, loaded)
     if detach:
         _serve_detached(place, loaded, reach, reload=reload, ui=ui, json=json)
     else:
@@ -134,6 +146,7 @@ class _Reach:
     tls_cert: Path | None
     tls_key: Path | None
     join: bool
+    local_key: bool
 
     def rules(self, address: str) -> Rules:
         """Return the rules that they give.
@@ -174,6 +187,7 @@ class _Reach:
         found = ["--host", self.host, "--port", str(self.port)]
         found += ["--no-auth"] if self.no_auth else []
         found += ["--join"] if self.join else []
+        found += [] if self.local_key else ["--no-local-key"]
         for option, values in (
             ("--allowed-host", self.allowed_hosts),
             ("--cors-origin", self.origins),
@@ -184,6 +198,45 @@ class _Reach:
             for value in values:
                 found += [option, str(value)]
         return found
+
+
+def _check_cluster(home: Home, ray: str) -> None:
+    """Check that the Ray cluster at an address answers, and that no service of the home has its agents elsewhere."""
+    from coordinator.cluster_address import check_address  # noqa: PLC0415  only with --ray
+
+    check_address(ray)
+    home.check_cluster(ray)
+
+
+def _wait(home: Home, reach: _Reach, prepare: Callable[[], None], wait_s: float) -> None:
+    """Prepare the home when what that needs can be reached; the gateway's address answers probes meanwhile.
+
+    It waits for the database, the bucket and the Ray cluster, and where they count for the service on another machine,
+    and the first key.
+
+    Raises:
+        Unavailable: something is not there in time.
+    """
+    from chronicle.errors import Unavailable  # noqa: PLC0415  only where it waits
+    from coordinator.cli.starting import waited  # noqa: PLC0415
+    from coordinator.gateway.process.home_access import has_keys_for_others  # noqa: PLC0415
+    from coordinator.gateway.process.listener import is_loopback, listen  # noqa: PLC0415
+    from coordinator.gateway.process.serving import tls_context  # noqa: PLC0415
+    from coordinator.health import answering  # noqa: PLC0415
+    from coordinator.service.connecting import serves_elsewhere  # noqa: PLC0415
+
+    with listen(reach.host, reach.port) as listener:
+        tls = reach.rules(str(listener.getsockname()[0])).tls
+
+        def prepare_all() -> None:
+            prepare()
+            if reach.join and not serves_elsewhere(home):
+                raise Unavailable(f"no service of the home {home.path} can be reached; podium up starts one")
+            if not (reach.no_auth or is_loopback(listener) or has_keys_for_others(home)):
+                raise Unavailable("there is no key yet for those who call from other machines: podium keys create NAME")
+
+        with answering(listener, tls=tls_context(tls) if tls is not None else None):
+            waited(prepare_all, wait_s)
 
 
 @contextmanager
@@ -242,7 +295,7 @@ def _serve(
             no_auth=reach.no_auth,
             loopback=is_loopback(listener),
             # Each new pod of gateways would leave a key with all rights in the database.
-            local_key=is_loopback(listener) or not reach.join,
+            local_key=reach.local_key and (is_loopback(listener) or not reach.join),
             key_requests_per_s=settings.requests_per_s,
         )
         gc.disable()  # a sixth of the import is collections that find nothing

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Self
 
 from chronicle.errors import InvalidInput
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from coordinator.access.records import KeyRecords
     from coordinator.home import Home
 
-__all__ = ["HomeAccess"]
+__all__ = ["HomeAccess", "has_keys_for_others"]
 
 
 class HomeAccess:
@@ -95,11 +96,25 @@ class HomeAccess:
             self.keys.close()
 
 
-def _refuse_without_keys(home: Home, keys: KeyRecords) -> None:
-    """Refuse to serve other machines before somebody has made a key for them: the local one is for this machine."""
+def has_keys_for_others(home: Home) -> bool:
+    """Return whether somebody has made a key for other machines: the local one is for this machine.
+
+    Raises:
+        Unavailable, StorageRefused: the keys cannot be read.
+    """
+    with closing(open_records(home).keys()) as keys:
+        return _has_others(home, keys)
+
+
+def _has_others(home: Home, keys: KeyRecords) -> bool:
     local = read_local_key(home.path)
     mine = keys.find(local) if local is not None else None
-    if all(mine is not None and key.key_id == mine.key_id for key in keys.listed()):
+    return not all(mine is not None and key.key_id == mine.key_id for key in keys.listed())
+
+
+def _refuse_without_keys(home: Home, keys: KeyRecords) -> None:
+    """Refuse to serve other machines before somebody has made a key for them."""
+    if not _has_others(home, keys):
         raise InvalidInput(
             "other machines reach the address of --host, and there is no key for them yet: make one with "
             "podium keys create NAME, or listen at 127.0.0.1"

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from coordinator.gateway.protection.rules import Rules, Tls
 
-__all__ = ["server_config"]
+__all__ = ["server_config", "tls_context"]
 
 
 def server_config(app: ASGIApp, rules: Rules, clock: Clock) -> uvicorn.Config:
@@ -30,7 +30,7 @@ def server_config(app: ASGIApp, rules: Rules, clock: Clock) -> uvicorn.Config:
     """
     tls: dict[str, Any] = {}
     if rules.tls is not None:
-        _check(rules.tls)
+        tls_context(rules.tls)
         tls = {"ssl_certfile": rules.tls.certificate, "ssl_keyfile": rules.tls.key}
     return uvicorn.Config(
         Protection(app, rules, clock),
@@ -46,11 +46,17 @@ def server_config(app: ASGIApp, rules: Rules, clock: Clock) -> uvicorn.Config:
     )
 
 
-def _check(tls: Tls) -> None:
-    """Load a certificate as the server will, for an error that names the file."""
+def tls_context(tls: Tls) -> ssl.SSLContext:
+    """Load a certificate as the server does.
+
+    Raises:
+        InvalidInput: its files cannot be used; the message names them.
+    """
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(tls.certificate, tls.key)
+        context.load_cert_chain(tls.certificate, tls.key)
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(
             f"the certificate {tls.certificate} with the key {tls.key} cannot be used: {error}"
         ) from error
+    return context

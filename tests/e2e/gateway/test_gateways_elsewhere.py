@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import subprocess
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +15,14 @@ import pytest
 
 from coordinator.cli.exits import ExitCode
 from tests.certificates import write_certificate
-from tests.e2e.conftest import COMMANDS, HELLO, TIMEOUT_S, Podium, fresh_home
+from tests.e2e.conftest import COMMANDS, HELLO, TIMEOUT_S, Podium, command, fresh_home
 from tests.e2e.servers import servers
+from tests.s3_server import free_port
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 
 @dataclass
@@ -49,13 +52,34 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Place, Pl
         refused = second("up", "--join", "--project", str(project), "--port", "0", check=False)
         assert refused.returncode == ExitCode.UNAVAILABLE, refused.stderr
         assert "no service runs on the home" in refused.stderr
-        found = []
-        for podium, options in ((first, []), (second, ["--join"])):
-            begin = ["up", *options, "--project", str(project), "--detach", "--port", "0", "--json"]
-            up = json.loads(podium(*begin).stdout)
-            found.append(Place(podium, up["url"], up["pid"]))
-            stack.callback(podium, "down", check=False)
-        yield found[0], found[1]
+        waiting = stack.enter_context(gateway_that_waits(second, project))
+        up = first.json("up", "--project", str(project), "--detach", "--port", "0")
+        stack.callback(first, "down", check=False)
+        wait_until(lambda: probe(waiting) == 200, "the gateway does not serve when the service is there")
+        yield Place(first, up["url"], up["pid"]), waiting
+
+
+@contextlib.contextmanager
+def gateway_that_waits(podium: Podium, project: Path) -> Iterator[Place]:
+    """A gateway that has joined a home which has no service yet, in the foreground."""
+    port = free_port()
+    begin = ["up", "--join", "--project", str(project), "--port", str(port), "--home", str(podium.home)]
+    environment = {**podium.environment, "PODIUM_START_WAIT_S": "600"}
+    with subprocess.Popen([*command(), *begin], env=environment, stdin=subprocess.DEVNULL) as process:
+        place = Place(podium, f"http://127.0.0.1:{port}", process.pid)
+        try:
+            wait_until(lambda: probe(place) == 503, "the gateway does not wait")
+            yield place
+        finally:
+            process.terminate()
+
+
+def probe(place: Place) -> int:
+    """What ``/readyz`` answers; 0 for nothing."""
+    try:
+        return httpx.get(f"{place.url}/readyz", timeout=60).status_code
+    except httpx.TransportError:
+        return 0
 
 
 @contextlib.contextmanager
