@@ -141,8 +141,9 @@ class Pod:
         """Whether a probe of a container passes now."""
         found = self.container(name)[f"{probe}Probe"]
         if "httpGet" in found:
+            ports = {port["name"]: port["containerPort"] for port in self.container(name)["ports"]}
             with self.machine.network():
-                return answers(f"http://127.0.0.1:8700{found['httpGet']['path']}")
+                return answers(f"http://127.0.0.1:{ports[found['httpGet']['port']]}{found['httpGet']['path']}")
         return self.machine.run(*found["exec"]["command"], check=False).returncode == 0
 
     def podium(self, name: str, *arguments: str) -> str:
@@ -199,10 +200,15 @@ def test_the_rendered_pods_serve_agents_and_end_in_order(tmp_path: Path) -> None
         machines = dict(zip(("head", "agents", "gateway"), network.add("head", "worker", "gateway"), strict=True))
         head, worker, gateway = (Pod(machine, rendering.pod_of(name, found)) for name, machine in machines.items())
 
+        service = head.start("service")  # the first of its pod, which waits for the other one
+        gateway.start("gateway")
+        wait_until(lambda: head.passes("service", "liveness"), "the service does not answer while it waits")
+        wait_until(lambda: gateway.passes("gateway", "liveness"), "the gateway does not answer while it waits")
+        assert not head.passes("service", "readiness")
+        assert not gateway.passes("gateway", "readiness")
         ray_head = head.start(
             "ray-head", *ray_start(spec["headGroupSpec"], head.machine.address, "--head", "--port=6379")
         )
-        service = head.start("service")
         node = worker.start("node")
         wait_until(lambda: worker.passes("node", "startup"), "the worker's store process is not there")
         joins = f"--address={head.machine.address}:6379"
@@ -210,11 +216,12 @@ def test_the_rendered_pods_serve_agents_and_end_in_order(tmp_path: Path) -> None
         try:
             wait_until(lambda: head.passes("service", "readiness"), "the service is not ready")
             assert head.passes("service", "liveness")
-            gateway.start("gateway")
+            assert not gateway.passes("gateway", "readiness"), "there is no key yet, nor one of the head's"
+            key = head.podium("service", "keys", "create", "me", "--scope", "admin").split()[0]
             wait_until(lambda: gateway.passes("gateway", "readiness"), "the gateway is not ready")
             assert worker.passes("node", "readiness")
+            assert worker.passes("node", "liveness")
 
-            key = head.podium("service", "keys", "create", "me", "--scope", "admin").split()[0]
             project = gateway.machine.directory / "project"
             project.mkdir()
             (project / "spy.py").write_text(AGENT)

@@ -87,26 +87,27 @@ def test_the_ports_and_paths_of_probes_are_those_that_commands_listen_at(name: s
         assert service[f"{probe}Probe"]["exec"]["command"][-1] == f"http://127.0.0.1:8700{path}"
         assert gateway[f"{probe}Probe"]["httpGet"]["path"] == path
         assert f'@router.get("{path}"' in health
-    for each in (service, container("node", found)):
+    node = container("node", found)
+    for each in (service, node):
         port = variables(each)["PODIUM_SERVICE_LISTEN"]["value"].rpartition(":")[2]
-        assert [entry["containerPort"] for entry in each["ports"]] == [int(port)]
+        assert {"name": "door", "containerPort": int(port)} in each["ports"]
+    port = variables(node)["PODIUM_HEALTH_LISTEN"]["value"].rpartition(":")[2]
+    assert {"name": "health", "containerPort": int(port)} in node["ports"]
+    answered = (ROOT / "coordinator" / "health.py").read_text(encoding="utf-8")
+    for probe, path in (("startup", "/readyz"), ("readiness", "/readyz"), ("liveness", "/healthz")):
+        assert node[f"{probe}Probe"]["httpGet"] == {"path": path, "port": "health"}
+        assert f'"{path}"' in answered
 
 
-def test_the_sockets_that_probes_look_for_are_where_the_product_puts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_socket_that_a_hook_looks_for_is_where_the_product_puts_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from coordinator.home import Home
 
     monkeypatch.setenv("TMPDIR", "/tmp")
     monkeypatch.setattr("tempfile.tempdir", None)
     monkeypatch.setattr(Home, "_directory_identity", "1:2")
     home = Home(Path("/var/lib/podium/home"))
-    node = container("node", objects("minimal"))
-    patterns = {
-        "store.sock": node["startupProbe"]["exec"]["command"][2],
-        "models.sock": node["readinessProbe"]["exec"]["command"][2],
-    }
-    for socket, text in patterns.items():
-        assert (home.run_dir / socket).match(re.findall(r'"([^"]+)"', text)[0])
-    assert home.models_socket == home.run_dir / "models.sock"
+    hook = container("ray-worker", objects("minimal"))["lifecycle"]["preStop"]["exec"]["command"][2]
+    assert (home.run_dir / "store.sock").match(re.findall(r'"([^"]+)"', hook)[0])
     supervisor = (ROOT / "coordinator" / "store" / "supervisor.py").read_text(encoding="utf-8")
     assert 'run_dir / "store.sock"' in supervisor
 

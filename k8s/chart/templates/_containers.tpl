@@ -51,6 +51,7 @@ seccompProfile: {type: RuntimeDefault}
 - name: AWS_SECRET_ACCESS_KEY
   valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $bucket.secretAccessKeyKey }}}}
 {{- end }}
+- {name: PODIUM_START_WAIT_S, value: "3600"}
 - {name: PODIUM_STOP_TIMEOUT_S, value: {{ .Values.drainSeconds | quote }}}
 {{- range $name, $value := .Values.settings }}
 - {name: PODIUM_{{ upper $name }}, value: {{ $value | toString | quote }}}

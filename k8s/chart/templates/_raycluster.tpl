@@ -27,12 +27,8 @@ spec:
     - name: service
       {{- include "podium.image" . | nindent 6 }}
       restartPolicy: Always
-      command: [/bin/bash, -c]
-      args:
-        - >-
-          until ray health-check --address "$POD_IP:6379" > /dev/null 2>&1;
-          do echo "waiting for Ray at $POD_IP:6379"; sleep 2; done;
-          exec podium up --ray "$POD_IP:6379" --host 127.0.0.1 --port 8700 --project /etc/podium/project/podium.toml --unattended
+      command: [podium, up, --ray, "$(POD_IP):6379", --no-local-key]
+      args: [--host=127.0.0.1, --port=8700, --project=/etc/podium/project/podium.toml]
       env:
         {{- include "podium.homeEnv" . | nindent 8 }}
         {{- include "podium.doorEnv" (list . .Values.doors.servicePort) | nindent 8 }}
@@ -45,7 +41,8 @@ spec:
       {{- end }}
       ports:
         - {name: door, containerPort: {{ .Values.doors.servicePort }}}
-      # No startupProbe: Ray, which the service waits for, would not be started before it has passed.
+      # No startupProbe: Ray, which the service waits for, would not be started before it has passed. Meanwhile the
+      # service is live, and not ready.
       readinessProbe:
         exec: {command: [wget, -q, -T, "5", -O, /dev/null, "http://127.0.0.1:8700/readyz"]}
         periodSeconds: 10
@@ -53,11 +50,10 @@ spec:
         failureThreshold: 3
       livenessProbe:
         exec: {command: [wget, -q, -T, "5", -O, /dev/null, "http://127.0.0.1:8700/healthz"]}
-        # The start of Ray, and of the service, may take minutes.
-        initialDelaySeconds: 240
+        # While it waits it answers; then its start may take two minutes.
         periodSeconds: 20
         timeoutSeconds: 6
-        failureThreshold: 6
+        failureThreshold: 9
       lifecycle:
         preStop:
           exec: {command: [podium, down]}
@@ -141,16 +137,26 @@ spec:
         {{- include "podium.homeEnv" $root | nindent 8 }}
         {{- include "podium.doorEnv" (list $root $root.Values.doors.nodePort) | nindent 8 }}
         - {name: PODIUM_PRESENTATION, value: {{ ternary "dir" "fuse" (eq $fuse.mode "none") }}}
+        - {name: PODIUM_HEALTH_LISTEN, value: "0.0.0.0:8703"}
       ports:
         - {name: door, containerPort: {{ $root.Values.doors.nodePort }}}
+        - {name: health, containerPort: 8703}
       # It needs no Ray, and agents need its store process: Ray is started when that is there.
       startupProbe:
-        exec: {command: [/bin/bash, -c, 'compgen -G "/tmp/podium-*/*/store.sock" > /dev/null']}
+        httpGet: {path: /readyz, port: health}
         periodSeconds: 2
-        failureThreshold: 150
+        # As long as it waits for the database and the bucket.
+        failureThreshold: 1800
       readinessProbe:
-        exec: {command: [/bin/bash, -c, 'compgen -G "/tmp/podium-*/*/models.sock" > /dev/null']}
+        httpGet: {path: /readyz, port: health}
         periodSeconds: 10
+        timeoutSeconds: 5
+      # It works, whatever is away.
+      livenessProbe:
+        httpGet: {path: /healthz, port: health}
+        periodSeconds: 20
+        timeoutSeconds: 5
+        failureThreshold: 6
       # At its end agents move to other machines, while Ray's container waits (its preStop).
       lifecycle:
         preStop:
