@@ -34,8 +34,12 @@ def values_of(case: Path) -> dict[str, Any]:
     return found
 
 
-def manifests(values: Mapping[str, Any]) -> str:
+def manifests(values: Mapping[str, Any], *, tests: bool = True) -> str:
     """Render the chart to one text of YAML documents, in the order of the templates' names.
+
+    Args:
+        values: the values.
+        tests: whether the pods of ``helm test`` are in it.
 
     Raises:
         helm_python.HelmError: it cannot be rendered with these values.
@@ -43,7 +47,11 @@ def manifests(values: Mapping[str, Any]) -> str:
     with helm_python.Chart.load(CHART) as chart:
         chart.validate_schema(dict(values))
         rendered = chart.render(dict(values), name=RELEASE, namespace=NAMESPACE, is_install=True)
-    texts = [text.strip() for name, text in sorted(rendered.items()) if not name.endswith(".txt")]
+    texts = [
+        text.strip()
+        for name, text in sorted(rendered.items())
+        if not name.endswith(".txt") and (tests or "/tests/" not in name)
+    ]
     joined = "\n---\n".join(text.removeprefix("---").strip() for text in texts if text.strip("-\n "))
     return re.sub(r"\n[ \t]+(?=\n)", "", joined) + "\n"  # lines of templates that rendered to nothing
 
@@ -61,7 +69,7 @@ def main() -> None:
         there = path.read_text(encoding="utf-8") if path.exists() else ""
         source = f"k8s/chart/ci/{case}.values.yaml"
         text = f"# Made from {source} by `make docs`; k8s/README.md says what to change.\n" + manifests(
-            values_of(ROOT / source)
+            values_of(ROOT / source), tests=False
         )
         if not check:
             path.write_text(text, encoding="utf-8")

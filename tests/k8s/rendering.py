@@ -65,6 +65,8 @@ def pods(found: list[dict[str, Any]]) -> Iterator[Pod]:
         name = f"{each['kind']}/{each['metadata']['name']}"
         if each["kind"] in {"Deployment", "StatefulSet", "DaemonSet", "Job"}:
             yield _pod(name, each["spec"]["template"])
+        elif each["kind"] == "Pod":  # of `helm test`
+            yield _pod(name, each)
         elif each["kind"] == "RayCluster":
             yield _pod(name, each["spec"]["headGroupSpec"]["template"])
             for group in each["spec"]["workerGroupSpecs"]:

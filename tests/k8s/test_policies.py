@@ -13,6 +13,8 @@ from tools import chart
 
 EVERY = pytest.mark.parametrize("name", NAMES)
 OF_RAY = ("ray-head", "ray-worker")
+MOUNTING = ("ray-worker", "doctor-agents")
+"""Containers in which workspaces are mounted."""
 
 
 @EVERY
@@ -30,7 +32,7 @@ def test_containers_have_only_the_rights_that_they_need(name: str) -> None:
     for pod in pods(objects(name)):
         for each in pod.containers:
             rights = each["securityContext"]
-            if each["name"] != "ray-worker" or mode == "none":
+            if each["name"] not in MOUNTING or mode == "none":
                 assert rights["allowPrivilegeEscalation"] is False, each["name"]
                 assert rights["capabilities"] == {"drop": ["ALL"]}, each["name"]
                 assert "privileged" not in rights
@@ -39,7 +41,7 @@ def test_containers_have_only_the_rights_that_they_need(name: str) -> None:
                 assert "privileged" not in rights
             else:
                 assert rights == {"privileged": True}
-            if each["name"] not in OF_RAY:
+            if each["name"] not in (*OF_RAY, *MOUNTING):
                 assert rights["readOnlyRootFilesystem"] is True, each["name"]
         if pod.component != "fuse":
             assert pod.spec["securityContext"]["runAsNonRoot"] is True
@@ -219,10 +221,33 @@ def test_what_agents_code_can_reach() -> None:
 
 
 def test_who_reaches_the_head_and_the_gateways() -> None:
-    assert peers(policy("head", "minimal")["ingress"], "from") == ["head:all", "agents:all", "gateway:8701"]
+    assert peers(policy("head", "minimal")["ingress"], "from") == [
+        "head:all",
+        "agents:all",
+        "gateway:8701",
+        "doctor:8701",
+    ]
     assert peers(policy("gateway", "minimal")["ingress"], "from") == ["any:8700"]
     assert peers(policy("gateway", "minimal")["egress"], "to") == ["any:53,53", "any:5432", "any:443", "head:8701"]
     assert "namespaceSelector" in policy("gateway", "production")["ingress"][0]["from"][0]
+    assert peers(policy("gateway", "production")["ingress"], "from")[1:] == ["doctor:8700"]
+
+
+def test_the_doctor_is_where_those_are_whom_it_stands_for() -> None:
+    of_gateway, of_doctor = (peers(policy(each, "minimal")["egress"], "to") for each in ("gateway", "doctor"))
+    assert of_doctor == [*of_gateway, "gateway:8700"]
+    found = objects("minimal")
+    doctor, agents = (each for each in pods(found) if each.owner.startswith("Pod/"))
+    worker = pod_of("agents", found)
+    assert (doctor.component, agents.component) == ("doctor", worker.component), "so that the same policies hold"
+    mine, theirs = container("doctor-agents", found), container("ray-worker", found)
+    assert mine["securityContext"] == theirs["securityContext"]
+    assert agents.spec["hostUsers"] == worker.spec["hostUsers"]
+    assert mine["resources"]["limits"]["smarter-devices/fuse"] == 1
+    head = f"{ray_cluster(found)['metadata']['name']}-head-svc:6379"  # KubeRay's name for it
+    assert f"--reaches={head}" in mine["args"]
+    assert {"--misses=podium-gateway:8700", "--misses=169.254.169.254:80"} <= set(mine["args"])
+    assert f"--misses={head}" in container("doctor", found)["args"]
 
 
 def test_the_stores_of_a_trial_are_for_its_release() -> None:

@@ -5,6 +5,25 @@ capabilities: {drop: [ALL]}
 readOnlyRootFilesystem: true
 {{- end -}}
 
+{{/* The security context of containers in which agents are mounted. */}}
+{{- define "podium.agentsSecurity" -}}
+{{- with .Values.fuse -}}
+{{- if eq .mode "none" -}}
+allowPrivilegeEscalation: false
+capabilities: {drop: [ALL]}
+{{- else if eq .mode "privileged" -}}
+privileged: true
+{{- else -}}
+# fusermount3, which is setuid root, mounts: no process of agents has the capability itself.
+allowPrivilegeEscalation: true
+capabilities: {drop: [ALL], add: [SYS_ADMIN]}
+{{- if .appArmorUnconfined }}
+appArmorProfile: {type: Unconfined}
+{{- end }}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* The security context of pods: the user and the group of Ray's image. */}}
 {{- define "podium.podSecurity" -}}
 runAsNonRoot: true

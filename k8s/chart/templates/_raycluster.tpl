@@ -189,19 +189,7 @@ spec:
       {{- end }}
       resources: {{ toJson $resources }}
       securityContext:
-        {{- if eq $fuse.mode "none" }}
-        allowPrivilegeEscalation: false
-        capabilities: {drop: [ALL]}
-        {{- else if eq $fuse.mode "privileged" }}
-        privileged: true
-        {{- else }}
-        # fusermount3, which is setuid root, mounts: no process of agents has the capability itself.
-        allowPrivilegeEscalation: true
-        capabilities: {drop: [ALL], add: [SYS_ADMIN]}
-        {{- if $fuse.appArmorUnconfined }}
-        appArmorProfile: {type: Unconfined}
-        {{- end }}
-        {{- end }}
+        {{- include "podium.agentsSecurity" $root | nindent 8 }}
       volumeMounts:
         {{- include "podium.sharedMounts" $root | nindent 8 }}
         {{- with $root.Values.agentVolumeMounts }}
