@@ -41,6 +41,8 @@ class Settings(BaseSettings):
     service_host: str = ""
     """The name or address by which other machines reach that; needed where the service listens at all addresses
     (``0.0.0.0``), and by default the host of ``PODIUM_SERVICE_LISTEN``."""
+    service_name: str = ""
+    """The name of a service that stands by, and of `podium hand-over`; by default the machine's hostname."""
     service_tls_cert: Path | None = None
     """Certificate chain of the service, or of ``podium node``, PEM: TLS. Callers know it by the database, so nobody has
     to sign it."""

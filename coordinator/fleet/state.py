@@ -11,6 +11,7 @@ from chronicle.canonical import encode
 from coordinator.fleet.bundles import BundleFits
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.drains import Drains
+from coordinator.fleet.elsewhere import Elsewhere
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
 from coordinator.fleet.plan import Observed, left_on
@@ -88,6 +89,8 @@ class FleetState:
         """Measurements."""
         self.requests = WakeRequests(self.changed.set, clock, self.totals.recorder)
         self.holds = SleepHolds(clock)
+        self.elsewhere = Elsewhere()
+        """Agents that nothing wakes before they have ended their turns on the cluster of another service."""
         self.retries = WakeRetries(clock)
         self.quarantine = quarantine if quarantine is not None else Quarantine()
         self.drains = drains if drains is not None else Drains()
@@ -108,7 +111,7 @@ class FleetState:
         wanted = tuple(
             (address, code)
             for address, code in self.requests.waiting()
-            if self.hosts.host_of(address) is None and address not in self.holds
+            if self.hosts.host_of(address) is None and address not in self.holds and address not in self.elsewhere
         )
         placed = (placement.address for placement in self.hosts.placements())
         self.over_quota = held = held_asleep(wanted, placed, self.quotas())

@@ -266,8 +266,11 @@ class HomeAgents(HomeDeploys):
             IdempotencyConflict: the key was used with another message.
             InvalidInput: the message is not JSON.
         """
-        fleet = await self._link.client()
-        admitted = await fleet.admit(str(address), message, idempotency_key, when_busy, trace)
+        while True:
+            fleet = await self._link.client()
+            with suppress(service.ServiceLeft):  # it has not admitted it: the next one is asked
+                admitted = await fleet.admit(str(address), message, idempotency_key, when_busy, trace)
+                break
         return objects.Receipt(
             message_id=admitted.message_id,
             agent=address.name,

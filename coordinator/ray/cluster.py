@@ -34,6 +34,7 @@ __all__ = [
     "disconnect",
     "end_actors",
     "find_actor",
+    "has_actors",
     "join",
     "lives",
     "living_nodes",
@@ -121,7 +122,7 @@ async def podium_on(ray_id: str) -> str:
 
 
 def join(address: str, namespace: str) -> None:
-    """Join a cluster that runs, and end what an earlier service of the home has left there.
+    """Join a cluster that runs; what an earlier service of the home has left there stays.
 
     Args:
         address: as `coordinator.cluster_address` has it.
@@ -152,7 +153,6 @@ def join(address: str, namespace: str) -> None:
         except Unavailable:
             ray.shutdown()
             raise
-    end_actors()
 
 
 def refusal_of_versions(address: str, text: str) -> Unavailable | None:
@@ -170,6 +170,11 @@ def versions_in(text: str) -> tuple[str, str] | None:
     pairs = zip(_RAY_VERSION.findall(text), _PYTHON_VERSION.findall(text), strict=False)
     found = [f"Ray {of_ray} with Python {of_python}" for of_ray, of_python in pairs]
     return (found[0], found[1]) if "Version mismatch" in text and len(found) == _SIDES else None
+
+
+def has_actors() -> bool:
+    """Whether the cluster has actors of the home; blocks."""
+    return bool(ray.util.list_named_actors())
 
 
 def end_actors() -> None:

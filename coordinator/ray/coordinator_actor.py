@@ -23,6 +23,7 @@ from coordinator.access.stored_quotas import FollowedQuotas, LatestQuotas, Store
 from coordinator.fleet.cancellation import Withdrawals
 from coordinator.fleet.deaths import Deaths
 from coordinator.fleet.drains import Drains
+from coordinator.fleet.elsewhere import Elsewhere
 from coordinator.fleet.facts import agent_facts, awake_facts
 from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.losses import Losses
@@ -34,14 +35,14 @@ from coordinator.fleet.state import FleetState
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
 from coordinator.logs import log_to
-from coordinator.ray.cluster import cause_of
+from coordinator.ray.cluster import cause_of, lives
 from coordinator.ray.host_pool import HostPool
 from coordinator.ray.node_pool import NodePool
 from coordinator.ray.reconciler import TICK_S, Reconciler
 from coordinator.registry.known_agents import kept_known_agents
 from coordinator.store.client import RemoteDocuments, remote_quotas
 from coordinator.telemetry.tracing import Tracing
-from podium.errors import AgentAwake
+from podium.errors import AgentAwake, HostDied
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -95,6 +96,8 @@ class CoordinatorActor:
             Drains(documents),
             autoscaler=config.autoscaler,
         )
+        if config.store is not None:
+            self._state.elsewhere = Elsewhere(documents, journal, self._state.clock, alive=lives)
         self._withdrawals = Withdrawals(self._state.store, self._state.clock, self._state.ids)
         deaths = Deaths(self._state, self._withdrawals)
         self._nodes = NodePool(
@@ -108,8 +111,20 @@ class CoordinatorActor:
         self._losses = Losses()
         self._begun = False
         self._beginning = asyncio.Lock()
-        if ray.get_runtime_context().was_current_actor_reconstructed:
+        if ray.get_runtime_context().was_current_actor_reconstructed and config.serving.exists():
             self._tasks.spawn(self._go_on(), "go-on")
+
+    async def join_nodes(self) -> None:
+        """Start the managers of the nodes, while another service has the home; nothing is woken before `recover`."""
+        async with self._beginning:
+            while not self._begun:
+                try:
+                    await self._nodes.begin()
+                except HostDied as error:  # a busy machine needs more time
+                    _log.warning("no_node_yet", error=str(error))
+                    await asyncio.sleep(TICK_S)
+                else:
+                    return
 
     async def recover(self) -> None:
         """Join the nodes, and recover the running hosts."""
@@ -227,7 +242,8 @@ class CoordinatorActor:
         request = self._state.requests.add(address, code)
         asked_s = clock.monotonic_s()
         while not request.route.done():
-            if address in self._state.holds or address in self._state.over_quota:
+            state = self._state
+            if address in state.holds or address in state.over_quota or address in state.elsewhere:
                 asked_s = clock.monotonic_s()
             # Concurrent requests queue for hosts, so the timeout restarts with each host that becomes ready.
             left_s = max(asked_s, self._state.progress_s) + self._config.wake_timeout_s - clock.monotonic_s()
@@ -442,6 +458,7 @@ class CoordinatorActor:
                     await self._followed.update()
                 hosts = await self._nodes.begin()
                 self._state.known = await asyncio.to_thread(kept_known_agents, self._config.known_agents)
+                await asyncio.to_thread(self._state.elsewhere.look)
                 await self._reconciler.recover(hosts)
                 self._begun = True
                 if not self._config.is_embedded:
@@ -452,6 +469,8 @@ class CoordinatorActor:
                 self._tasks.spawn(self._reconciler.courier.run(), "courier")
                 self._tasks.spawn(self._reconciler.reminders.run(), "reminders")
                 self._tasks.spawn(self._reconciler.wake_unnotified(), "attending")
+                if self._state.elsewhere.is_draining:
+                    self._tasks.spawn(self._reconciler.follow_elsewhere(), "elsewhere")
                 for agent_type in self._state.known.types:
                     await self._state.register(Code.of(self._state.known.get(agent_type)))
                 self._state.host_died.set()  # perhaps before this coordinator was started

@@ -36,6 +36,8 @@ class CoordinatorConfig:
     """Whether the cluster is the service's own: then no other node comes."""
     known_agents: Path
     """The file of `coordinator.registry.known_agents`, read at the start."""
+    serving: Path
+    """A file that is there while the service has the claim on the home: before that nothing is woken."""
     host_cpus: float
     """CPUs that Ray reserves for a host whose class declares none."""
     inbox_limit: int

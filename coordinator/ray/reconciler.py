@@ -94,7 +94,7 @@ class Reconciler:
         self._deaths = deaths
         self._tasks = tasks
         self._wake_spans = WakeSpans(state.store, state.clock, tracer)
-        self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=lives)
+        self._leases = HostLeases(state.store, state.clock, config.lease_ttl_s, alive=self._may_live)
         self.courier = Courier(
             state.store,
             state.ids,
@@ -126,7 +126,8 @@ class Reconciler:
         """
         held = await asyncio.to_thread(self._held_by_hosts)
         alive = {host_id: nodes[host_id] for host_id in held if host_id in nodes and lives(host_id)}
-        lost = [host_id for host_id in held if host_id not in alive]
+        # Those of a service that drains are no loss; if that is killed, the next wake of each agent sees to it.
+        lost = [host_id for host_id in held if host_id not in alive] if not self._state.elsewhere.is_draining else []
         self._pool.end_lost([host_id for host_id in lost if host_id not in nodes])
         # What may fail comes first, as this is called again then. The other hosts are warm or starting, or left by a
         # killed service.
@@ -222,6 +223,23 @@ class Reconciler:
         finally:
             self._asked.discard((node, bundle))
         self._state.changed.set()
+
+    async def follow_elsewhere(self) -> None:
+        """Wake the agents that have ended their turns on the cluster of a service that drains, until all have."""
+        state, attended_s = self._state, 0.0
+        while left_s := await asyncio.to_thread(state.elsewhere.look_again):
+            state.changed.set()
+            now_s = state.clock.monotonic_s()
+            if now_s - attended_s > TICK_S:  # what is still sent there is for agents to be woken here
+                attended_s = now_s
+                state.host_died.set()
+            await asyncio.sleep(left_s)
+        state.changed.set()
+        state.host_died.set()
+
+    def _may_live(self, host_id: str) -> bool:
+        """Whether a host may be alive: one that is not on this cluster may be that of a service that drains."""
+        return lives(host_id) or self._state.elsewhere.is_draining
 
     async def wake_unnotified(self) -> None:
         """Wake the agents with messages that nobody has told of them, after each death of a host, until cancelled.

@@ -18,6 +18,7 @@ from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.environment import ray_address
 from coordinator.fleet.code_stamp import SharedStamps
+from coordinator.fleet.handover import HandedOver
 from coordinator.fleet.liveness import PROBES_PER_SILENCE, with_probes
 from coordinator.fleet.machines import published_machine
 from coordinator.fleet.nodes import LOCAL_NODE
@@ -29,6 +30,7 @@ from coordinator.ray.cluster import (
     disconnect,
     end_actors,
     find_actor,
+    has_actors,
     join,
     living_nodes,
     lost_process,
@@ -93,11 +95,13 @@ class Router:
         self._coordinator: Any = None
         self._agents_ended = False
         self._is_embedded = True
+        self._is_joined = False
         documents = open_records(home).documents() if home.is_shared else None
         self._find_machine = partial(published_machine, documents) if documents is not None else _no_machine
         self.routes = RouteCache(home.run_dir / DELIVERIES, find_machine=self._find_machine)
         self._stamps = SharedStamps()
         self._known_path = home.run_dir / "known-agents.json"
+        self._serving_path = home.run_dir / "serving"
         self._known = kept_known_agents(self._known_path)
         self._retiring: dict[Address, int] = {}
         """Lease epochs of hosts that are retired because their code changed, the latest `_MAX_RETIRING`."""
@@ -105,11 +109,40 @@ class Router:
         """Calls of the coordinator that wake agents."""
         self._ids = IdSource()
         self._clock = SystemClock()
+        self._left: asyncio.Future[None] | None = None
+        """See `_leaving`."""
         self.notice: str | None = None
         """Notice for clients, if workspaces are plain directories on this machine: the reason."""
 
+    async def join_ahead(self, on_stage: Callable[[str], None]) -> bool:
+        """Join the cluster of ``RAY_ADDRESS`` and start what may run while another service has the home.
+
+        Args:
+            on_stage: called with a short description of each stage.
+
+        Returns:
+            whether that was done: not for an embedded Ray, and not while the cluster has actors of the home, such as of
+            a service that was killed, or of the one that has the home.
+
+        Raises:
+            Exception: the cluster cannot be joined.
+        """
+        if not ray_address():
+            return False
+        self._serving_path.unlink(missing_ok=True)  # of a service that was killed
+        if not self._is_joined:
+            await self._join(on_stage)
+        if self._coordinator is None and not await asyncio.to_thread(has_actors):
+            on_stage("starting the coordinator")
+            await self._start_coordinator()
+            coordinator: Any = self._coordinator
+            await self._in_start(coordinator.join_nodes.remote())
+        return self._coordinator is not None
+
     async def start(self, on_stage: Callable[[str], None]) -> None:
         """Start Ray, or join the cluster of ``RAY_ADDRESS``, and start the coordinator and the managers of nodes.
+
+        What `join_ahead` has started is used. The caller has the claim on the home.
 
         Args:
             on_stage: called with a short description of each stage of the start.
@@ -117,16 +150,34 @@ class Router:
         Raises:
             Exception: Ray did not start, or the cluster cannot be joined.
         """
-        on_stage("starting Ray" if not ray_address() else "joining the Ray cluster")
+        self._serving_path.touch()
+        started = None
+        if self._coordinator is None:
+            if not self._is_joined:
+                await self._join(on_stage)
+            if not self._is_embedded:
+                await asyncio.to_thread(end_actors)  # those that an earlier service has left
+            on_stage("starting the coordinator")
+            started = await self._start_coordinator()
+        await self._in_start(started or self._coordinator.recover.remote())
+        if not self._is_embedded:
+            self._waking.spawn(self._follow_losses(), "losses")
+
+    async def _join(self, on_stage: Callable[[str], None]) -> None:
         address, namespace = ray_address(), f"podium-{self._home.id}"
-        self._is_embedded = is_embedded = not address
-        if is_embedded:
+        on_stage("starting Ray" if not address else "joining the Ray cluster")
+        self._is_embedded = not address
+        if self._is_embedded:
             await asyncio.to_thread(start, namespace, self._home.run_dir, self._home.logs / "hosts.log")
         else:
             await asyncio.to_thread(join, address, namespace)
             await asyncio.to_thread(lambda: self._check_machines(address, living_nodes()))
         self._home.note_cluster(address)
-        on_stage("starting the coordinator")
+        self._is_joined = True
+
+    async def _start_coordinator(self) -> Any:
+        """Start the coordinator; return the answer to wait for of a node manager that was started beside it, if any."""
+        is_embedded = self._is_embedded
         settings, home = self._settings, self._home
         own, node = ray.get_runtime_context().get_node_id(), self._node_config()
         started = start_node_manager(own, node).ready.remote() if is_embedded else None  # beside the coordinator
@@ -146,6 +197,7 @@ class Router:
                 named_nodes={own: LOCAL_NODE} if is_embedded else {},
                 is_embedded=is_embedded,
                 known_agents=self._known_path,
+                serving=self._serving_path,
                 host_cpus=settings.host_cpus,
                 inbox_limit=settings.inbox_limit,
                 shared_agents=settings.shared_agents,
@@ -159,10 +211,11 @@ class Router:
                 wake_timeout_s=settings.wake_timeout_s,
             )
         )
-        async with asyncio.timeout(settings.start_timeout_s):
-            await (started or self._coordinator.recover.remote())
-        if not is_embedded:
-            self._waking.spawn(self._follow_losses(), "losses")
+        return started
+
+    async def _in_start(self, answer: Any) -> None:
+        async with asyncio.timeout(self._settings.start_timeout_s):
+            await answer
 
     def _check_machines(self, address: str, nodes: Sequence[Member]) -> None:
         """Check that all nodes can open the home; set `notice` if some are not used.
@@ -209,6 +262,18 @@ class Router:
             models=str(home.models_socket),
             ends_with_coordinator=not self._is_embedded,
         )
+
+    def leave(self) -> None:
+        """Wake no agent any more, as another service has the home: wakes that are asked for raise `HandedOver`."""
+        if not self._leaving.done():
+            self._leaving.set_result(None)
+
+    @property
+    def _leaving(self) -> asyncio.Future[None]:
+        """Done when the home is handed over to another service."""
+        if self._left is None:
+            self._left = asyncio.get_running_loop().create_future()
+        return self._left
 
     async def end_agents(self, timeout_s: float) -> None:
         """End all agents in order, and wake none any more; deliveries of running turns continue meanwhile.
@@ -329,15 +394,24 @@ class Router:
 
         Raises:
             PodiumError: the agent cannot be woken.
+            HandedOver: another service has the home.
         """
+        if self._leaving.done():
+            raise HandedOver
         asked = self._waking.start(self._ask(self._coordinator.wake.remote(address, code, lost)), f"wake {address}")
         asked.add_done_callback(_retrieve)
         route: Route
         try:
             with self.routes.waking(address) as begun:
-                await asyncio.wait({asked, begun} if may_be_early else {asked}, return_when=asyncio.FIRST_COMPLETED)
-                if not asked.done() and (lost is None or begun.result().epoch > lost.epoch):
+                early = {begun} if may_be_early else set()
+                await asyncio.wait({asked, self._leaving, *early}, return_when=asyncio.FIRST_COMPLETED)
+                if not asked.done() and begun.done() and (lost is None or begun.result().epoch > lost.epoch):
                     return begun.result()
+            if not asked.done():
+                await asyncio.wait({asked, self._leaving}, return_when=asyncio.FIRST_COMPLETED)
+            if not asked.done():
+                asked.cancel()
+                raise HandedOver
             route = await asked
         except asyncio.CancelledError:
             asked.cancel()

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from podium.turn.stream import Frame
     from podium.turn.upload import FileChanged
 
-__all__ = ["AdmittedMessage", "AgentRef", "ServiceClient", "ServiceError", "ServiceRefused"]
+__all__ = ["AdmittedMessage", "AgentRef", "ServiceClient", "ServiceError", "ServiceLeft", "ServiceRefused"]
 
 _BEAT_S: Final = 10.0
 """Longest silence of the service while an answer is awaited; then it is probed."""
@@ -39,11 +39,17 @@ _SILENT_S: Final = 60.0
 """Timeout of a probe; a busy machine must not be mistaken for a dead service."""
 _CLOSE_S: Final = 2.0
 """Timeout for the connection to close."""
+_HANDED_OVER: Final = "HandedOver"
+"""The error of a service that has handed the home over."""
 _LOST: Final = "the service of this home ended; run the command again: accepted messages are kept"
 
 
 class ServiceError(PodiumError):
     """The service could not be started or reached. Accepted messages are safe."""
+
+
+class ServiceLeft(ServiceError):
+    """Another service has taken the home over, and this one has done nothing: ask that one."""
 
 
 class ServiceRefused(PodiumError):
@@ -102,6 +108,8 @@ class ServiceClient:
         self._ids = itertools.count(1)
         self._answers: dict[int | None, _Answers] = {}
         self._lost = asyncio.Event()
+        self._left = asyncio.Event()
+        """Set when another service has the home, or the connection has ended."""
         self._probing = asyncio.Lock()
         self._heard_s = asyncio.get_running_loop().time()
         self.notice: str | None = None
@@ -140,6 +148,15 @@ class ServiceClient:
     async def wait_lost(self) -> None:
         """Return when the connection has ended."""
         await self._lost.wait()
+
+    @property
+    def has_left(self) -> bool:
+        """Whether the service has told that another one has the home: only what is followed here goes on."""
+        return self._left.is_set()
+
+    async def wait_left(self) -> None:
+        """Return when another service has the home, or the connection has ended."""
+        await self._left.wait()
 
     # -- messages -------------------------------------------------------------------------------------------------
 
@@ -359,6 +376,8 @@ class ServiceClient:
             while (data := await read_packet(self._reader)) is not None:
                 self._heard_s = asyncio.get_running_loop().time()
                 number, answer = _answer_of(data)
+                if number is None and "left" in answer:
+                    self._left.set()
                 answers = self._answers.get(number)
                 if answers is not None:
                     answers.add(answer)
@@ -366,6 +385,7 @@ class ServiceClient:
             pass  # reported to the waiting requests below
         finally:
             self._lost.set()
+            self._left.set()
             for answers in self._answers.values():
                 answers.fail(ServiceError(_LOST))
 
@@ -444,6 +464,9 @@ class _Answers:
                 self.frames.push(frame)
         elif "error" in answer:
             error = answer["error"]
+            if error["type"] == _HANDED_OVER:
+                self.fail(ServiceLeft(error["message"]))
+                return
             self.fail(ServiceRefused(error["type"], error["message"], error.get("retry_after_s")))
         elif not self.result.done():
             self.result.set_result(answer["result"])

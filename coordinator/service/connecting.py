@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 from coordinator.host.node.process_marks import environment_without_mark
 from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.service.client import ServiceClient, ServiceError
-from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, PROTOCOL
+from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, PROTOCOL, STANDBY
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -30,10 +30,12 @@ __all__ = [
     "attach",
     "connect",
     "connect_elsewhere",
+    "end_of_log",
     "open_or_start",
     "open_running",
     "serves_elsewhere",
     "stage_of",
+    "start_standby",
     "wait_ended",
 ]
 
@@ -129,15 +131,19 @@ async def open_or_start(
 
 
 async def open_running(
-    home: Home, timeout_s: float = START_TIMEOUT_S, *, elsewhere: bool = True
+    home: Home, timeout_s: float = START_TIMEOUT_S, *, elsewhere: bool = True, wait: bool = True
 ) -> ServiceClient | None:
     """Return a client of a home's service, which the caller closes; ``None`` if no service runs or is starting.
+
+    Args:
+        elsewhere: as of `attach`.
+        wait: whether to wait for one that is starting on this machine.
 
     Raises:
         ServiceError: as `attach`.
     """
     deadline = _Deadline(timeout_s)
-    while (client := await _attach(home, elsewhere=elsewhere)) is None and home.service_alive():
+    while (client := await _attach(home, elsewhere=elsewhere)) is None and wait and home.service_alive():
         if deadline.passed:
             raise ServiceError(f"the service did not answer for {timeout_s:g} s; {_end_of(home.logs / 'service.log')}")
         await asyncio.sleep(_POLL_S)
@@ -251,7 +257,18 @@ def serves_elsewhere(home: Home) -> bool:
     return asyncio.run(look())
 
 
-def _start(home: Home, process: subprocess.Popen[bytes] | None, *, registers: bool) -> subprocess.Popen[bytes]:
+def start_standby(home: Home) -> subprocess.Popen[bytes]:
+    """Start a service that stands by, and has messages of unknown types wait for a registration when it serves.
+
+    Raises:
+        InvalidInput, HomeError: as `open_or_start`.
+    """
+    return _start(home, None, registers=True, stands_by=True)
+
+
+def _start(
+    home: Home, process: subprocess.Popen[bytes] | None, *, registers: bool, stands_by: bool = False
+) -> subprocess.Popen[bytes]:
     """Start the service, unless the process started earlier still runs.
 
     A service started while an earlier one is ending exits with `EXIT_HELD`.
@@ -273,6 +290,7 @@ def _start(home: Home, process: subprocess.Popen[bytes] | None, *, registers: bo
         WorkspacePaths(read_settings().workspaces, home.id).check(home.path)
     log_fd = os.open(home.logs / "service.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     options = [AWAITS_REGISTRATION] if registers else []
+    options += [STANDBY] if stands_by else []
     try:
         return subprocess.Popen(
             [sys.executable, "-m", "coordinator.service.daemon", "--home", str(home.path), *options],
@@ -292,6 +310,11 @@ def stage_of(home: Home) -> str:
         return home.stage_path.read_text(encoding="utf-8").strip() or "starting the service"
     except FileNotFoundError:
         return "starting the service"
+
+
+def end_of_log(home: Home) -> str:
+    """Return the last line of the log of a home's service, as the end of a sentence."""
+    return _end_of(home.logs / "service.log")
 
 
 def _end_of(log: Path) -> str:

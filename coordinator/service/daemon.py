@@ -13,6 +13,7 @@ import asyncio
 import faulthandler
 import gc
 import signal
+import socket
 import sys
 from contextlib import AsyncExitStack, closing, contextmanager, nullcontext
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import InvalidInput, StorageRefused, Unavailable
+from coordinator.gateway_record import gateway_runs
 from coordinator.home import Home
-from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, EXIT_RAY_DIED
+from coordinator.service.protocol import AWAITS_REGISTRATION, EXIT_HELD, EXIT_RAY_DIED, STANDBY
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from coordinator.homes.records import ServiceClaim
     from coordinator.ray.router import Router
     from coordinator.service.server import ServiceServer
+    from coordinator.service.standby import Standby
     from coordinator.settings import Settings
 
 __all__ = ["main"]
@@ -58,6 +61,9 @@ def main() -> int:
     parser.add_argument(
         AWAITS_REGISTRATION, action="store_true", help="let messages of unknown types wait for the agent classes"
     )
+    parser.add_argument(
+        STANDBY, action="store_true", help="wait for the claim on the home, and give it away if ordered"
+    )
     arguments = parser.parse_args()
     home = Home(arguments.home).create()
     with home.service_lock() as held:
@@ -77,20 +83,31 @@ def main() -> int:
             take_mark_off()  # this process may have been started by an agent's process
             settings = read_settings()
             with (
-                _claimed(home) as (claim, generation),
+                _claim(home, is_held=not arguments.standby) as (claim, generation),
                 closing(home.journal()),  # migrated before the coordinator and hosts open it, and closed after them
                 WorkspacePaths(settings.workspaces, home.id).claimed(home.path),
             ):
                 return asyncio.run(
-                    _serve(home, settings, claim, generation, awaits_registration=arguments.awaits_registration)
+                    _serve(
+                        home,
+                        settings,
+                        claim,
+                        generation,
+                        awaits_registration=arguments.awaits_registration,
+                        is_standby=arguments.standby,
+                    )
                 )
         finally:
-            home.remove_run_dir()
+            if not (arguments.standby and gateway_runs(home)):  # which has its record there, and goes on
+                home.remove_run_dir()
 
 
 @contextmanager
-def _claimed(home: Home) -> Iterator[tuple[ServiceClaim, GenerationWatch]]:
-    """Hold the claim on a home while the context lasts, and yield what watches its generation, which is checked.
+def _claim(home: Home, *, is_held: bool) -> Iterator[tuple[ServiceClaim, GenerationWatch]]:
+    """Yield the claim on a home, and what watches its generation, which is checked; release it at the end.
+
+    Args:
+        is_held: whether the claim is held from the beginning.
 
     Raises:
         HomeError: the service of another directory has it.
@@ -99,7 +116,8 @@ def _claimed(home: Home) -> Iterator[tuple[ServiceClaim, GenerationWatch]]:
 
     records = open_records(home)
     claim = records.service_claim()
-    claim.hold()
+    if is_held:
+        claim.hold()
     try:
         generation = records.generation_watch()
         generation.check()
@@ -109,7 +127,13 @@ def _claimed(home: Home) -> Iterator[tuple[ServiceClaim, GenerationWatch]]:
 
 
 async def _serve(
-    home: Home, settings: Settings, claim: ServiceClaim, generation: GenerationWatch, *, awaits_registration: bool
+    home: Home,
+    settings: Settings,
+    claim: ServiceClaim,
+    generation: GenerationWatch,
+    *,
+    awaits_registration: bool,
+    is_standby: bool,
 ) -> int:
     """Serve until the end; return the exit code."""
     from coordinator.environment import withheld, withhold  # noqa: PLC0415
@@ -125,6 +149,7 @@ async def _serve(
     from coordinator.ray.router import Router  # noqa: PLC0415  importing Ray takes 1.5 s
     from coordinator.service.message_delivery import MessageDelivery  # noqa: PLC0415
     from coordinator.service.server import ServiceServer  # noqa: PLC0415
+    from coordinator.service.standby import Standby  # noqa: PLC0415
     from podium.tasks import beside  # noqa: PLC0415
 
     gc.freeze()
@@ -138,10 +163,25 @@ async def _serve(
     _on_signals(stopping.set)
     router = Router(home, settings, store.access if store is not None else None)
     stack = AsyncExitStack()
+    standby = Standby(settings.service_name or socket.gethostname(), documents, claim) if is_standby else None
     try:
         _start_watchdog(settings.start_timeout_s + _WATCHDOG_MARGIN_S)
         if store is not None:
             await stack.enter_async_context(store)
+        if standby is not None:
+            await stack.enter_async_context(standby)
+            faulthandler.cancel_dump_traceback_later()
+
+            async def prepare() -> bool:
+                with withheld(credentials_of(home)):
+                    prepared = await router.join_ahead(on_stage=lambda text: _publish_stage(home, text))
+                _on_signals(stopping.set)  # again, as below
+                return prepared
+
+            if not await standby.take_claim(stopping, prepare, lambda text: _publish_stage(home, text)):
+                return 0
+            await asyncio.to_thread(generation.check)
+            _start_watchdog(settings.start_timeout_s + _WATCHDOG_MARGIN_S)
         with withheld(credentials_of(home)):
             await router.start(on_stage=lambda text: _publish_stage(home, text))
         faulthandler.cancel_dump_traceback_later()
@@ -152,11 +192,17 @@ async def _serve(
         _on_signals(server.end)  # again: Ray's start installs a handler that ends this process at once
         if stopping.is_set():
             server.end()
-        async with models, _door(home, settings, server), server.listening():
+        async with models, server.listening(), _door(home, settings, server):
             keeping = beside(_keep_claim(claim, generation, server), "keep-claim") if home.is_shared else nullcontext()
-            with beside(_end_with_ray(router, server), "watch-ray") as watching, keeping:
+            following = (
+                beside(_follow_orders(standby, server), "follow-orders") if standby is not None else nullcontext()
+            )
+            with beside(_end_with_ray(router, server), "watch-ray") as watching, keeping, following:
                 await server.wait_unused(first_client_s=_FIRST_CLIENT_S)
                 code = EXIT_RAY_DIED if watching.done() else 0
+            if server.is_ordered_away:
+                server.hand_over()
+                claim.release()
             server.admit_no_more()
             _start_watchdog(server.stop_timeout_s + _WATCHDOG_MARGIN_S)  # until the process has ended
             await router.end_agents(server.stop_timeout_s)  # followers of running turns learn how they end
@@ -191,6 +237,15 @@ def _door(home: Home, settings: Settings, server: ServiceServer) -> AbstractAsyn
             "(PODIUM_JOURNAL_URL); this one is in a directory"
         )
     return open_door(options, open_records(home).documents(), server.serve, home.models_socket)
+
+
+async def _follow_orders(standby: Standby, server: ServiceServer) -> None:
+    """Have the home handed over when another service that stands by is ordered to serve it."""
+    while True:
+        await standby.wait_ordered_away()
+        if await standby.begin_draining():
+            server.end(ordered_away=True)
+            return
 
 
 async def _end_with_ray(router: Router, server: ServiceServer) -> None:

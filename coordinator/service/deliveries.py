@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import structlog
 
 from chronicle.errors import ChronicleError
+from coordinator.fleet.handover import HandedOver
 from podium.errors import PodiumError
 from podium.state import StateError
 from podium.tasks import BackgroundTasks
@@ -103,6 +104,8 @@ class Deliveries:
                 async for batch in batches:
                     for frame in batch:
                         self._publish(message_id, frame)
+        except HandedOver as error:  # followers ask the service that has the home now
+            self._fail(message_id, error)
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
             _log.warning("message_not_delivered", message_id=message_id, agent_id=str(address), error=str(error))
             self._fail(message_id, error)

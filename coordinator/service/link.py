@@ -1,4 +1,8 @@
-"""A long-lived client's link to a home's service: it connects again, and starts the service again, after a loss."""
+"""A long-lived client's link to a home's service: it connects again, and starts the service again, after a loss.
+
+When a service has handed the home over to another one, the link connects to that one; the connection before it stays
+open for the streams of turns that end there.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +14,18 @@ from typing import TYPE_CHECKING, Final, Self
 import structlog
 
 from coordinator.service.client import ServiceClient, ServiceError
-from coordinator.service.connecting import open_or_start, open_running, wait_ended
+from coordinator.service.connecting import (
+    START_TIMEOUT_S,
+    end_of_log,
+    open_or_start,
+    open_running,
+    start_standby,
+    wait_ended,
+)
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Awaitable, Callable
     from types import TracebackType
 
@@ -23,6 +35,9 @@ __all__ = ["ServiceLink"]
 
 _BACK_OFF_S: Final = (0.0, 0.5, 1.0, 2.0, 5.0)
 """Pauses before an attempt to connect, by the number of attempts that failed before; the last one repeats."""
+_HOLD_S: Final = 10.0
+"""How long requests wait for the next service after the one before was lost, or has handed the home over."""
+_HOLD_POLL_S: Final = 0.1
 _END_MARGIN_S: Final = 60.0
 """Margin of a service's end beyond the timeout of its agents: processes, mounts and Ray."""
 
@@ -38,6 +53,8 @@ class ServiceLink:
     Args:
         home: the home.
         start: whether to start the service if none runs.
+        stands_by: whether to have a service stand by on this machine: the link is to the one that serves the home,
+            here or elsewhere.
         registers: whether a callback registers agent classes: messages that other clients send to a service that the
             link has started wait for it.
         on_progress: called repeatedly while the service starts, with a short description of the current stage.
@@ -48,11 +65,13 @@ class ServiceLink:
         home: Home,
         *,
         start: bool,
+        stands_by: bool = False,
         registers: bool = False,
         on_progress: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._home = home
         self._start = start
+        self._stands_by = stands_by
         self._registers = registers
         self._on_progress = on_progress
         self._callbacks: list[Callable[[ServiceClient], Awaitable[None]]] = []
@@ -62,6 +81,12 @@ class ServiceLink:
         self._keeping: asyncio.Task[None] | None = None
         self._failures = 0
         self._closed = False
+        self._held_until_s = 0.0
+        """Until when a service that is not there yet is waited for."""
+        self._left: set[ServiceClient] = set()
+        """Connections to services that have handed the home over."""
+        self._own: subprocess.Popen[bytes] | None = None
+        """The service that stands by, or serves, and that this link has started."""
 
     def on_connect(self, callback: Callable[[ServiceClient], Awaitable[None]]) -> None:
         """Have a callback awaited after each connection that is made from now on, before the client is used.
@@ -79,13 +104,13 @@ class ServiceLink:
     ) -> None:
         """Close the connection; the service goes on if it is pinned or has other clients."""
         await self._stop_reconnecting()
-        if self._client is not None:
-            await self._client.close()
+        for client in (*self._left, *((self._client,) if self._client is not None else ())):
+            await client.close()
 
     @property
     def connected(self) -> ServiceClient | None:
         """The live client; ``None`` while there is no connection."""
-        return self._client if self._client is not None and not self._client.is_lost else None
+        return self._client if self._client is not None and not self._client.has_left else None
 
     async def client(self) -> ServiceClient:
         """Return a live client, connecting if necessary; concurrent calls share one attempt.
@@ -118,6 +143,9 @@ class ServiceLink:
             ServiceError: it did not end in time.
         """
         await self._stop_reconnecting()
+        if self._stands_by:
+            await self._end_own(timeout_s)
+            return
         client = self.connected or await open_running(self._home, elsewhere=False)
         if client is not None:
             with contextlib.suppress(ServiceError):  # it ended by itself meanwhile
@@ -128,6 +156,12 @@ class ServiceLink:
             if client is not None:
                 await client.close()
 
+    async def _end_own(self, timeout_s: float) -> None:
+        """End the service that this link has started, in order; what serves elsewhere is left alone."""
+        if self._own is not None and self._own.poll() is None:
+            self._own.terminate()
+        await wait_ended(self._home, timeout_s + _END_MARGIN_S)
+
     async def _stop_reconnecting(self) -> None:
         self._closed = True
         await self._tasks.close()
@@ -135,7 +169,12 @@ class ServiceLink:
     async def _connect(self) -> ServiceClient:
         await asyncio.sleep(_BACK_OFF_S[min(self._failures, len(_BACK_OFF_S) - 1)])
         if self._client is not None:
-            await self._client.close()
+            self._held_until_s = asyncio.get_running_loop().time() + _HOLD_S
+            if self._client.is_lost:
+                await self._client.close()
+            else:  # streams of turns that end there go on
+                self._left.add(self._client)
+                self._tasks.spawn(self._close_lost(self._client), "service-left")
             self._client = None
         client = await self._open()
         try:
@@ -147,9 +186,19 @@ class ServiceLink:
         self._client = client
         return client
 
+    async def _close_lost(self, client: ServiceClient) -> None:
+        await client.wait_lost()
+        self._left.discard(client)
+        await client.close()
+
     async def _open(self) -> ServiceClient:
+        if self._stands_by:
+            return await self._open_beside_standby()
         if not self._start:
-            client = await open_running(self._home)
+            while (client := await open_running(self._home)) is None:
+                if asyncio.get_running_loop().time() > self._held_until_s:
+                    break
+                await asyncio.sleep(_HOLD_POLL_S)
             if client is None:
                 raise ServiceError(f"no service runs on the home {self._home.path}; podium up starts one")
             return client
@@ -157,6 +206,40 @@ class ServiceLink:
         if process is not None:  # its exit status is collected when it ends, lest it stays as a zombie
             threading.Thread(target=process.wait, name="service-reaper", daemon=True).start()
         return client
+
+    async def _open_beside_standby(self) -> ServiceClient:
+        """Connect to the service of the home, here or elsewhere, and keep one on this machine that stands by.
+
+        Raises:
+            ServiceError: that one does not start, and there is no other; or none serves in time.
+        """
+        if self._own is None:
+            self._own = await asyncio.to_thread(start_standby, self._home)
+            self._tasks.spawn(self._keep_own(), "standby")
+        deadline_s = asyncio.get_running_loop().time() + START_TIMEOUT_S
+        while (client := await open_running(self._home, wait=False)) is None:
+            if asyncio.get_running_loop().time() > deadline_s:
+                raise ServiceError(f"no service serves the home {self._home.path}; {end_of_log(self._home)}")
+            if self._own.poll():  # not 0, as when it has handed the home over
+                raise ServiceError(f"the service did not start; {end_of_log(self._home)}")
+            self._on_progress("waiting for the service of this home")
+            await asyncio.sleep(_HOLD_POLL_S)
+        return client
+
+    async def _keep_own(self) -> None:
+        """Start the service that stands by again whenever it has ended."""
+        failures = 0
+        while not self._closed:
+            assert self._own is not None
+            begun_s = asyncio.get_running_loop().time()
+            code = await asyncio.to_thread(self._own.wait)
+            failures = 0 if asyncio.get_running_loop().time() > begun_s + START_TIMEOUT_S or not code else failures + 1
+            await asyncio.sleep(_BACK_OFF_S[min(failures, len(_BACK_OFF_S) - 1)])
+            try:
+                self._own = await asyncio.to_thread(start_standby, self._home)
+            except Exception as error:  # noqa: BLE001  whatever it is, one is to stand by
+                _log.warning("standby_not_started", home=str(self._home.path), error=str(error))
+                await asyncio.sleep(_BACK_OFF_S[-1])
 
     def _connected(self, connecting: asyncio.Task[ServiceClient]) -> None:
         self._connecting = None
@@ -174,6 +257,6 @@ class ServiceLink:
             except Exception as error:  # noqa: BLE001  whatever it is, the service is to come back
                 _log.warning("service_not_reached", home=str(self._home.path), error=str(error))
                 continue
-            await client.wait_lost()
-            if not self._closed:
+            await client.wait_left()
+            if client.is_lost and not self._closed:
                 _log.warning("service_lost", home=str(self._home.path), then="connecting again")

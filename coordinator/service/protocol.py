@@ -86,6 +86,9 @@ Unless stated otherwise ``agent`` is an address. A packet that is not a request 
 ``InvalidInput``, whose ``id`` is null if the packet does not begin with one. One that is too long ends the connection;
 an answer that would be is replaced by an error.
 
+A service that has handed the home over to another one says so to all clients, by ``{"id": null, "left": true}``. What
+it does not do any more it answers by the error ``HandedOver``; streams of running turns go on until these have ended.
+
 When a client disconnects, the messages that it sent are handled nevertheless, but its running ``passivate`` and
 ``rewind`` and ``change_file`` requests are cancelled. Unless it is pinned, the service ends with its last client.
 
@@ -118,10 +121,12 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["AWAITS_REGISTRATION", "EXIT_HELD", "EXIT_RAY_DIED", "PROTOCOL", "TERMINAL_FRAMES"]
+__all__ = ["AWAITS_REGISTRATION", "EXIT_HELD", "EXIT_RAY_DIED", "PROTOCOL", "STANDBY", "TERMINAL_FRAMES"]
 
 PROTOCOL: Final = 4
 """Version of this protocol; a client disconnects from a service with another version."""
+STANDBY: Final = "--standby"
+"""Option of a service that waits for the claim on the home, and hands it over when it is told to."""
 AWAITS_REGISTRATION: Final = "--awaits-registration"
 """Option of a service whose starter registers agent classes: until then, messages of unknown types wait."""
 EXIT_HELD: Final = 17

@@ -21,6 +21,7 @@ from coordinator.access.quotas import MessageQuotaExceeded, Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.channel import BatchedWriter, PacketTooLong, id_of, pack, read_packet
 from coordinator.client_messages import Admission, Arrival, position_of
+from coordinator.fleet.handover import HandedOver
 from coordinator.fleet.nodes import NodeId
 from coordinator.homes.opening import open_records
 from coordinator.process_environment import ProcessEnvironment
@@ -125,6 +126,8 @@ class ServiceServer:
         self._clients: set[_Client] = set()
         self._pinned = False
         self._ending = False
+        self.is_ordered_away = False
+        """Whether the service ends because another one is to have the home."""
         self.stop_timeout_s = settings.stop_timeout_s
         """Timeout of the agents' end, which a client may set when it ends the service."""
         self._changed = asyncio.Event()
@@ -171,8 +174,13 @@ class ServiceServer:
             self._changed.clear()
             await self._changed.wait()
 
-    def end(self) -> None:
-        """Have `wait_unused` return."""
+    def end(self, *, ordered_away: bool = False) -> None:
+        """Have `wait_unused` return.
+
+        Args:
+            ordered_away: whether another service is to have the home, so that `hand_over` is called next.
+        """
+        self.is_ordered_away = self.is_ordered_away or (ordered_away and not self._ending)
         self._ending = True
         self._changed.set()
 
@@ -183,6 +191,16 @@ class ServiceServer:
             self._home.socket_path.unlink(missing_ok=True)
             self._socket.close()
             self._socket = None
+
+    def hand_over(self) -> None:
+        """Accept no further clients and messages, as another service has the home.
+
+        Streams of running turns continue. Clients are told, and those that wait for an agent to be woken, too.
+        """
+        self.admit_no_more()
+        self._router.leave()
+        for client in list(self._clients):
+            client.tell_left()
 
     # -- one client -----------------------------------------------------------------------------------------------
 
@@ -296,6 +314,8 @@ class ServiceServer:
     async def _admit(self, client: _Client, request: dict[str, Any]) -> tuple[Address, Code, Admitted]:
         sent = message_in(request)
         async with client.in_order(sent.address):
+            if self.is_ordered_away:
+                raise HandedOver
             if self._ending:
                 raise Unavailable("the service is ending; send the message again")
             code, epoch = await self._types.prepare(sent.address, sent.agent)
@@ -402,6 +422,12 @@ class _Client:
         self._writer.close()
         for task in self._tasks:
             task.cancel()
+
+    def tell_left(self) -> None:
+        """Tell the client that another service has the home; what it follows here goes on."""
+        if not self.gone:
+            with contextlib.suppress(ConnectionError):
+                self._writer.write(pack({"id": None, "left": True}))
 
     async def say(self, request: dict[str, Any], **answer: object) -> None:
         await self._write(_packet(request, **answer))

@@ -2,7 +2,7 @@
 
 * ``db`` and ``s3``: the servers, which have networks of these machines' and are processes of this one.
 * ``n1`` … : the nodes of a Ray cluster that wants a token. On the first one is the service, ``podium up --ray``, on the
-  others ``podium node``.
+  others ``podium node``. With several clusters each has as many nodes; the services of all but the first stand by.
 * ``g1`` … : a gateway each, ``podium up --join``. They have no Ray.
 * ``out``: for programs that use the gateways, and for commands. It has neither service nor gateway nor Ray.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import json
 from concurrent.futures import ThreadPoolExecutor
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.machines import Machine, Network, new_network
@@ -44,6 +45,7 @@ _RAY: Final = {
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
     "RAY_worker_niceness": "0",
+    "RAY_raylet_start_wait_time_s": "120",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AUTH_MODE": "token",
     "RAY_AUTH_TOKEN": "0123456789abcdef" * 4,
@@ -61,6 +63,8 @@ class Fleet:
     Args:
         project: its project file, which all machines have.
         environment: of podium's processes, besides what they need.
+        clusters: among how many Ray clusters the nodes are divided.
+        of_machines: what podium's processes on some machines have besides, by their names.
     """
 
     def __init__(
@@ -70,6 +74,8 @@ class Fleet:
         s3: S3Server,
         project: Path,
         environment: Mapping[str, str],
+        clusters: int = 1,
+        of_machines: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
     ) -> None:
         self.network = network
         self.postgres = postgres
@@ -77,7 +83,12 @@ class Fleet:
         self.nodes = [machine for name, machine in network.machines.items() if name.startswith("n")]
         self.gateways = [machine for name, machine in network.machines.items() if name.startswith("g")]
         self.outside = network.machines["out"]
+        size = len(self.nodes) // clusters
+        self._heads = {node.name: self.nodes[number // size * size] for number, node in enumerate(self.nodes)}
+        self.heads = self.nodes[::size]
+        """Those of all clusters."""
         self._project = project
+        self._of_machines = of_machines
         self.conninfo: Final = f"host={network.machines['db'].address} user=journal dbname=postgres"
         """How machines connect to the database."""
         self.settings: Final = {
@@ -104,7 +115,11 @@ class Fleet:
 
     @property
     def ray_address(self) -> str:
-        return f"{self.head.address}:{_RAY_PORT}"
+        return _ray_address(self.head)
+
+    def cluster(self, head: Machine) -> list[Machine]:
+        """The nodes of the cluster of a head."""
+        return [node for node in self.nodes if self._heads[node.name] is head]
 
     @property
     def urls(self) -> list[str]:
@@ -119,6 +134,7 @@ class Fleet:
         """What podium's processes on a machine have."""
         return {
             **self.settings,
+            **self._of_machines.get(machine.name, {}),
             **_RAY,
             "PODIUM_HOME": str(self.home(machine)),
             "PODIUM_SERVICE_LISTEN": f"{machine.address}:{_DOOR}",
@@ -130,32 +146,36 @@ class Fleet:
         """Start all of it."""
         self.key = self.podium(self.outside, "keys", "create", "load").stdout.strip()
         self.podium(self.outside, "deploy", "--project", str(self._project))
-        self.start_ray(self.head)
+        for head in self.heads:
+            self.start_ray(head)
+        nodes = [node for node in self.nodes if node not in self.heads]
         with ThreadPoolExecutor() as threads:
-            others = [threads.submit(self.start_ray, node) for node in self.nodes[1:]]
-            self.start_service()
+            others = [threads.submit(self.start_ray, node) for node in nodes]
+            for head in self.heads:
+                self.start_service(head)
             for started in [
                 *others,
-                *(threads.submit(self.start_node, node) for node in self.nodes[1:]),
+                *(threads.submit(self.start_node, node) for node in nodes),
                 *(threads.submit(self.start_gateway, gateway) for gateway in self.gateways),
             ]:
                 started.result()
-        for node in self.nodes:
+        for node in self.nodes[: len(self.nodes) // len(self.heads)]:
             self.wait_for(node)
 
     def start_ray(self, machine: Machine) -> None:
         """Start a node of the Ray cluster; what is left of one before is ended."""
         if machine.processes("/ray/"):
             machine.run("ray", "stop", "--force")
+        head = self._heads[machine.name]
         role = (
             ("--head", f"--port={_RAY_PORT}", "--include-dashboard=false")
-            if machine is self.head
-            else (f"--address={self.ray_address}",)
+            if machine is head
+            else (f"--address={_ray_address(head)}",)
         )
         machine.run(
             *("ray", "start", *role, f"--node-ip-address={machine.address}", f"--node-name={machine.name}"),
             *(f"--num-cpus={CPUS}", f"--object-store-memory={_STORE_BYTES}"),
-            f"--resources={json.dumps({} if machine is self.head else {APART: 1})}",
+            f"--resources={json.dumps({} if machine is head else {APART: 1})}",
             environment=_RAY,
         )
 
@@ -165,11 +185,13 @@ class Fleet:
         with ThreadPoolExecutor() as threads:
             list(threads.map(self.start_ray, ended))
 
-    def start_service(self) -> None:
-        """Start the service, with the gateway that starts it again; harmless if both run."""
+    def start_service(self, head: Machine | None = None) -> None:
+        """Start the service of a cluster, with the gateway that starts it again; harmless if both run."""
+        head = head or self.head
         self.podium(
-            *(self.head, "up", "--ray", self.ray_address, "--project", str(self._project)),
-            *("--detach", "--host", self.head.address, "--port", str(_GATEWAY_PORT)),
+            *(head, "up", "--ray", _ray_address(head), "--project", str(self._project)),
+            *("--detach", "--host", head.address, "--port", str(_GATEWAY_PORT)),
+            *(("--standby",) if len(self.heads) > 1 else ()),
         )
 
     def start_node(self, machine: Machine) -> None:
@@ -251,17 +273,30 @@ class Fleet:
                     )
 
 
+def _ray_address(head: Machine) -> str:
+    return f"{head.address}:{_RAY_PORT}"
+
+
 @contextlib.contextmanager
 def running_fleet(
-    directory: Path, project: Path, environment: Mapping[str, str], *, nodes: int = 3, gateways: int = 2
+    directory: Path,
+    project: Path,
+    environment: Mapping[str, str],
+    *,
+    nodes: int = 3,
+    gateways: int = 2,
+    clusters: int = 1,
+    of_machines: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
 ) -> Iterator[Fleet]:
     """Serve a home on machines.
 
     Args:
         directory: for the machines' disks; `project` is below it.
         environment: of podium's processes.
-        nodes: how many.
+        nodes: how many, of all clusters together.
         gateways: how many.
+        clusters: how many.
+        of_machines: as of `Fleet`.
     """
     binaries = find_binaries()
     assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
@@ -275,7 +310,7 @@ def running_fleet(
         stack.callback(postgres.stop_at_once)
         with objects.network():
             s3 = stack.enter_context(running_s3(objects.directory, address=objects.address))
-        fleet = Fleet(network, postgres, s3, project, environment)
+        fleet = Fleet(network, postgres, s3, project, environment, clusters, of_machines)
         try:
             fleet.start()
         except BaseException:

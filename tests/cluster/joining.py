@@ -18,7 +18,16 @@ from ray.util.placement_group import placement_group_table
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
 from coordinator.fleet.nodes import CPU, Needs
-from coordinator.ray.cluster import COORDINATOR_NAME, disconnect, find_actor, join, living_nodes, on_node
+from coordinator.ray.cluster import (
+    COORDINATOR_NAME,
+    disconnect,
+    end_actors,
+    find_actor,
+    has_actors,
+    join,
+    living_nodes,
+    on_node,
+)
 from coordinator.ray.node_requests import NodeRequests
 from tests.waiting import wait_until
 
@@ -45,6 +54,9 @@ def end_what_was_left(address: str) -> None:
         leave("host_1", nodes["n2"])
         disconnect()  # as a service does that is killed
     join(address, "podium-mine")
+    assert has_actors()
+    end_actors()
+    assert not has_actors()
     assert find_actor(COORDINATOR_NAME) is find_actor("host_1") is None
     left: Any = ray.get_actor("host_1", namespace="podium-other")
     assert ray.get(left.node.remote())

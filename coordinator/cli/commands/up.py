@@ -69,6 +69,10 @@ def up(
     join: Annotated[
         bool, typer.Option("--join", help="Serve for the home's service on another machine; start none.")
     ] = False,
+    standby: Annotated[
+        bool,
+        typer.Option("--standby", help="While another machine's service has the home, serve for it, and stand by."),
+    ] = False,
     ray: Annotated[
         str,
         typer.Option(
@@ -90,12 +94,15 @@ def up(
 
     The agents go on while no client is connected. With --json one object on stdout when it serves: its URL and process.
     """
-    from coordinator.environment import add_variables, set_ray_address  # noqa: PLC0415  all of these are slow to import
+    from chronicle.errors import InvalidInput  # noqa: PLC0415  all of these are slow to import
+    from coordinator.environment import add_variables, set_ray_address  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.registry.project import load_project  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
 
+    if join and standby:
+        raise InvalidInput("--join starts no service, and --standby one: give one of them")
     loaded = load_project(project)
     place = Home(home_of(context, home, loaded, project))
     add_variables(loaded.variables)  # also for the service, which this process or its child starts
@@ -110,6 +117,7 @@ def up(
         tls_key.absolute() if tls_key is not None else None,
         join,
         not no_local_key,
+        standby,
     )
 
     def prepare() -> None:
@@ -129,7 +137,7 @@ def up(
     if detach:
         _serve_detached(place, loaded, reach, reload=reload, ui=ui, json=json)
     else:
-        with _directory_of(place, join=join):
+        with _directory_of(place, join=join, standby=standby):
             _serve(place, loaded, reach, reload=reload, ui=ui, json=json, unattended=unattended)
 
 
@@ -147,6 +155,7 @@ class _Reach:
     tls_key: Path | None
     join: bool
     local_key: bool
+    standby: bool
 
     def rules(self, address: str) -> Rules:
         """Return the rules that they give.
@@ -188,6 +197,7 @@ class _Reach:
         found += ["--no-auth"] if self.no_auth else []
         found += ["--join"] if self.join else []
         found += [] if self.local_key else ["--no-local-key"]
+        found += ["--standby"] if self.standby else []
         for option, values in (
             ("--allowed-host", self.allowed_hosts),
             ("--cors-origin", self.origins),
@@ -240,20 +250,24 @@ def _wait(home: Home, reach: _Reach, prepare: Callable[[], None], wait_s: float)
 
 
 @contextmanager
-def _directory_of(home: Home, *, join: bool) -> Iterator[None]:
+def _directory_of(home: Home, *, join: bool, standby: bool) -> Iterator[None]:
     """Have the directory for sockets that a service makes, if the service is elsewhere.
 
     Raises:
         HomeError: a service runs in this directory of the home, or the home has one directory.
     """
-    if not join:
+    if not (join or standby):
         yield
         return
     from podium.errors import HomeError  # noqa: PLC0415
 
     if not home.is_shared:
-        raise HomeError(f"the home {home.path} is on this machine only: nothing to join; podium up without --join")
-    if home.service_alive():
+        option = "--join" if join else "--standby"
+        raise HomeError(
+            f"the home {home.path} is on this machine only: nothing to join, nor to stand by for; podium up without "
+            f"{option}"
+        )
+    if join and home.service_alive():
         raise HomeError(f"a service runs in {home.path}; podium up without --join serves it")
     home.make_run_dir()
     try:
@@ -277,6 +291,7 @@ def _serve(
 
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415
     from chronicle.clock import SystemClock  # noqa: PLC0415
+    from chronicle.errors import InvalidInput  # noqa: PLC0415
     from coordinator.access.quotas import Quota  # noqa: PLC0415
     from coordinator.gateway.process.home_access import HomeAccess  # noqa: PLC0415
     from coordinator.gateway.process.listener import is_loopback, listen, url_of  # noqa: PLC0415
@@ -287,6 +302,11 @@ def _serve(
     from coordinator.settings import read_settings  # noqa: PLC0415
 
     settings = read_settings()
+    if reach.standby and not settings.service_listen:
+        raise InvalidInput(
+            "gateways of other machines follow the home to the service that takes over: give PODIUM_SERVICE_LISTEN, "
+            "HOST:PORT at which this one is to listen, such as 0.0.0.0:8701"
+        )
     with gateway_lock(home), listen(reach.host, reach.port) as listener, Progress() as progress:
         rules = reach.rules(str(listener.getsockname()[0]))
         access = HomeAccess(
@@ -295,7 +315,7 @@ def _serve(
             no_auth=reach.no_auth,
             loopback=is_loopback(listener),
             # Each new pod of gateways would leave a key with all rights in the database.
-            local_key=reach.local_key and (is_loopback(listener) or not reach.join),
+            local_key=reach.local_key and (is_loopback(listener) or not (reach.join or reach.standby)),
             key_requests_per_s=settings.requests_per_s,
         )
         gc.disable()  # a sixth of the import is collections that find nothing
@@ -336,6 +356,7 @@ def _serve(
             page=ui,
             error_texts=settings.error_details == "all",
             joins=reach.join,
+            stands_by=reach.standby,
         )
 
         async def serve() -> None:

@@ -72,6 +72,8 @@ class Gateway:
         project_file: the project, whose agent classes are registered.
         joins: whether the service is one that runs elsewhere, for the same project: it is neither started, nor told of
             the classes, nor ended.
+        stands_by: whether a service stands by on this machine: the gateway is one of that which serves, and tells it of
+            the classes, and ends it, only if that is the one on this machine.
         follow_edits: have each message handled by the code and configuration as they are at its admission.
         access: authenticates callers; the caller closes it.
         rules: what the gateway accepts.
@@ -94,6 +96,7 @@ class Gateway:
     page: bool = False
     error_texts: bool = True
     joins: bool = False
+    stands_by: bool = False
 
     async def run(self) -> None:
         """Serve until a signal; the service has ended on return, unless it was joined.
@@ -109,7 +112,11 @@ class Gateway:
         async with (
             _Classes(self.project_file, self.home.path, follow_edits=self.follow_edits) as classes,
             ServiceLink(
-                self.home, start=not self.joins, registers=not self.joins, on_progress=self.on_progress
+                self.home,
+                start=not self.joins,
+                stands_by=self.stands_by,
+                registers=not self.joins,
+                on_progress=self.on_progress,
             ) as link,
         ):
             await classes.check()
@@ -127,7 +134,7 @@ class Gateway:
         """Connect and register; return whether that was done before a signal came."""
 
         async def prepare(client: ServiceClient) -> None:
-            if self.joins:
+            if self.joins or (self.stands_by and not client.is_here):
                 await classes.know()
             else:
                 await classes.register(client)

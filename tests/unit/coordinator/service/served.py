@@ -53,6 +53,9 @@ class Agents:
         self.reloads += 1
         return [Address("hello", "awake")]
 
+    def leave(self) -> None:
+        """What waits to be woken is told by `said`."""
+
     async def problems(self) -> dict[str, str]:
         return self.broken
 

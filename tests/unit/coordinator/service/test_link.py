@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.fleet.handover import HandedOver
 from coordinator.service import connecting, link
-from coordinator.service.client import ServiceClient, ServiceError, ServiceRefused
+from coordinator.service.client import ServiceClient, ServiceError, ServiceLeft, ServiceRefused
 from coordinator.service.link import ServiceLink
 from coordinator.service.protocol import AWAITS_REGISTRATION
 from tests.unit.coordinator.service.served import DEADLINE_S, HELLO, Agents, serving
@@ -42,6 +43,7 @@ def starts(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link, "_BACK_OFF_S", (0.0, 0.02))
     monkeypatch.setattr(connecting, "_POLL_S", 0.02)
+    monkeypatch.setattr(link, "_HOLD_S", 0.0)
 
 
 async def test_a_link_that_starts_nothing_says_that_no_service_runs_and_finds_a_later_one(home: Home) -> None:
@@ -150,3 +152,53 @@ async def test_a_service_that_does_not_end_in_time_is_reported(home: Home, monke
     async with serving(home, Agents()), ServiceLink(home, start=False) as the_link:
         with home.service_lock(), pytest.raises(ServiceError, match=r"the service did not end within 0\.05 s"):
             await the_link.end_service(0.05)
+
+
+async def test_requests_wait_for_the_next_service_for_a_while_after_the_loss_of_one(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "_HOLD_S", float(DEADLINE_S))
+    async with ServiceLink(home, start=False) as the_link:
+        async with serving(home, Agents()):
+            first = await the_link.client()
+        await first.wait_lost()
+        waiting = asyncio.ensure_future(the_link.client())
+        await asyncio.wait({waiting}, timeout=0.3)
+        assert not waiting.done()
+        async with serving(home, Agents()):
+            assert not (await waiting).is_lost
+
+
+async def test_a_link_moves_to_the_service_that_takes_over_and_streams_of_the_one_before_go_on(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "_HOLD_S", float(DEADLINE_S))
+    agents = Agents()
+    async with ServiceLink(home, start=False) as the_link, serving(home, agents) as old:
+        first = await the_link.client()
+        await first.register(HELLO)
+        running, waiting = [await first.admit(f"hello/{key}", {}) for key in ("runs", "waits")]
+        frames = [
+            first.follow(f"hello/{key}", each.message_id) for key, each in (("runs", running), ("waits", waiting))
+        ]
+        agents.say(running.message_id, {"type": "turn_start", "turn": 1, "attempt": 1})
+        assert (await anext(frames[0]))["type"] == "turn_start"
+        agents.say(waiting.message_id, {"type": "queued", "before": 1})
+        assert (await anext(frames[1]))["type"] == "queued"
+        old.end(ordered_away=True)
+        old.hand_over()
+        await first.wait_left()
+        assert the_link.connected is None
+        assert not first.is_lost
+        with pytest.raises(ServiceLeft, match="has taken over"):
+            await first.admit("hello/later", {})
+        agents.say(waiting.message_id, HandedOver())
+        with pytest.raises(ServiceLeft):
+            await anext(frames[1])
+        async with serving(home, Agents()):
+            second = await the_link.client()
+            assert second is not first
+            await second.register(HELLO)
+            assert (await second.admit("hello/runs", {})).before == 1
+            agents.say(running.message_id, {"type": "turn_end", "turn": 1})
+            assert (await anext(frames[0]))["type"] == "turn_end"
