@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import re
-from typing import Any
+import subprocess
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import helm_python
 import pytest
 
 from coordinator.settings import Settings
-from tests.k8s.rendering import NAMES, container, objects, ray_cluster, values_of
+from tests.k8s.rendering import NAMES, container, objects, of_kind, pod_of, ray_cluster, values_of, variables
 from tools import chart
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 # C.12
@@ -128,3 +136,85 @@ def test_an_upgrade_leaves_the_cluster_before_to_its_agents() -> None:
 def test_ten_groups_with_long_names_have_a_name_that_kuberay_takes() -> None:
     values = merged(values_of("minimal"), {"fullnameOverride": "a" * 40})
     assert len(cluster_name(values)) <= 53
+
+
+# -- hand-over --------------------------------------------------------------------------------------------------------
+
+
+def test_a_job_of_the_revision_has_its_cluster_take_the_home_over() -> None:
+    values = values_of("minimal")
+    for changed in (values, merged(values, {"image": {"tag": "0.2.0"}})):
+        found = chart.objects(changed)
+        name = str(ray_cluster(found)["metadata"]["name"])
+        (job,) = of_kind("Job", found)
+        assert job["metadata"]["name"].endswith(name.removeprefix("podium"))
+        assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-upgrade,post-rollback"
+        assert container("hand-over", found)["command"][:3] == ["podium", "hand-over", name]
+        assert container("delete-clusters", found)["args"][1:] == [chart.RELEASE, name]
+
+
+def test_services_have_the_names_of_their_clusters_and_stand_by() -> None:
+    found = objects("minimal")
+    service = container("service", found)
+    field = {"fieldRef": {"fieldPath": "metadata.labels['ray.io/cluster']"}}  # which KubeRay writes
+    assert variables(service)["PODIUM_SERVICE_NAME"]["valueFrom"] == field
+    assert "podium up --standby --ray" in service["args"][0]
+
+
+def test_the_job_may_list_and_delete_ray_clusters_and_nothing_else() -> None:
+    found = objects("minimal")
+    (role,) = of_kind("Role", found)
+    assert role["rules"] == [{"apiGroups": ["ray.io"], "resources": ["rayclusters"], "verbs": ["list", "delete"]}]
+    (binding,) = of_kind("RoleBinding", found)
+    assert [each["name"] for each in binding["subjects"]] == [pod_of("hand-over", found).spec["serviceAccountName"]]
+    without = chart.objects(merged(values_of("minimal"), {"handOver": {"enabled": False}}))
+    assert [each for kind in ("Job", "Role", "RoleBinding") for each in of_kind(kind, without)] == []
+
+
+class Api(BaseHTTPRequestHandler):
+    """As much of the API server of Kubernetes as the Job asks."""
+
+    clusters: ClassVar[set[str]] = set()
+
+    def do_GET(self) -> None:
+        assert self.headers["Authorization"] == "Bearer secret"
+        assert (
+            self.path == "/apis/ray.io/v1/namespaces/ours/rayclusters?labelSelector=app.kubernetes.io%2Finstance%3Done"
+        )
+        self._say({"items": [{"metadata": {"name": name}} for name in sorted(self.clusters)]})
+
+    def do_DELETE(self) -> None:
+        assert self.headers["Authorization"] == "Bearer secret"
+        self.clusters.remove(self.path.removeprefix("/apis/ray.io/v1/namespaces/ours/rayclusters/"))
+        self._say({})
+
+    def _say(self, answer: dict[str, Any]) -> None:
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(json.dumps(answer).encode())
+
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002
+        """Nothing."""
+
+
+def test_the_job_deletes_the_other_clusters_of_the_release_if_its_own_is_there(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    (tmp_path / "namespace").write_text("ours")
+    program = container("delete-clusters", objects("minimal"))["args"][0]
+    with ThreadingHTTPServer(("127.0.0.1", 0), Api) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        environment = {**os.environ, "API": f"http://127.0.0.1:{server.server_port}", "ACCOUNT": str(tmp_path)}
+
+        def delete_but(kept: str) -> subprocess.CompletedProcess[str]:
+            command = [sys.executable, "-c", program, "one", kept]
+            return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+        Api.clusters = {"podium-new", "podium-old", "podium-older"}
+        refused = delete_but("podium-other")
+        assert refused.returncode
+        assert "there is no RayCluster podium-other: nothing is deleted" in refused.stderr
+        assert len(Api.clusters) == 3
+        for _ in range(2):  # it is repeated if it was interrupted
+            assert delete_but("podium-new").returncode == 0
+            assert Api.clusters == {"podium-new"}
+        server.shutdown()

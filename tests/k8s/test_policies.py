@@ -78,15 +78,16 @@ def test_every_container_says_what_it_needs_and_may_take(name: str) -> None:
 
 
 @EVERY
-def test_no_pod_has_a_token_of_kubernetes_but_the_autoscaler(name: str) -> None:
+def test_no_container_has_a_token_of_kubernetes_but_the_autoscaler_and_the_one_that_deletes_clusters(name: str) -> None:
     found = objects(name)
     for pod in pods(found):
         assert pod.spec["automountServiceAccountToken"] is False, pod.owner
         tokens = {
             volume["name"] for volume in pod.spec.get("volumes", ()) if "serviceAccountToken" in json.dumps(volume)
         }
-        mounted = {mount["name"] for each in pod.containers for mount in each.get("volumeMounts", ())}
-        assert not tokens & mounted, pod.owner
+        for each in pod.containers:
+            mounted = {mount["name"] for mount in each.get("volumeMounts", ())}
+            assert not tokens & mounted or each["name"] == "delete-clusters", each["name"]
     assert all(each["automountServiceAccountToken"] is False for each in of_kind("ServiceAccount", found))
     (mount,) = ray_cluster(found)["spec"]["autoscalerOptions"]["volumeMounts"]
     assert mount["name"] in {volume["name"] for volume in pod_of("head", found).spec["volumes"]}

@@ -49,7 +49,7 @@ def test_every_command_is_one_of_podium(name: str) -> None:
                 assert command is not None, line
                 command.make_context(line[1], line[2:])  # raises for an option that is not known
                 seen.add(line[1])
-    assert seen == {"up", "node", "down", "keys", "doctor"}
+    assert seen == {"up", "node", "down", "keys", "doctor", "hand-over"}
 
 
 @EVERY

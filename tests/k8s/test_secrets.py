@@ -34,14 +34,17 @@ def table() -> dict[str, set[str]]:
 
 
 def test_the_table_is_what_is_rendered() -> None:
-    assert set(table()) == {"service", "ray-head", "node", "ray-worker", "gateway", "home", "doctor", "doctor-agents"}
+    assert set(table()) == {
+        *("service", "ray-head", "node", "ray-worker", "gateway", "hand-over", "delete-clusters"),
+        *("home", "doctor", "doctor-agents"),
+    }
     values = chart.values_of(chart.CHART / "ci" / "production.values.yaml")
     values["bucket"]["existingSecret"] = {"name": "podium-bucket"}
     found = chart.objects(values)
     rendered = {
         each["name"]: {kind for kind, name in SECRETS.items() if name in secrets_of(pod, each)}
         for pod in pods(found)
-        if pod.component in {"head", "agents", "gateway", "doctor"}
+        if pod.component in {"head", "agents", "gateway", "doctor", "hand-over"}
         for each in pod.containers
     }
     assert rendered == table()

@@ -27,7 +27,7 @@ spec:
     - name: service
       {{- include "podium.image" . | nindent 6 }}
       restartPolicy: Always
-      command: [podium, up, --ray, "$(POD_IP):6379", --no-local-key]
+      command: [podium, up, --standby, --ray, "$(POD_IP):6379", --no-local-key]
       args: [--host=127.0.0.1, --port=8700, --project=/etc/podium/project/podium.toml]
       env:
         {{- include "podium.homeEnv" . | nindent 8 }}
@@ -35,6 +35,9 @@ spec:
         {{- include "podium.rayToken" . | nindent 8 }}
         - {name: PODIUM_PRESENTATION, value: dir}
         - {name: PODIUM_AUTOSCALER, value: "true"}
+        # The RayCluster's name, which KubeRay writes: the revision is a hash of what stands here.
+        - name: PODIUM_SERVICE_NAME
+          valueFrom: {fieldRef: {fieldPath: "metadata.labels['ray.io/cluster']"}}
       {{- with .Values.models.existingSecret }}
       envFrom:
         - secretRef: {name: {{ . }}}
