@@ -5,8 +5,9 @@ Each field states its unit, its default and the reason. ``docs/settings.md`` lis
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
-from typing import Literal
+from typing import Final, Literal
 
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -16,6 +17,9 @@ from coordinator.environment import DEFAULT_HOME
 from coordinator.memory_limit import memory_limit
 
 __all__ = ["Settings", "read_settings"]
+
+_RUN_DIR_BYTES: Final = 40
+"""The path of a socket has at most 107 bytes; those of an embedded Ray have 66 below this directory."""
 
 
 class Settings(BaseSettings):
@@ -52,6 +56,10 @@ class Settings(BaseSettings):
     """``HOST:PORT`` at which ``podium node`` answers probes over HTTP; empty: nowhere. ``/healthz`` is 200 while it
     works, ``/readyz`` while agents may come: its store process runs, and the database has heard of it lately; both are
     503 otherwise."""
+    run_dir: Path | None = None
+    """Absolute directory of this home's sockets, short (40 bytes at most) and of no other home; by default one below
+    ``TMPDIR``, named after the home's directory. It is made at the start and removed at the end. The same for all
+    commands of the home on a machine."""
     workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name
     """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is part of each
     workspace path, which must not change: use one short directory for all nodes and services of a home."""
@@ -72,6 +80,10 @@ class Settings(BaseSettings):
     log_bytes: int = Field(default=16 * 1024 * 1024, ge=1)
     """Approximate size, in bytes, at which a log file is rotated to ``….1``, which is replaced: both files together
     take at most twice as much."""
+    log_stderr: bool = False
+    """Whether ``podium up`` (without ``--detach``) and ``podium node`` also write to stderr what podium's processes on
+    this machine log, each line after the name of its log: for who collects the output of containers. The logs of agents
+    are not among them."""
     host_cpus: float = Field(default=0.1, gt=0)
     """CPUs that Ray reserves for a host. Agents mostly wait; with 0.1 a machine takes 40 hosts per core, as its own Ray
     counts each core as four CPUs, and a node of a cluster that was joined (``RAY_ADDRESS``) ten per CPU."""
@@ -137,11 +149,18 @@ class Settings(BaseSettings):
     or those with the scope ``admin``. The others get the type of an error, and the id of its message, under which
     ``podium why`` and ``podium log`` have the text. An archive has the texts, too, and needs the scope ``write``."""
 
-    @field_validator("workspaces")
+    @field_validator("workspaces", "run_dir")
     @classmethod
-    def _is_absolute(cls, value: Path) -> Path:
-        if not value.is_absolute():
+    def _is_absolute(cls, value: Path | None) -> Path | None:
+        if value is not None and not value.is_absolute():
             raise ValueError("give an absolute path")
+        return value
+
+    @field_validator("run_dir")
+    @classmethod
+    def _is_short(cls, value: Path | None) -> Path | None:
+        if value is not None and len(os.fsencode(value)) > _RUN_DIR_BYTES:
+            raise ValueError(f"give a path of at most {_RUN_DIR_BYTES} bytes, as those of sockets in it are limited")
         return value
 
 

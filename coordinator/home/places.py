@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from chronicle.system.locks import is_locked, try_lock, unlock
+from coordinator.environment import variables
 from coordinator.home.description import is_id
 from podium.errors import HomeError
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HomePlaces"]
 
+_RUN_DIR: Final = "PODIUM_RUN_DIR"
 _RUN_DIR_TRIES: Final = 20
 _RUN_DIR_PAUSE_S: Final = 0.1
 """Ray's processes write to their logs until they exit, shortly after the shutdown."""
@@ -139,20 +141,25 @@ class HomePlaces:
     def run_dir(self) -> Path:
         """A short directory for sockets and Ray's session, private to this user and home; exists while a service runs.
 
-        All paths of an existing home give the same one, also through a symlink or a bind mount.
+        All paths of an existing home give the same one, also through a symlink or a bind mount; or it is what
+        ``PODIUM_RUN_DIR`` says.
 
         Raises:
             HomeError: another user created it, so it cannot be trusted.
         """
-        digest = hashlib.sha256(os.fsencode(self._directory_identity)).hexdigest()[:12]
-        directory = Path(tempfile.gettempdir()) / f"podium-{os.getuid()}" / digest
-        for part in (directory.parent, directory):
+        if given := variables().get(_RUN_DIR):
+            parts = [directory := Path(given)]
+        else:
+            digest = hashlib.sha256(os.fsencode(self._directory_identity)).hexdigest()[:12]
+            directory = Path(tempfile.gettempdir()) / f"podium-{os.getuid()}" / digest
+            parts = [directory.parent, directory]
+        for part in parts:
             try:
                 found = part.lstat()
             except FileNotFoundError:
                 break
             if found.st_uid != os.getuid() or found.st_mode & 0o022:
-                raise HomeError(f"{part} belongs to another user or is writable by others; remove it or set TMPDIR")
+                raise HomeError(f"{part} belongs to another user or is writable by others; remove it or set {_RUN_DIR}")
         return directory
 
     def make_run_dir(self) -> Path:
@@ -177,8 +184,9 @@ class HomePlaces:
             if not directory.exists():
                 break
             time.sleep(_RUN_DIR_PAUSE_S)
-        with contextlib.suppress(OSError):  # not empty: services of other homes run
-            directory.parent.rmdir()
+        if _RUN_DIR not in variables():
+            with contextlib.suppress(OSError):  # not empty: services of other homes run
+                directory.parent.rmdir()
 
     @property
     def stage_path(self) -> Path:

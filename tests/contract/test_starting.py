@@ -101,19 +101,25 @@ def test_a_node_waits_for_its_database_and_is_ready_while_it_can_tell_of_itself(
     server: PostgresServer, environment: dict[str, str], tmp_path: Path
 ) -> None:
     log, url = tmp_path / "log", f"http://127.0.0.1:{(port := free_port())}"
-    listens = {"PODIUM_SERVICE_LISTEN": "127.0.0.1:0", "PODIUM_HEALTH_LISTEN": f"127.0.0.1:{port}"}
-    with running({**environment, **listens}, log, "node") as process:
+    run_dir = Path(f"/tmp/run-{port}")  # a short path
+    given = {"PODIUM_SERVICE_LISTEN": "127.0.0.1:0", "PODIUM_HEALTH_LISTEN": f"127.0.0.1:{port}"}
+    given |= {"PODIUM_LOG_STDERR": "true", "PODIUM_RUN_DIR": str(run_dir)}
+    with running({**environment, **given}, log, "node") as process:
         wait_until(lambda: probed(url) == UNREADY, "it does not answer while it waits")
         wait_until(lambda: "podium: waiting, for at most" in log.read_text(), "it does not say that it waits")
         assert "cannot be reached" in log.read_text()
         with started(server):
             wait_until(lambda: probed(url) == READY, "it is not ready with its database")
             assert "may have agents" in log.read_text()
+            assert (run_dir / "store.sock").is_socket()
+            wait_until(lambda: "machine: 2" in log.read_text(), "it does not show its log")
+            assert "machine_published" in log.read_text()
         wait_until(lambda: probed(url) == UNREADY, "it is ready without its database")
         with started(server):
             wait_until(lambda: probed(url) == READY, "it does not come back by itself")
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
+    assert not run_dir.exists()
     assert log.read_text().count("waiting, for at most") == 1, "it says each reason once"
 
 

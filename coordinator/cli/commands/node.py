@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
 
 from chronicle.cli_kit.terminal import say, write_json
@@ -47,6 +47,7 @@ def node(
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.host.node.process_marks import take_mark_off  # noqa: PLC0415
+    from coordinator.log_echo import echoed  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
     from coordinator.service.node import NodeHealth, serve_node  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
@@ -63,7 +64,8 @@ def node(
         waited(lambda: create_home(place, *urls_of(None, blobs_url, journal_url)), settings.start_wait_s)
         take_mark_off()
         log_into(place.logs / "machine.log")
-        asyncio.run(serve_node(place, settings, tell, health))
+        with echoed(place.logs) if settings.log_stderr else nullcontext():
+            asyncio.run(serve_node(place, settings, tell, health))
     say("ended: this machine has no agents")
 
 

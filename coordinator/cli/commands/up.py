@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -297,6 +297,7 @@ def _serve(
     from coordinator.gateway.process.listener import is_loopback, listen, url_of  # noqa: PLC0415
     from coordinator.gateway_record import gateway_lock  # noqa: PLC0415
     from coordinator.homes.opening import open_records  # noqa: PLC0415
+    from coordinator.log_echo import echoed  # noqa: PLC0415
     from coordinator.logs import log_into  # noqa: PLC0415
     from coordinator.models.config_file import store_config  # noqa: PLC0415
     from coordinator.settings import read_settings  # noqa: PLC0415
@@ -363,7 +364,9 @@ def _serve(
             async with access:
                 await gateway.run()
 
-        asyncio.run(serve())
+        # Of a gateway in the background stderr is one of the logs.
+        with echoed(home.logs) if settings.log_stderr and not unattended else nullcontext():
+            asyncio.run(serve())
     say("ended: gateway" if reach.join else "ended: gateway, agents and service")
 
 

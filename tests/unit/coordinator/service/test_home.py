@@ -84,6 +84,22 @@ def test_the_directory_of_a_running_service_is_known_when_its_home_is_removed(tm
     assert home.run_dir == before
 
 
+def test_the_directory_for_sockets_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = tmp_path / "run"
+    monkeypatch.setenv("PODIUM_RUN_DIR", str(named))
+    home = Home(tmp_path / "home").create()
+    assert home.make_run_dir() == home.run_dir == named
+    assert home.socket_path == named / "service.sock"
+    assert named.stat().st_mode & 0o777 == 0o700
+    home.remove_run_dir()
+    assert tmp_path.is_dir()
+    assert not named.exists()
+    named.mkdir()
+    named.chmod(0o777)
+    with pytest.raises(HomeError, match="writable by others"):
+        home.make_run_dir()
+
+
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The system's temporary directory, for the while."""

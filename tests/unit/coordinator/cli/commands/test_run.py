@@ -102,6 +102,8 @@ def test_a_home_or_journal_of_a_newer_format(agents: Path, capsys: pytest.Captur
         ("PODIUM_LEASE_TTL_S", "-1", "should be greater than 0"),
         ("PODIUM_PRESENTATION", "nfs", "should be 'auto', 'fuse' or 'dir'"),
         ("PODIUM_WORKSPACES", "relative", "give an absolute path"),
+        ("PODIUM_RUN_DIR", "relative", "give an absolute path"),
+        ("PODIUM_RUN_DIR", f"/{'r' * 40}", "give a path of at most 40 bytes"),
     ],
 )
 def test_a_setting_that_cannot_be_used(
