@@ -12,6 +12,7 @@ import pytest
 import typer
 
 from coordinator.cli.main import app_of
+from coordinator.home import Home
 from coordinator.registry.project import load_project
 from coordinator.settings import read_settings
 from coordinator.telemetry.instruments import INSTRUMENTS
@@ -100,14 +101,11 @@ def test_the_ports_and_paths_of_probes_are_those_that_commands_listen_at(name: s
 
 
 def test_the_socket_that_a_hook_looks_for_is_where_the_product_puts_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from coordinator.home import Home
-
-    monkeypatch.setenv("TMPDIR", "/tmp")
-    monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(Home, "_directory_identity", "1:2")
-    home = Home(Path("/var/lib/podium/home"))
-    hook = container("ray-worker", objects("minimal"))["lifecycle"]["preStop"]["exec"]["command"][2]
-    assert (home.run_dir / "store.sock").match(re.findall(r'"([^"]+)"', hook)[0])
+    found = objects("minimal")
+    for ray, sidecar in (("ray-head", "service"), ("ray-worker", "node")):
+        monkeypatch.setenv("PODIUM_RUN_DIR", variables(container(sidecar, found))["PODIUM_RUN_DIR"]["value"])
+        hook = container(ray, found)["lifecycle"]["preStop"]["exec"]["command"][2]
+        assert f"-S {Home(Path('/var/lib/podium/home')).run_dir / 'store.sock'} " in hook
     supervisor = (ROOT / "coordinator" / "store" / "supervisor.py").read_text(encoding="utf-8")
     assert 'run_dir / "store.sock"' in supervisor
 

@@ -70,7 +70,11 @@ seccompProfile: {type: RuntimeDefault}
 - name: AWS_SECRET_ACCESS_KEY
   valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $bucket.secretAccessKeyKey }}}}
 {{- end }}
+- {name: PODIUM_RUN_DIR, value: /tmp/podium}
 - {name: PODIUM_START_WAIT_S, value: "3600"}
+{{- if not (hasKey .Values.settings "log_stderr") }}
+- {name: PODIUM_LOG_STDERR, value: "true"}
+{{- end }}
 - {name: PODIUM_STOP_TIMEOUT_S, value: {{ .Values.drainSeconds | quote }}}
 {{- range $name, $value := .Values.settings }}
 - {name: PODIUM_{{ upper $name }}, value: {{ $value | toString | quote }}}
@@ -146,7 +150,7 @@ secretAccessKeyKey: {{ .Values.bucket.existingSecret.secretAccessKeyKey }}
 {{- define "podium.rayLifecycle" -}}
 preStop:
   exec:
-    command: [/bin/bash, -c, 'while compgen -G "/tmp/podium-*/*/store.sock" > /dev/null; do sleep 1; done']
+    command: [/bin/bash, -c, 'while [ -S /tmp/podium/store.sock ]; do sleep 1; done']
 {{- end -}}
 
 {{/* The mounts that all containers of a pod of Ray have. */}}
