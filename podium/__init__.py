@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from podium.agent.answer import Answer as Answer
     from podium.agent.base import BaseAgent as BaseAgent
     from podium.agent.context import AgentContext as AgentContext
+    from podium.agent.handlers import handler as handler
     from podium.agent.models.delta_state import DeltaState as DeltaState
     from podium.agent.models.delta_state import migration as migration
     from podium.agent.reply import Reply as Reply
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from podium.errors import AskRefused as AskRefused
     from podium.errors import AskTimeout as AskTimeout
     from podium.errors import InvalidAddress as InvalidAddress
+    from podium.errors import InvalidMessage as InvalidMessage
     from podium.errors import Permanent as Permanent
     from podium.errors import PodiumError as PodiumError
     from podium.errors import ProgramChanged as ProgramChanged
     from podium.errors import UnknownAgent as UnknownAgent
     from podium.errors import UnknownArtifact as UnknownArtifact
+    from podium.errors import UnknownHandler as UnknownHandler
     from podium.errors import UnknownMoment as UnknownMoment
     from podium.history.retention import Retention as Retention
     from podium.reminders.reminder import Reminder as Reminder
@@ -59,6 +62,7 @@ _MODULES: Final = {
     "BusyPolicy": "podium.turn.busy",
     "DeltaState": "podium.agent.models.delta_state",
     "InvalidAddress": "podium.errors",
+    "InvalidMessage": "podium.errors",
     "InvalidState": "podium.state.errors",
     "InvalidValue": "podium.state.errors",
     "OutsideTurn": "podium.state.errors",
@@ -75,10 +79,12 @@ _MODULES: Final = {
     "StateLoadError": "podium.state.errors",
     "UnknownAgent": "podium.errors",
     "UnknownArtifact": "podium.errors",
+    "UnknownHandler": "podium.errors",
     "UnknownMoment": "podium.errors",
     "UnseenChange": "podium.state.errors",
     "UnstorableState": "podium.state.errors",
     "UnsupportedType": "podium.state.errors",
+    "handler": "podium.agent.handlers",
     "migration": "podium.agent.models.delta_state",
 }
 

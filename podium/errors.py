@@ -10,6 +10,8 @@
     │   └── NotAnAgent          the class is not a usable BaseAgent; tells what is missing
     ├── UnknownAgent            no agent of that address in this home
     ├── UnknownAgentType        no agent class of that type is known
+    ├── InvalidMessage          a message does not fit the handlers of its agent; has the field that is wrong
+    │   └── UnknownHandler      it names a handler that its agent does not have
     ├── UnknownMoment           the agent has no such turn, or does not keep it
     ├── UnknownArtifact         no artifact of that id in this home
     ├── AgentExists             there is an agent of that address already
@@ -73,6 +75,7 @@ __all__ = [
     "HomeTooNew",
     "HostDied",
     "InvalidAddress",
+    "InvalidMessage",
     "NotAFile",
     "NotAnAgent",
     "Permanent",
@@ -85,6 +88,7 @@ __all__ = [
     "UnknownAgentType",
     "UnknownArtifact",
     "UnknownFile",
+    "UnknownHandler",
     "UnknownMoment",
 ]
 
@@ -149,6 +153,22 @@ class UnknownAgentType(PodiumError):
         super().__init__(f"no agent class of type {agent_type!r}: {types}")
         self.agent_type = agent_type
         self.known = known
+
+
+class InvalidMessage(PodiumError):
+    """A message does not fit the handlers of its agent. A service does not store it; one that is stored is parked.
+
+    Attributes:
+        param: the field that is wrong, such as ``message.input.text``.
+    """
+
+    def __init__(self, message: str, param: str = "message") -> None:
+        super().__init__(f"{param}: {message}")
+        self.param = param
+
+
+class UnknownHandler(InvalidMessage):
+    """A message names a handler that its agent does not have, or none, and the agent has handlers only."""
 
 
 class UnknownMoment(PodiumError):

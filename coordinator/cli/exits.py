@@ -98,6 +98,7 @@ EXITS: Final = ExitTable(
         podium.NotAFile: ExitCode.USAGE,
         podium.UnknownAgent: ExitCode.UNKNOWN_AGENT,
         podium.UnknownAgentType: ExitCode.UNKNOWN_AGENT_TYPE,
+        podium.InvalidMessage: ExitCode.USAGE,
         podium.UnknownMoment: ExitCode.UNKNOWN_MOMENT,
         podium.UnknownArtifact: ExitCode.UNKNOWN_ARTIFACT,
         podium.AgentExists: ExitCode.AGENT_EXISTS,

@@ -35,6 +35,7 @@ _MEANINGS: Final = {
     409: "The agent's present condition does not permit this.",
     413: "The body is too large.",
     415: "The body is not JSON.",
+    422: "The message does not fit the handlers of its agent; `param` is the field.",
     416: "The range is outside of the file.",
     429: "Too many messages wait, or too many requests came; see `Retry-After`.",
     431: "The line and the headers of the request are too long.",
@@ -44,6 +45,7 @@ _MEANINGS: Final = {
     504: "There was no answer in time.",
     507: "The disk of the home is full.",
 }
+_OF_FASTAPI: Final = "HTTPValidationError"
 _OF_ALL: Final = (400, 401, 403, 429, 431, 500, 503)
 """Statuses that every route may have."""
 
@@ -88,16 +90,17 @@ def _described(*found: int) -> dict[str, Any]:
 def document_of(routes: Sequence[BaseRoute]) -> dict[str, Any]:
     """Return the OpenAPI document of an application with some routes.
 
-    FastAPI adds its own shape of validation errors, with the status 422, which the application does not answer with.
+    FastAPI adds its own shape of validation errors, with the status 422, which the application answers with 400.
     """
     document = get_openapi(title="Podium", version=version("podium"), description=_DESCRIPTION, routes=routes)
     for path in document["paths"].values():
         for method, operation in path.items():
-            operation["responses"].pop("422", None)
+            if _OF_FASTAPI in str(operation["responses"].get("422")):
+                del operation["responses"]["422"]
             if "requestBody" in operation:
                 operation["responses"].update(_described(408))
             if method == "post":  # a body of a wrong type, or one that is too large, is refused also where none is read
                 operation["responses"].update(_described(413, 415))
-    for name in ("HTTPValidationError", "ValidationError"):
+    for name in (_OF_FASTAPI, "ValidationError"):
         document["components"]["schemas"].pop(name, None)
     return document

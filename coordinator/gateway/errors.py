@@ -25,6 +25,7 @@ from coordinator.streams.public_texts import public_text, text_of_model, without
 from podium import errors as podium
 from podium.address import DEFAULT_TENANT
 from podium.models.errors import ModelError
+from podium.validation import place_in, reason_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
     from coordinator.access.caller import Caller
 
-__all__ = ["ApiError", "add_handlers", "error_response", "mark_admitted", "reason_of"]
+__all__ = ["ApiError", "add_handlers", "error_response", "mark_admitted"]
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -211,30 +212,11 @@ async def _invalid(request: Request, error: Exception) -> Response:
     return error_response(_INVALID, f"{param or place[0]}: {reason_of(first['msg'])}", param or place[0])
 
 
-def reason_of(message: str) -> str:
-    """Return a message of pydantic as the end of a sentence; patterns and values in it stay as they are."""
-    return message[:1].lower() + message[1:]
-
-
 def _place(location: Sequence[str | int], body: object) -> tuple[str, ...]:
-    """Return where a problem is, without the tags of unions, which are in pydantic's locations and not in the body."""
+    """Return where a problem is in a request."""
     if not location or location[0] != "body":
         return tuple(str(part) for part in location)
-    place: list[str | int] = ["body"]
-    inside = body
-    for number, part in enumerate(location[1:], start=2):
-        if isinstance(inside, dict | list) and _has(inside, part):
-            inside = inside[part]  # type: ignore[index]  # checked
-        elif number < len(location) or not isinstance(inside, dict):
-            continue
-        place.append(part)
-    return tuple(str(part) for part in place)
-
-
-def _has(inside: dict[object, object] | list[object], part: str | int) -> bool:
-    if isinstance(inside, list):
-        return isinstance(part, int) and part < len(inside)
-    return part in inside
+    return ("body", *place_in(location[1:], body))
 
 
 def _is_json(request: Request) -> bool:

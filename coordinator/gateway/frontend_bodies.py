@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from coordinator.frontends.ag_ui import content_text
 from coordinator.frontends.ai_sdk import text_of
 from coordinator.frontends.conversation import SentMessage
-from coordinator.gateway.errors import ApiError, reason_of
+from coordinator.gateway.errors import ApiError
 from coordinator.operations.problems import Problem
 from podium.turn.busy import BusyPolicy
+from podium.validation import reason_of
 
 __all__ = ["AgUiBody", "UiBody"]
 

@@ -68,6 +68,8 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     podium.InvalidAddress: Problem(400, "invalid_address"),
     podium.UnknownAgentType: Problem(404, "unknown_agent_type"),
     podium.UnknownAgent: Problem(404, "unknown_agent"),
+    podium.InvalidMessage: Problem(422, "invalid_message"),
+    podium.UnknownHandler: Problem(422, "unknown_handler"),
     podium.UnknownMoment: Problem(404, "unknown_turn"),
     podium.UnknownArtifact: Problem(404, "unknown_artifact"),
     podium.EventNotFound: Problem(404, "unknown_event"),

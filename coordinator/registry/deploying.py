@@ -94,4 +94,5 @@ def _in_bundle(agent: RegisteredAgent, directory: Path) -> RegisteredAgent:
             "directory only"
         )
     spec = "" if agent.spec.startswith(("/", "~")) else agent.spec
-    return replace(agent, file=file.relative_to(directory).as_posix(), spec=spec)
+    interface = {key: value for key, value in agent.interface.items() if key != "sources"}
+    return replace(agent, file=file.relative_to(directory).as_posix(), spec=spec, interface=interface)

@@ -31,6 +31,8 @@ class RegisteredAgent:
     """Whether messages have the state of an AG-UI front end; known to the process that read the project."""
     bundle: str = ""
     """The id of the bundle of a deploy that has the file; empty if it is on the nodes."""
+    interface: JsonObject = field(default_factory=dict)
+    """The handlers of the class with their schemas, as of `podium.agent.inspect.AgentInfo`; empty if it has none."""
 
     @property
     def place(self) -> str:
@@ -52,11 +54,12 @@ class RegisteredAgent:
             "config": self.config,
             "spec": self.spec,
             **({"bundle": self.bundle} if self.bundle else {}),
+            **({"interface": self.interface} if self.interface else {}),
         }
 
     @classmethod
     def from_wire(cls, value: object) -> RegisteredAgent:
-        """Parse the JSON object that `to_wire` returns; ``config``, ``spec`` and ``bundle`` may be absent.
+        """Parse the JSON object that `to_wire` returns; those after ``agent_type`` may be absent.
 
         Raises:
             InvalidInput: a part is missing or of a wrong type.
@@ -70,7 +73,21 @@ class RegisteredAgent:
             raise InvalidInput("'config' of an agent class must be an object")
         if not (isinstance(spec, str) and isinstance(bundle, str)):
             raise InvalidInput("'spec' and 'bundle' of an agent class must be strings")
-        return cls(agent_type, file, class_name, config, spec, bundle=bundle)
+        interface = _interface(given.get("interface", {}))
+        return cls(agent_type, file, class_name, config, spec, bundle=bundle, interface=interface)
+
+
+def _interface(given: object) -> JsonObject:
+    """Return the interface of a class, after checking what its readers rely on."""
+    match given:
+        case {"handlers": {**handlers}, "on_message": bool()} if all(
+            isinstance(each, dict) and isinstance(each.get("input"), dict) for each in handlers.values()
+        ):
+            return cast("JsonObject", given)
+        case {} if not given:
+            return {}
+        case _:
+            raise InvalidInput("'interface' of an agent class must be an object with handlers and on_message")
 
 
 def source_of(file: str, class_name: str) -> str:

@@ -52,7 +52,15 @@ def resolve(project: Project, inspect: Inspector | None = None) -> Registry:
             raise InvalidInput(f"{where}: {error}") from None
         config = project.config.get(info.agent_type, {})
         other = agents.get(info.agent_type)
-        agent = RegisteredAgent(info.agent_type, info.file, info.class_name, config, spec, info.accepts_client_state)
+        agent = RegisteredAgent(
+            info.agent_type,
+            info.file,
+            info.class_name,
+            config,
+            spec,
+            info.accepts_client_state,
+            interface=info.interface,
+        )
         if other is not None:
             raise InvalidInput(
                 f"{where} = {spec!r} has the type {info.agent_type!r}, and so has {other.place}; give one of them "

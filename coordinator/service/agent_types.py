@@ -7,9 +7,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.fleet.model import Code
+from coordinator.registry.message_checks import MessageChecks
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from coordinator.ray.router import Router
     from coordinator.registry.registry import RegisteredAgent, Registry
@@ -42,6 +43,7 @@ class AgentTypes:
         self._registered = None if _is_deployed(router.known.registry) else router.known.registry
         self._changing = asyncio.Lock()
         self._follows_edits = False
+        self._checks = MessageChecks()
         self._complete = asyncio.Event()
         """Set when no registration is awaited."""
         if not awaits_registration:
@@ -110,6 +112,16 @@ class AgentTypes:
                 self._known = known
         code = Code.of(agent)
         return code, await self._router.prepare(address, code)
+
+    async def check(self, address: Address, agent: RegisteredAgent | None, message: Mapping[str, Any]) -> None:
+        """Check a message by the schemas of the class that is to handle it; call it after `prepare`.
+
+        Raises:
+            InvalidMessage: it does not fit.
+        """
+        known = agent or self._known.find(address.agent_type)
+        if known is not None:
+            await self._checks.check(known, message)
 
     async def code_of(self, agent_type: str) -> Code:
         """Return the code of a type, that of a registered class first; wait for a registration that is awaited.

@@ -58,12 +58,14 @@ class ServiceRefused(PodiumError):
     Attributes:
         kind: the name of the error's class in the service.
         retry_after_s: seconds after which a repetition may succeed; ``None`` if the service named none.
+        param: the field of a message that is wrong; ``None`` if none is named.
     """
 
-    def __init__(self, kind: str, message: str, retry_after_s: int | None = None) -> None:
+    def __init__(self, kind: str, message: str, retry_after_s: int | None = None, param: str | None = None) -> None:
         super().__init__(message)
         self.kind = kind
         self.retry_after_s = retry_after_s
+        self.param = param
 
 
 @dataclass(frozen=True, slots=True)
@@ -467,7 +469,7 @@ class _Answers:
             if error["type"] == _HANDED_OVER:
                 self.fail(ServiceLeft(error["message"]))
                 return
-            self.fail(ServiceRefused(error["type"], error["message"], error.get("retry_after_s")))
+            self.fail(ServiceRefused(error["type"], error["message"], error.get("retry_after_s"), error.get("param")))
         elif not self.result.done():
             self.result.set_result(answer["result"])
 

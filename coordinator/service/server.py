@@ -44,7 +44,7 @@ from coordinator.service.requests import (
 from coordinator.service.service_tracing import ServiceTracing
 from coordinator.telemetry.snapshots import to_wire
 from podium.agent_record import find_session
-from podium.errors import AgentAwake, PodiumError
+from podium.errors import AgentAwake, InvalidMessage, PodiumError
 from podium.events import PARTS
 from podium.history.branching import plan_rewind, rewind_agent
 from podium.messages.inbox import is_open, message_of
@@ -244,6 +244,8 @@ class ServiceServer:
         except (PodiumError, ChronicleError, StateError, TimeoutError) as error:
             text = str(error) or "the operation timed out; the message stays in the inbox"
             described: dict[str, str | int] = {"type": type(error).__name__, "message": text}
+            if isinstance(error, InvalidMessage):
+                described["param"] = error.param
             if isinstance(error, MessageQuotaExceeded):
                 described["retry_after_s"] = error.retry_after_s
             await client.say(request, error=described)
@@ -319,6 +321,7 @@ class ServiceServer:
             if self._ending:
                 raise Unavailable("the service is ending; send the message again")
             code, epoch = await self._types.prepare(sent.address, sent.agent)
+            await self._types.check(sent.address, sent.agent, request["message"])
             with self._tracing.sending(sent.address, sent.trace) as span:
                 message = await self._group_admission.admit(
                     Arrival(sent.address, sent.body, sent.idempotency_key, sent.when_busy, span.traceparent, epoch)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from podium.agent.answer import Answer as Answer
     from podium.agent.base import BaseAgent as BaseAgent
     from podium.agent.context import AgentContext as AgentContext
+    from podium.agent.handlers import handler as handler
     from podium.agent.models.delta_state import DeltaState as DeltaState
     from podium.agent.models.delta_state import migration as migration
     from podium.agent.retry import Retry as Retry
@@ -38,6 +39,7 @@ _MODULES: Final = {
     "Retention": "podium.history.retention",
     "Retry": "podium.agent.retry",
     "ScheduledReminder": "podium.reminders.reminder",
+    "handler": "podium.agent.handlers",
     "migration": "podium.agent.models.delta_state",
 }
 

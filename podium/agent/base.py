@@ -6,10 +6,10 @@ in the workspace; attributes of the instance are a cache.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 
 from chronicle.workspace.port import Quota
+from podium.agent.handlers import undefined
 from podium.agent.models.delta_state import DeltaState
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from podium.history.retention import Retention
     from podium.reminders.reminder import Reminder
 
-__all__ = ["RESOURCE_ALIASES", "BaseAgent", "Isolation", "agent_type_of", "workspace_quota_of"]
+__all__ = ["RESOURCE_ALIASES", "BaseAgent", "Isolation", "workspace_quota_of"]
 
 Isolation: TypeAlias = Literal["process", "shared"]
 """Whether an agent has a process of its own, or shares one with other agents of its class."""
@@ -31,9 +31,9 @@ RESOURCE_ALIASES: Final = {"num_cpus": "CPU", "num_gpus": "GPU"}
 class BaseAgent:
     """An agent: state, files and message handling.
 
-    Subclass it, define ``on_message``, and declare the durable fields in a nested ``class State(DeltaState)``. The
-    class is instantiated without arguments. All hooks of an agent run on one event loop, one at a time, in a process of
-    its own or one that it shares (`isolation`).
+    Subclass it, define ``on_message`` or methods that `podium.agent.handler` decorates, and declare the durable fields
+    in a nested ``class State(DeltaState)``. The class is instantiated without arguments. All hooks of an agent run on
+    one event loop, one at a time, in a process of its own or one that it shares (`isolation`).
 
     Example::
 
@@ -115,12 +115,13 @@ class BaseAgent:
             changes: ``{key: (old, new)}`` of each key whose value differs; ``None`` for an absent one.
         """
 
+    @undefined
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-        """Handle one message. Required.
+        """Handle one message. Required of a class without handlers (`podium.agent.handler`).
 
-        Runs for each message, in order, one at a time. When it returns, state, files, replies and the message's
-        consumption are committed together. If it raises or exceeds `turn_timeout_s`, state and files are rolled back
-        to the turn before, and the message is retried, up to `max_attempts` attempts in all.
+        Runs for each message that names no handler, in order, one at a time. When it returns, state, files, replies and
+        the message's consumption are committed together. If it raises or exceeds `turn_timeout_s`, state and files are
+        rolled back to the turn before, and the message is retried, up to `max_attempts` attempts in all.
 
         Args:
             ctx: the turn's context; it is closed when the hook returns.
@@ -139,7 +140,10 @@ class BaseAgent:
             ctx: the turn's context; its replies are recorded, and no client reads them.
             reminder: its name, the time at which it was due, its message, and the number of missed times.
         """
-        await self.on_message(ctx, reminder.message)
+        from podium.agent.handler_specs import call_for  # noqa: PLC0415  few agents have both
+
+        _, call = call_for(self, reminder.message)
+        await call(ctx)
 
     async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         """Handle a message that was sent to steer the running turn. Optional; without it such a message waits its turn.
@@ -170,16 +174,6 @@ class BaseAgent:
         time limit is `shutdown_timeout_s`. Its changes are committed as a turn of its own. If it raises, they are
         rolled back and the agent ends all the same.
         """
-
-
-def agent_type_of(cls: type[BaseAgent]) -> str:
-    """Return an agent class's type: ``agent_type``, else its State's ``_entity_type``, else its name in snake_case."""
-    if cls.agent_type:
-        return cls.agent_type
-    entity_type = cls.State._entity_type  # noqa: SLF001  the documented way to declare it
-    if entity_type:
-        return entity_type
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", cls.__name__).lower()
 
 
 def workspace_quota_of(agent_class: type[BaseAgent]) -> Quota | None:

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from podium import errors
@@ -22,6 +22,8 @@ from podium.settings import environment_with_workspace
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
     from pathlib import Path
+
+    from chronicle.canonical import JsonObject
 
 __all__ = ["AgentInfo", "inspect_agent"]
 
@@ -45,6 +47,8 @@ class AgentInfo:
     idle_timeout_s: float
     accepts_client_state: bool = False
     """Whether messages have the state of an AG-UI front end."""
+    interface: JsonObject = field(default_factory=dict)
+    """The handlers of the class with their schemas, and of which sources; empty if it has none."""
     sources: tuple[str, ...] = ()
     """As of `podium.agent.sources.imported_sources`."""
 
@@ -117,9 +121,10 @@ def _report(path: str, class_name: str) -> dict[str, object]:
     """Load a class and return its description, or the error, as plain JSON."""
     from pathlib import Path  # noqa: PLC0415  the parent process does not need these imports
 
-    from podium.agent.base import agent_type_of  # noqa: PLC0415
+    from podium.agent.agent_types import agent_type_of  # noqa: PLC0415
+    from podium.agent.handler_specs import interface_of  # noqa: PLC0415
     from podium.agent.loader import load_agent_class  # noqa: PLC0415
-    from podium.agent.sources import imported_sources  # noqa: PLC0415
+    from podium.agent.sources import imported_sources, marks_of  # noqa: PLC0415
 
     before = frozenset(sys.modules)
 
@@ -128,6 +133,7 @@ def _report(path: str, class_name: str) -> dict[str, object]:
     except AgentLoadError as error:
         return {"error": type(error).__name__, "message": str(error), "detail": error.detail[-_DETAIL_LIMIT:]}
     agent_type = agent_type_of(cls)
+    sources, interface = imported_sources(path, before), interface_of(cls)
     return asdict(
         AgentInfo(
             file=path,
@@ -137,7 +143,8 @@ def _report(path: str, class_name: str) -> dict[str, object]:
             schema_version=cls.State._version,  # noqa: SLF001
             idle_timeout_s=float(cls.idle_timeout_s),
             accepts_client_state=bool(cls.accepts_client_state),
-            sources=imported_sources(path, before),
+            interface={**interface, "sources": marks_of(sources)} if interface else {},
+            sources=sources,
         )
     )
 

@@ -18,7 +18,10 @@ from typing import TYPE_CHECKING, Final, get_args
 from pydantic import ValidationError
 
 from podium.address import Address
-from podium.agent.base import RESOURCE_ALIASES, BaseAgent, Isolation, agent_type_of
+from podium.agent.agent_types import agent_type_of
+from podium.agent.base import RESOURCE_ALIASES, BaseAgent, Isolation
+from podium.agent.handler_specs import handlers_of
+from podium.agent.handlers import takes_dicts
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent
 from podium.history.retention import Retention
@@ -41,6 +44,7 @@ def load_module(path: Path) -> ModuleType:
 
     Raises:
         AgentFileBroken: it does not import; the message names the line, ``detail`` has the traceback.
+        NotAnAgent: a class in it has two handlers of one name.
     """
     try:
         package = _import_package(path)
@@ -53,7 +57,7 @@ def load_module(path: Path) -> ModuleType:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
-    except AgentFileBroken:
+    except (AgentFileBroken, NotAnAgent):
         raise
     except SyntaxError as error:
         where = f"{error.filename or path}, line {error.lineno}"
@@ -163,7 +167,11 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
         NotAnAgent: the first problem found.
     """
     where = f"class {cls.__name__} in {path}"
-    if cls.on_message is BaseAgent.on_message:
+    handlers = handlers_of(cls)
+    for name in handlers:
+        if hasattr(BaseAgent, name):
+            raise NotAnAgent(f"{where}: handler {name}: the name is one of podium's; give the handler another one")
+    if not handlers and not takes_dicts(cls):
         raise NotAnAgent(f"{where} has no on_message: add 'async def on_message(self, ctx, message)'")
     for name in _HOOKS:
         _check_hook(cls, name, where)

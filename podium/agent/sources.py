@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from collections.abc import Set as AbstractSet
 
-__all__ = ["imported_sources"]
+    from chronicle.canonical import Json
+
+__all__ = ["imported_sources", "marks_of"]
 
 _INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
@@ -34,6 +37,19 @@ def imported_sources(file: str, before: AbstractSet[str]) -> tuple[str, ...]:
             if path.is_relative_to(directory) and not _is_installed(path):
                 found.add(str(path))
     return tuple(sorted(found))
+
+
+def marks_of(sources: Iterable[str]) -> dict[str, Json]:
+    """Return what changes with the content of files: size and modification time of each, in nanoseconds."""
+    marks: dict[str, Json] = {}
+    for source in sources:
+        try:
+            found = Path(source).stat()
+        except OSError:
+            marks[source] = None
+        else:
+            marks[source] = [found.st_size, found.st_mtime_ns]
+    return marks
 
 
 def _is_installed(path: Path) -> bool:

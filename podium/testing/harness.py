@@ -30,7 +30,8 @@ from chronicle.journal.records import NewMessage
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from podium.address import DEFAULT_TENANT, Address
-from podium.agent.base import agent_type_of, workspace_quota_of
+from podium.agent.agent_types import agent_type_of
+from podium.agent.base import workspace_quota_of
 from podium.agent_record import read_agent
 from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once

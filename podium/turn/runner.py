@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, cast
 from chronicle.errors import ChronicleError, StorageRefused
 from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus
-from podium.agent.base import BaseAgent, agent_type_of
+from podium.agent.agent_types import agent_type_of
+from podium.agent.base import BaseAgent
 from podium.agent.context import AgentContext
 from podium.agent_record import AgentRecord, read_agent, snapshot_body
 from podium.artifacts.writing import ArtifactWriter

@@ -38,7 +38,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
         "description": "The events of the run, AG-UI 1.0, as server-sent events.",
         "content": EVENTS,
     },
-    **statuses(404, 409, 413, 507),
+    **statuses(404, 409, 413, 422, 507),
 }
 
 

@@ -36,7 +36,7 @@ Traceparent = Annotated[
     responses={
         200: STREAM[200],
         202: {"model": Receipt, "description": "Accepted, durably."},
-        **statuses(404, 409, 413, 502, 507),
+        **statuses(404, 409, 413, 422, 502, 507),
     },
 )
 async def send_message(

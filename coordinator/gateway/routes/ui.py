@@ -41,7 +41,7 @@ _STREAM: Final[dict[int | str, dict[str, Any]]] = {
     }
 }
 _NOTHING: Final[dict[int | str, dict[str, Any]]] = {204: {"description": "The agent has no message to handle."}}
-_SENDS: Final = statuses(404, 409, 413, 507)
+_SENDS: Final = statuses(404, 409, 413, 422, 507)
 _MAX_MESSAGES: Final = 10_000
 
 ChatId = Annotated[str, Path(min_length=1, max_length=256, description="The chat, as the front end named it.")]

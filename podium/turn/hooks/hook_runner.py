@@ -14,7 +14,7 @@ import structlog
 
 from chronicle.error_pickling import Portable
 from chronicle.errors import InvalidInput
-from podium.errors import AskCycle, InvalidAddress, Permanent, UnknownAgentType
+from podium.errors import AskCycle, InvalidAddress, InvalidMessage, Permanent, UnknownAgentType
 from podium.state.errors import StateError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ __all__ = ["AttemptFailed", "HookRunner", "describe", "is_permanent"]
 _MAX_ERROR_TEXT: Final = 2000
 """Characters of an exception's text that are recorded; the agent's log has the rest."""
 
-_PERMANENT: Final = (Permanent, InvalidInput, StateError, InvalidAddress, UnknownAgentType, AskCycle)
+_PERMANENT: Final = (Permanent, InvalidInput, StateError, InvalidAddress, InvalidMessage, UnknownAgentType, AskCycle)
 
 _log = structlog.stdlib.get_logger("podium.turn.hooks.hook_runner")
 

@@ -1,10 +1,11 @@
-"""Which hook handles a message: ``on_reminder`` for those that reminders sent, ``on_message`` for all others."""
+"""Which method handles a message: ``on_reminder`` for those of reminders, a handler or ``on_message`` for others."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from podium.agent.handler_specs import call_for
 from podium.messages.headers import Headers
 from podium.reminders.reminder import Reminder
 from podium.reminders.times import from_ms
@@ -33,6 +34,6 @@ def hook_for(agent: BaseAgent, message: InboxMessage) -> MessageHook:
     body = body_of(message)
     header = Headers.from_json(message.headers).reminder
     if header is None:
-        return MessageHook("on_message", lambda ctx: agent.on_message(ctx, body))
+        return MessageHook(*call_for(agent, body))
     reminder = Reminder(header.name, from_ms(header.due_ms), body, header.missed)
     return MessageHook("on_reminder", lambda ctx: agent.on_reminder(ctx, reminder))

@@ -91,11 +91,11 @@ async def harness(
             yield agent
 
 
-async def turns_s(agent: AgentHarness, count: int) -> float:
+async def turns_s(agent: AgentHarness, count: int, message: dict[str, Any] | str = TEXT) -> float:
     """Admit messages, then return the seconds that handling them takes; each comes at a time of its own."""
     for _ in range(count):
         agent.clock.advance(0.001)
-        agent.admit(TEXT)
+        agent.admit(message)
     began_s = time.perf_counter()
     while await agent.activation.handle_next() is not Step.NOTHING:
         agent.clock.advance(0.001)

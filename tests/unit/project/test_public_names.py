@@ -79,6 +79,7 @@ def test_the_agents_package_has_what_an_author_needs_and_podium_has_it_too() -> 
         "Retention",
         "Retry",
         "ScheduledReminder",
+        "handler",
         "migration",
     }
     assert set(podium.agent.__all__) <= set(podium.__all__)

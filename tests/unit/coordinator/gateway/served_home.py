@@ -33,7 +33,7 @@ from coordinator.service.client import AdmittedMessage, ServiceError, ServiceRef
 from coordinator.streams.home_streams import HomeStreams
 from podium.address import Address
 from podium.agent import BaseAgent
-from podium.agent.base import agent_type_of
+from podium.agent.agent_types import agent_type_of
 from podium.agent_record import find_session
 from podium.errors import PodiumError, UnknownAgentType
 from podium.history.branching import rewind_agent

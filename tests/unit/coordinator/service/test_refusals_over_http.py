@@ -7,13 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+from pydantic import BaseModel
 
 from coordinator.access.caller import OpenAccess
 from coordinator.access.quotas import Quota
 from coordinator.gateway.app import create_app
 from coordinator.homes.opening import open_records
 from coordinator.operations.agents import HomeAgents
+from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.streams.home_streams import HomeStreams
+from podium.agent import AgentContext, BaseAgent, handler
+from podium.agent.handler_specs import interface_of
 from podium.errors import AgentLoadError, HostDied
 from tests.unit.coordinator.service.served import HELLO, Agents, client_of, serving
 
@@ -39,9 +43,9 @@ class Link:
 
 
 @asynccontextmanager
-async def gateway(home: Home, router: Agents) -> AsyncIterator[httpx.AsyncClient]:
+async def gateway(home: Home, router: Agents, registry: Registry = HELLO) -> AsyncIterator[httpx.AsyncClient]:
     async with serving(home, router), client_of(home) as service:
-        await service.register(HELLO)
+        await service.register(registry)
         link = Link(service)
         agents = HomeAgents(home, link)
         streams = HomeStreams(link.client, agents)
@@ -91,6 +95,39 @@ async def test_quotas_of_agents_and_bytes(home: Home) -> None:
         open_records(home).set_quotas({"default": Quota(bytes=10)})
         error = refused(await http.put("/v1/agents/hello/a/files/big", content=b"x" * 11), 403)
         assert error["code"] == "quota_exceeded"
+
+
+class Query(BaseModel):
+    text: str
+
+
+class Searcher(BaseAgent):
+    @handler
+    async def search(self, ctx: AgentContext[Any], query: Query) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "param"),
+    [
+        ({"handler": "search", "input": {"text": 3}}, "invalid_message", "message.input.text"),
+        ({"handler": "find", "input": {"text": "x"}}, "unknown_handler", "message.handler"),
+        ({"text": "hi"}, "unknown_handler", "message.handler"),
+    ],
+)
+async def test_a_message_that_does_not_fit_its_handler(
+    home: Home, message: dict[str, Any], code: str, param: str
+) -> None:
+    agents = Agents()
+    typed = Registry([RegisteredAgent("hello", "/a.py", "Searcher", interface=interface_of(Searcher))])
+    async with gateway(home, agents, typed) as http:
+        path = "/v1/agents/hello/a"
+        error = refused(await http.post(f"{path}/messages", json={"message": message}), 422)
+        assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", code, param)
+        assert (await http.get(path)).status_code == 404, "nothing is admitted"
+        fits = {"message": {"handler": "search", "input": {"text": "x"}}}
+        assert (await http.post(f"{path}/messages", json=fits, headers={"Prefer": "respond-async"})).status_code == 202
+    assert len(agents.delivered) == 1
 
 
 async def test_a_bug_of_the_service_is_hidden(home: Home, caplog: pytest.LogCaptureFixture) -> None:

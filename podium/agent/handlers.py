@@ -1,0 +1,106 @@
+"""`handler`: methods of an agent that take typed messages.
+
+A message names its handler, and has the handler's argument::
+
+    {"handler": "search", "input": {"text": "cats"}}
+
+At run time the decorator marks a method and leaves it as it is. For type checkers it makes a `Handler`, which other
+agents and clients call by the message alone. What a class declares is read in :mod:`podium.agent.handler_specs`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast, overload
+
+from podium.errors import NotAnAgent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
+
+__all__ = ["HANDLER", "INPUT", "Call", "Handler", "WaitingCall", "handler", "is_handler", "takes_dicts", "undefined"]
+
+HANDLER: Final = "handler"
+"""The key of a message that names its handler."""
+INPUT: Final = "input"
+"""The key of a message that has the argument of its handler."""
+_MARK: Final = "__podium_handler__"
+_UNDEFINED: Final = "__podium_undefined__"
+
+Q_contra = TypeVar("Q_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+Q = TypeVar("Q")
+R = TypeVar("R")
+M = TypeVar("M")
+
+
+class Call(Protocol[Q_contra, R_co]):
+    """A handler of an agent: one that is asked gets the message alone, the agent's own code passes its context."""
+
+    @overload
+    def __call__(self, message: Q_contra, /) -> Coroutine[Any, Any, R_co]: ...
+
+    @overload
+    def __call__(self, ctx: Any, message: Q_contra, /) -> Coroutine[Any, Any, R_co]: ...
+
+
+class WaitingCall(Protocol[Q_contra, R_co]):
+    """A handler as a client without an event loop calls it."""
+
+    def __call__(self, message: Q_contra, /) -> R_co:
+        """Send the message, and wait for the result."""
+        ...
+
+
+class Handler(Protocol[Q_contra, R_co]):
+    """A method that `handler` decorates, for type checkers."""
+
+    @overload
+    def __get__(self, instance: None, owner: type[object], /) -> WaitingCall[Q_contra, R_co]: ...
+
+    @overload
+    def __get__(self, instance: object, owner: type[object], /) -> Call[Q_contra, R_co]: ...
+
+
+def handler(method: Callable[[Any, Any, Q], Coroutine[Any, Any, R]], /) -> Handler[Q, R]:
+    """Make a method the handler of the messages that name it.
+
+    The method takes the context and one argument, whose annotation is a pydantic model, or a union of models with a
+    discriminator. What it returns is the result of the message, as by `AgentContext.reply`; its annotation may be any
+    type that pydantic serializes. It runs as ``on_message`` does: as a turn, in the order of the inbox, with the same
+    attempts and the same time limit.
+
+    Raises:
+        NotAnAgent: the class has a handler of that name already.
+
+    Example::
+
+        class Searcher(BaseAgent):
+            @handler
+            async def search(self, ctx, query: Query) -> Hits:
+                return Hits(...)
+    """
+    frame = inspect.currentframe()
+    body = frame.f_back.f_locals if frame is not None and frame.f_back is not None else {}
+    if is_handler(body.get(method.__name__)):
+        place = f"{method.__code__.co_filename}:{method.__code__.co_firstlineno}" if hasattr(method, "__code__") else ""
+        raise NotAnAgent(f"{place}: two handlers are named {method.__name__}; rename one of them")
+    setattr(method, _MARK, True)
+    return cast("Handler[Q, R]", method)
+
+
+def undefined(method: M) -> M:
+    """Mark a method of the base class as one that a class may leave out."""
+    setattr(method, _UNDEFINED, True)
+    return method
+
+
+def takes_dicts(cls: type[Any]) -> bool:
+    """Return whether an agent class handles messages that name no handler."""
+    return not getattr(cls.on_message, _UNDEFINED, False)
+
+
+def is_handler(value: object) -> bool:
+    """Return whether a value is a method that `handler` marked."""
+    return getattr(value, _MARK, False) is True
