@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 
 from coordinator.client.backends.choosing import choose_backend
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from coordinator.operations.objects import Answer, Event, Receipt, State
 
 __all__ = ["AsyncPodium"]
+
+A = TypeVar("A")
 
 
 class AsyncPodium(AsyncRequests, AsyncLists):
@@ -183,6 +186,38 @@ class AsyncPodium(AsyncRequests, AsyncLists):
             raise AnswerTimeout(
                 f"{agent} did not answer {message_id or 'the message'} within {timeout:g} s", message_id=message_id
             ) from None
+
+    def of(
+        self,
+        agent: type[A],
+        key: str,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy | str = BusyPolicy.ENQUEUE,
+    ) -> A:
+        """Return the handlers of an agent: an object with a method for each, which sends its argument as `ask` does.
+
+        ``await podium.of(Searcher, "kim").search(Query(text="cats"))`` is the result of the handler.
+
+        Args:
+            agent: its class, which this program imports.
+            key: the second part of its address.
+            timeout, idempotency_key, when_busy: as of `ask`; the idempotency key is for one call.
+
+        Raises:
+            ClientError: as `ask`, by the call.
+            InvalidMessage: the argument is not one of the handler; nothing was sent.
+            BadAnswer: the result is not of its type: the agent runs with another class.
+        """
+        from coordinator.client.typed_calls import handlers_at  # noqa: PLC0415  pydantic, and the agent's code is there
+
+        return cast(
+            "A",
+            handlers_at(
+                agent, key, partial(self.ask, timeout=timeout, idempotency_key=idempotency_key, when_busy=when_busy)
+            ),
+        )
 
     # -- agents ---------------------------------------------------------------------------------------------------
 

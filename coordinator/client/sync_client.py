@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from coordinator.client.async_client import AsyncPodium
 from coordinator.client.files import AsyncFiles
@@ -11,6 +11,7 @@ from coordinator.client.paging import Lists, Pages
 from coordinator.client.requests import Requests
 from coordinator.client.run import AsyncRun
 from coordinator.client.twin import Twin, iterating, making, opening, waiting
+from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from coordinator.operations.objects import Receipt
 
 __all__ = ["Files", "Pages", "Podium", "Run"]
+
+A = TypeVar("A")
 
 
 class Run(Twin):
@@ -105,6 +108,25 @@ class Podium(Requests, Lists):
         if not self._loop.is_closed:
             self._loop.run(self._twin.close())
             self._loop.close()
+
+    def of(
+        self,
+        agent: type[A],
+        key: str,
+        *,
+        timeout: float | None = None,
+        idempotency_key: str | None = None,
+        when_busy: BusyPolicy | str = BusyPolicy.ENQUEUE,
+    ) -> type[A]:
+        """Return the handlers of an agent; see `AsyncPodium.of`. Each waits for its result.
+
+        Type checkers see the class, whose handlers have that signature; it is an object with the handlers only.
+        """
+        from podium.agent.remote import RemoteHandlers  # noqa: PLC0415  pydantic, and the agent's code is there
+
+        handlers: Any = self._twin.of(agent, key, timeout=timeout, idempotency_key=idempotency_key, when_busy=when_busy)
+        waits = RemoteHandlers(agent, lambda spec, argument: self._loop.run(getattr(handlers, spec.name)(argument)))
+        return cast("type[A]", waits)
 
     metrics = waiting(AsyncPodium.metrics)
     send = waiting(AsyncPodium.send)

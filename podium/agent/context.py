@@ -18,14 +18,16 @@ from typing_extensions import TypeVar
 
 from chronicle.errors import WrongType
 from podium.address import Address
+from podium.agent.agent_types import agent_type_of
 from podium.agent.answer import Answer
 from podium.agent.models.delta_state import DeltaState
+from podium.agent.remote import RemoteHandlers
 from podium.agent.reply import Reply
 from podium.errors import InvalidAddress
 from podium.state.plain_json import sent_object
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration, Workspace
+    from podium.agent.handler_specs import HandlerSpec
     from podium.agent.llm import AgentModel
     from podium.agent.retry import Retry
     from podium.models.quality import QualityOfService
@@ -43,6 +46,7 @@ __all__ = ["AgentContext", "Reply"]
 
 S = TypeVar("S", bound=DeltaState, default=Any)
 R = TypeVar("R")
+A = TypeVar("A")
 
 
 class AgentContext(Generic[S]):
@@ -216,8 +220,17 @@ class AgentContext(Generic[S]):
             )
         return receiver
 
-    async def ask(self, agent: str, message: JsonObject, *, timeout: float | None = None) -> Answer:
-        """Ask another agent, and wait for its answer.
+    @overload
+    def ask(self, agent: type[A], message: str, *, timeout: float | None = None) -> A: ...
+
+    @overload
+    def ask(self, agent: str, message: JsonObject, *, timeout: float | None = None) -> Coroutine[Any, Any, Answer]: ...
+
+    def ask(self, agent: str | type[Any], message: JsonObject | str, *, timeout: float | None = None) -> Any:
+        """Ask another agent, and wait for its answer: ``await ctx.ask("searcher/kim", {"text": "cats"})``.
+
+        With a class instead of an address, a handler of that class is asked, and its result awaited:
+        ``await ctx.ask(Searcher, "kim").search(Query(text="cats"))``.
 
         The question is sent at once, unlike by `tell`, and is not taken back if this turn fails. It is a step: a
         further attempt of this turn does not ask again, and one that follows a crash meanwhile waits for the answer to
@@ -227,9 +240,12 @@ class AgentContext(Generic[S]):
         asks itself. Agents must not ask in a circle.
 
         Args:
-            agent: the receiver's address, ``type/key``; the tenant is the asker's.
-            message: a JSON object, the argument of its ``on_message``.
+            agent: the receiver's address, ``type/key``; the tenant is the asker's. Or its class.
+            message: a JSON object, the argument of its ``on_message``; with a class the receiver's key.
             timeout: seconds to wait; by default up to this turn's deadline.
+
+        Returns:
+            the answer, to be awaited; with a class an object that has its handlers.
 
         Raises:
             AskFailed: the receiver's handling of it failed and was parked, or it was cancelled.
@@ -237,13 +253,22 @@ class AgentContext(Generic[S]):
             AskTimeout: no answer came in time; the receiver drops the question unless it has begun with it.
             AskCycle: the agent is this one, or one that waits for this turn; the message has the path.
             InvalidAddress, InvalidInput, UnknownAgentType: as for `tell`.
+            InvalidMessage: the argument of a handler does not fit; nothing was sent.
             PodiumError: the hook handles no message, or the turn is over.
         """
+        if not isinstance(agent, type):
+            return self._ask(agent, message, timeout)
+        receiver, asks = f"{agent_type_of(agent)}/{message}", self._scope.asks
+
+        async def call(spec: HandlerSpec, argument: object) -> Any:
+            return await asks.call(self._receiver(receiver, "ask"), spec, argument, _seconds(timeout))
+
+        return RemoteHandlers(agent, call)
+
+    async def _ask(self, agent: str, message: object, timeout_s: float | None) -> Answer:
         message = sent_object(message, "ask")
         receiver = self._receiver(agent, "ask")
-        if not isinstance(timeout, int | float | None):
-            raise WrongType(f"ask takes a timeout in seconds, not {type(timeout).__name__}")
-        answer = await self._scope.asks.ask(receiver, message, timeout)
+        answer = await self._scope.asks.ask(receiver, message, _seconds(timeout_s))
         return Answer(**cast("dict[str, Any]", answer))
 
     async def remind(
@@ -430,3 +455,10 @@ class AgentContext(Generic[S]):
             NotFound: no such path or iteration, or it is a deletion.
         """
         return await self._scope.files.at(path, iteration)
+
+
+def _seconds(timeout: object) -> float | None:
+    """Return the timeout of a question, after checking its type."""
+    if not isinstance(timeout, int | float | None):
+        raise WrongType(f"ask takes a timeout in seconds, not {type(timeout).__name__}")
+    return timeout

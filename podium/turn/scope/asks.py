@@ -6,6 +6,8 @@ import asyncio
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
+from pydantic import ValidationError
+
 from chronicle.canonical import encode
 from chronicle.journal.records import NewMessage
 from podium.errors import AskCycle, AskFailed, AskTimeout, ContextMisuse, PodiumError
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.records import InboxMessage
     from podium.address import Address
+    from podium.agent.handler_specs import HandlerSpec
     from podium.turn.ports import Asker
     from podium.turn.scope.open_turn import RunningHook
     from podium.turn.scope.steps import Steps
@@ -34,6 +37,19 @@ class Asks:
     def __init__(self, hook: RunningHook, steps: Steps) -> None:
         self._hook = hook
         self._steps = steps
+
+    async def call(self, receiver: Address, spec: HandlerSpec, argument: object, timeout_s: float | None) -> Any:
+        """Ask another agent by one of its handlers, and return the result.
+
+        Raises:
+            InvalidMessage: the argument does not fit; nothing was sent.
+            AskFailed: as `ask`, or the result is not of its type.
+        """
+        answer = cast("dict[str, Any]", await self.ask(receiver, spec.message(argument), timeout_s))
+        try:
+            return spec.typed_result(answer["data"])
+        except ValidationError as error:
+            raise AskFailed(f"{receiver} runs with another class: its result does not fit: {error}") from error
 
     async def ask(self, receiver: Address, message: JsonObject, timeout_s: float | None) -> Json:
         """Ask another agent as a step of the turn, and return its answer; see `AgentContext.ask`."""

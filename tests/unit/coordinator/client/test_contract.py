@@ -22,6 +22,7 @@ from coordinator.access.caller import OpenAccess
 from coordinator.client import (
     Answer,
     AsyncPodium,
+    BadAnswer,
     ClientError,
     InvalidRequest,
     MessageCancelled,
@@ -36,7 +37,9 @@ from coordinator.gateway.app import create_app
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
 from coordinator.streams.home_streams import HomeStreams
-from tests.unit.coordinator.gateway.agent_classes import Notes, Slow, Stepping, Troubled
+from podium.agent import AgentContext, BaseAgent, handler
+from podium.errors import InvalidMessage
+from tests.unit.coordinator.gateway.agent_classes import Hits, Notes, Query, Searcher, Slow, Stepping, Troubled
 from tests.unit.coordinator.gateway.served_home import HarnessFleet
 from tests.waiting import DEADLINE_S, INTERVAL_S, until
 
@@ -61,7 +64,7 @@ async def gateway(home: Home, fleet: HarnessFleet) -> AsyncIterator[str]:
 
 @asynccontextmanager
 async def fleet_of(home: Home) -> AsyncIterator[HarnessFleet]:
-    fleet = HarnessFleet(home, ManualClock(), Notes, Stepping, Troubled, Slow)
+    fleet = HarnessFleet(home, ManualClock(), Notes, Stepping, Troubled, Slow, Searcher)
     try:
         yield fleet
     finally:
@@ -118,6 +121,37 @@ async def test_an_answer_has_what_the_agent_said_and_set(streaming: AsyncPodium)
     assert (artifact.name, artifact.size) == ("report.html", 3)
     assert await podium.artifact(AGENT, artifact.artifact_id) == b"<p>"
     assert [found.artifact_id for found in await podium.artifacts(AGENT)] == [artifact.artifact_id]
+
+
+async def test_a_handler_is_called_with_its_argument_and_returns_its_result(streaming: AsyncPodium) -> None:
+    searcher = streaming.of(Searcher, "kim", timeout=60)
+    assert await searcher.search(Query(text="cats")) == Hits(found=["cats", "cats"])
+    once = streaming.of(Searcher, "kim", idempotency_key="once")
+    assert await once.search(Query(text="a", limit=1)) == await once.search(Query(text="a", limit=1))
+    assert (await streaming.agent("searcher/kim")).turn == 2
+    with pytest.raises(InvalidMessage, match=r"message\.input: input should be .* instance of Query"):
+        await searcher.search(Hits(found=[]))  # type: ignore[call-overload]
+    with pytest.raises(AttributeError, match="Searcher has no handler find: its handlers are search"):
+        await searcher.find(Query(text="x"))  # type: ignore[attr-defined]
+
+
+class Changed(Hits):
+    found: list[int]  # type: ignore[assignment]
+
+
+class OtherSearcher(BaseAgent):
+    """What another version of the class is."""
+
+    agent_type = "searcher"
+
+    @handler
+    async def search(self, ctx: AgentContext[Any], query: Query) -> Changed: ...  # type: ignore[empty-body]
+
+
+async def test_a_result_of_another_version_of_the_class(streaming: AsyncPodium) -> None:
+    with pytest.raises(BadAnswer, match="runs with another class: the result of search does not fit") as caught:
+        await streaming.of(OtherSearcher, "kim").search(Query(text="cats"))
+    assert caught.value.message_id
 
 
 async def test_the_frames_of_a_run_begin_with_its_receipt_and_end_with_its_outcome(streaming: AsyncPodium) -> None:

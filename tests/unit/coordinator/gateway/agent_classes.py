@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
-from podium.agent import AgentContext, BaseAgent
+from pydantic import BaseModel
+
+from podium.agent import AgentContext, BaseAgent, handler
 from podium.agent.models.delta_state import DeltaState
 
-__all__ = ["Notes", "Slow", "Stepping", "Troubled"]
+__all__ = ["Hits", "Notes", "Query", "Searcher", "Slow", "Stepping", "Troubled"]
 
 
 class Notes(BaseAgent):
@@ -89,3 +91,22 @@ class Stepping(BaseAgent):
     def _note(self, text: str) -> int:
         Stepping.ran.append(text)
         return len(Stepping.ran)
+
+
+class Query(BaseModel):
+    text: str
+    limit: int = 2
+
+
+class Hits(BaseModel):
+    found: list[str]
+
+
+class Searcher(BaseAgent):
+    """Has a handler only."""
+
+    agent_type = "searcher"
+
+    @handler
+    async def search(self, ctx: AgentContext[Any], query: Query) -> Hits:
+        return Hits(found=[query.text] * query.limit)
