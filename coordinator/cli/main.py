@@ -34,6 +34,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "reload.reload",
         "Read podium.toml again; agents move to edited code and configuration after their running turns.",
     ),
+    "types": (
+        "types.types",
+        "List the agent types of the project, with the handlers of each; --json has their JSON Schemas.",
+    ),
     "deploy": ("deploy.deploy", "Have a home's agents run the project's code as it is now, from the blob store."),
     "deploys": ("deploy.deploys", "List the deploys of a home, the current one last."),
     "ps": ("ps.ps", "List the agents of a home."),
