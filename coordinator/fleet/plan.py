@@ -28,7 +28,8 @@ The rules, in order:
    a share of the node's CPUs, so many registered classes would leave nothing for agents. A class that declares needs
    has no reserve.
 
-The load of a node is the number of its agents, and of its hosts without any, by its CPUs.
+The load of a node is the number of its agents, those included that wait for a host that starts on it, and of its hosts
+without any, by its CPUs.
 
 The reserve is filled in the background: neither by a plan that assigns a host, nor while agents wake, when there is no
 target for it (`requests.QuietPeriod`). A start would take the core that a wake needs.
@@ -45,7 +46,7 @@ from coordinator.fleet.model import Assign, EndHost, Refuse, StartHost, Vacate
 from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from coordinator.fleet.host import Host
     from coordinator.fleet.model import Action, Code
@@ -143,8 +144,8 @@ def plan(
         elif host.status in {HostStatus.WARM, HostStatus.DRAINING} and not host.agents:
             actions.append(EndHost(host.host_id))
 
-    lacking: list[tuple[_Kind, Address]] = []
-    agents_lacking: Counter[_Kind] = Counter()
+    lacking: list[tuple[_Kind, list[Address]]] = []
+    latest: dict[_Kind, list[Address]] = {}
     for address, code in fleet.wanted:
         kind = code, "process" if address in fleet.alone else _declared(fleet, code), fleet.groups.get(address)
         candidates = ready.get(kind, [])
@@ -155,19 +156,21 @@ def plan(
             if chosen.agents > 1:  # a host without any was counted for one
                 loads.add(chosen.host.node)
         elif code in fleet.code_stamps and all(each.is_full for each in candidates):
-            if kind[1] == "process" or agents_lacking[kind] % most_agents == 0:
-                lacking.append((kind, address))
-            agents_lacking[kind] += 1
+            of_one_host = latest.get(kind)
+            if of_one_host is None or len(of_one_host) == (most_agents if kind[1] == "shared" else 1):
+                of_one_host = latest[kind] = []
+                lacking.append((kind, of_one_host))
+            of_one_host.append(address)
     assigns = any(isinstance(action, Assign) for action in actions)
     for code in dict.fromkeys(kind[0] for kind, _ in lacking):
         problem = unmet(fleet.nodes, _needs(fleet, code), fleet.unfit.get(code))
         if problem is not None:
             actions.append(Refuse(code, problem))
-    for kind, address in lacking:
-        starts.start_for(kind, address)
+    for kind, addresses in lacking:
+        starts.start_for(kind, addresses)
     spare = {kind: [each for each in hosts if not each.agents] for kind, hosts in ready.items()}
     if starts.without_room:
-        in_the_way = (each for kind, hosts in spare.items() if kind not in agents_lacking for each in hosts)
+        in_the_way = (each for kind, hosts in spare.items() if kind not in latest for each in hosts)
         actions.extend(EndHost(each.host.host_id) for each in in_the_way)
         return [*actions, *starts.actions]
 
@@ -179,7 +182,7 @@ def plan(
             there = [each for each in ready.get(kind, ()) if each.host.node == node.node_id]
             reserve = warm_reserve if warm_reserve is not None and code not in fleet.scarce else 0
             if kind[1] == "shared":
-                has_room = agents_lacking[kind] or any(each.agents and not each.is_full for each in there)
+                has_room = kind in latest or any(each.agents and not each.is_full for each in there)
                 reserve = 0 if has_room else min(reserve, 1)
             if left is not None:
                 reserve = min(reserve, left)
@@ -210,9 +213,9 @@ class _Loads:
         for host in fleet.hosts:
             self._counts[host.node] += max(1, host.agents)
 
-    def add(self, node: NodeId) -> None:
-        """Count another agent, or another host without any."""
-        self._counts[node] += 1
+    def add(self, node: NodeId, count: int = 1) -> None:
+        """Count further agents, or another host without any."""
+        self._counts[node] += count
 
     def of(self, node: NodeId) -> float:
         """Return the load of a node."""
@@ -245,15 +248,21 @@ class _Starts:
             self._started.add(kind[0])
             self._on_their_way[kind, host.node] += 1
 
-    def start_for(self, kind: _Kind, address: Address) -> None:
-        """Start a host for an agent unless one is on its way, or too many are, or there is no room for it."""
+    def start_for(self, kind: _Kind, addresses: Sequence[Address]) -> None:
+        """Start a host for agents unless one is on its way, or too many are, or there is no room for it.
+
+        Args:
+            addresses: those that it will have when it is ready; they are a load of its node from now on.
+        """
 
         def preference(node: NodeId) -> tuple[bool, float]:
-            return _preference(self._fleet, self._loads, address, node)
+            return _preference(self._fleet, self._loads, addresses[0], node)
 
         coming = [node for node in self._left if self._on_their_way[kind, node]]
         if coming:
-            self._on_their_way[kind, min(coming, key=preference)] -= 1
+            chosen = min(coming, key=preference)
+            self._on_their_way[kind, chosen] -= 1
+            self._loads.add(chosen, len(addresses) - 1)  # it was counted for one
             return
         needs = _needs(self._fleet, kind[0])
         unfit = self._fleet.unfit.get(kind[0], {})
@@ -264,7 +273,7 @@ class _Starts:
             return
         free = [node for node in fit if self._by_node[node] < self._limits[node]]
         if free:
-            self._start(kind, min(free, key=preference), needs)
+            self._start(kind, min(free, key=preference), needs, len(addresses))
 
     def start_on(self, kind: _Kind, node: Node) -> None:
         """Start a host for the reserve of a node, under the same conditions."""
@@ -278,7 +287,7 @@ class _Starts:
         ):
             self._start(kind, place, needs)
 
-    def _start(self, kind: _Kind, node: NodeId, needs: Needs) -> None:
+    def _start(self, kind: _Kind, node: NodeId, needs: Needs, agents: int = 1) -> None:
         code, isolation, group = kind
         if code in self._fleet.unknown and code in self._started:
             return
@@ -286,7 +295,7 @@ class _Starts:
         self.actions.append(StartHost(code, self._fleet.code_stamps[code], alone, group, node, needs))
         self._started.add(code)
         self._by_node[node] += 1
-        self._loads.add(node)
+        self._loads.add(node, agents)
         self._left[node] = self._left[node].without(needs)
 
 

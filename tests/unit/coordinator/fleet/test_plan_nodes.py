@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from random import Random
 from typing import Any
 
 from hypothesis import given, settings
@@ -202,8 +203,12 @@ class World:
         self.most_agents = most_agents
         self.shared = frozenset({OTHER}) if most_agents > 1 else frozenset[Code]()
 
-    def step(self, reserve: int | None, most: int | None) -> bool:
-        """Act on one plan, then let starts, activations and ends happen; return whether anything did."""
+    def step(self, reserve: int | None, most: int | None, ready: int | None = None) -> bool:
+        """Act on one plan, then let starts, activations and ends happen; return whether anything did.
+
+        Args:
+            ready: how many starts end, the earliest; all by default.
+        """
         tenth = Needs(((CPU, 0.1),))
         fleet = Observed(
             tuple(self.hosts.values()),
@@ -220,7 +225,7 @@ class World:
         starting = Counter(host.node for host in self.hosts.values() if host.status is HostStatus.STARTING)
         for node, count in starting.items():
             assert count <= (most or max(2, self.nodes[node].cores))
-        return self._settle() or bool(actions)
+        return self._settle(ready) or bool(actions)
 
     def _act(self, action: Any) -> None:
         match action:
@@ -244,10 +249,11 @@ class World:
             case Refuse():
                 assert all(node.is_drained for node in self.nodes.values())
 
-    def _settle(self) -> bool:
+    def _settle(self, ready: int | None) -> bool:
         moved = False
+        starting = [host for host in self.hosts.values() if host.status is HostStatus.STARTING][:ready]
         for host in list(self.hosts.values()):
-            if host.status is HostStatus.STARTING:
+            if host in starting:
                 host.status, moved = HostStatus.WARM, True
                 host.isolation = "shared" if host.code in self.shared else "process"
             for address, placement in list(host.placements.items()):
@@ -326,3 +332,22 @@ def test_agents_are_spread_evenly_over_equal_nodes(count: int, most: int) -> Non
     spread = Counter(host.node for host in world.hosts.values())
     assert sum(spread.values()) == count
     assert max(spread.values()) - min(spread[node] for node in (A, B, C)) <= 1
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 2**32), st.integers(1, 40), st.sampled_from([2, 10]), st.sampled_from([0.05, 0.5, 1]))
+def test_agents_that_share_hosts_are_spread_evenly_however_long_starts_take(
+    seed: int, at_a_time: int, most_agents: int, ready: float
+) -> None:
+    world, random = World(most_agents), Random(seed)
+    world.nodes = {node.node_id: replace(node, resources={CPU: 40.0}) for node in NODES}
+    world.hosts["alone"] = host("alone", B, ALICE)
+    to_wake = [Address("other", str(number)) for number in range(30 * most_agents)]
+    while to_wake or world.wanted:
+        world.wanted |= {to_wake.pop(): OTHER for _ in range(min(len(to_wake), at_a_time - len(world.wanted)))}
+        world.step(None, None, sum(random.random() < ready for _ in range(6)))
+    spread = Counter(dict.fromkeys(world.nodes, 0))
+    for each in world.hosts.values():
+        spread[each.node] += each.agents
+    assert sum(spread.values()) == 30 * most_agents + 1
+    assert max(spread.values()) - min(spread.values()) <= most_agents
