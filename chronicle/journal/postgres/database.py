@@ -138,7 +138,13 @@ class PostgresConnection:
 
     def changed(self, statement: str, values: Sequence[Any], /) -> int:
         """Run an ``UPDATE``, and wait for the number of changed rows."""
-        return len(self.execute(f"{statement} RETURNING 1", values).fetchall())
+        (count,) = self.changed_by_each([(statement, values)])
+        return count
+
+    def changed_by_each(self, updates: Sequence[tuple[str, Sequence[Any]]], /) -> list[int]:
+        """Run several, and wait for the number of rows that each has changed."""
+        cursors = [self.execute(f"{statement} RETURNING 1", values) for statement, values in updates]
+        return [len(cursor.fetchall()) for cursor in cursors]
 
     def now_ms(self, given_ms: int) -> int:  # noqa: ARG002  the clocks of machines differ
         """Return the server's time."""

@@ -1,6 +1,6 @@
 """Commits and steps of many agents as a handful of statements, each with arrays of the rows of all of them.
 
-Alone, a commit is eight statements and two waits for answers; a hundred together are as many statements as one, with
+Alone, a commit is eight statements and a wait for answers; a hundred together are as many statements as one, with
 one wait. What one of them would be refused for is not looked for here: then none is applied, and the caller applies
 them one by one.
 """

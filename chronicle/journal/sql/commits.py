@@ -135,11 +135,13 @@ def apply(db: Connection, ready: Ready) -> None:
     """
     if db.for_share:
         db.execute(f"SELECT 1 FROM session WHERE key = ?{db.for_share}", (ready.session_key,))
-    if not db.changed(_ADVANCE, ready.advance):
+    settle = [(SETTLE[outcome], (message_id, ready.session_key)) for outcome, message_id in ready.settled]
+    advanced, *settled = db.changed_by_each([(_ADVANCE, ready.advance), *settle])
+    if not advanced:
         raise _refusal(db, ready)
     db.insert(_INSERT_EVENT, ready.events)
-    for outcome, message_id in ready.settled:
-        if not db.changed(SETTLE[outcome], (message_id, ready.session_key)):
+    for (outcome, message_id), is_settled in zip(ready.settled, settled, strict=True):
+        if not is_settled:
             raise NotFound(f"message {message_id} does not wait in the inbox of session {ready.session_id}")
         if outcome in ENDED:
             steps.drop(db, message_id)

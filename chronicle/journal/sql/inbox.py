@@ -47,9 +47,13 @@ _PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
 _SELECT: Final = f"SELECT {INBOX_COLUMNS} FROM inbox JOIN session ON session.key = inbox.session"
 _PENDING_FIRST: Final = (
-    f"SELECT {INBOX_COLUMNS} FROM session JOIN inbox ON inbox.id BETWEEN (session.key << 32) + session.pending_from "
-    f"AND (session.key << 32) + session.last_position WHERE session_id = ? AND status = {_PENDING} "
-    "ORDER BY inbox.id LIMIT ?"
+    "FROM session JOIN inbox ON inbox.id BETWEEN (session.key << 32) + session.pending_from "
+    f"AND (session.key << 32) + session.last_position WHERE session_id = ? AND status = {_PENDING} ORDER BY inbox.id"
+)
+_FIRST_PENDING: Final = f"SELECT inbox.id {_PENDING_FIRST} LIMIT 1"
+_OF_KEY: Final = (
+    "SELECT id & 4294967295, message_id, body_sha256 FROM inbox "
+    "WHERE session = (SELECT key FROM session WHERE session_id = ?) AND idempotency_key = ?"
 )
 
 _WITH_PENDING: Final = (
@@ -71,24 +75,25 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
         InboxFull: ``limit`` messages are pending.
         NotFound: no such session.
     """
-    found = db.execute(
+    key = message.idempotency_key
+    digest = sha256(message.body).digest() if key is not None else None
+    # One wait for all three; what comes after the first one sees what was committed before that had its lock.
+    sessions = db.execute(
         f"SELECT key, last_position, pending_from FROM session WHERE session_id = ?{db.for_update}", (session_id,)
-    ).fetchone()
+    )
+    repeated = db.execute(_OF_KEY, (session_id, key)) if key is not None else None
+    waiting = db.execute(_FIRST_PENDING, (session_id,))
+    found = sessions.fetchone()
     if found is None:
         raise NotFound(f"no session {session_id}")
     session, last_position, pending_from = found
-    key, digest = message.idempotency_key, None
-    if key is not None:
-        digest = sha256(message.body).digest()
-        first = db.execute(
-            "SELECT id & 4294967295, message_id, body_sha256 FROM inbox WHERE session = ? AND idempotency_key = ?",
-            (session, key),
-        ).fetchone()
-        if first is not None:
-            if first[2] != digest:
-                raise IdempotencyConflict(key)
-            return Receipt(session_id, first[1], first[0], repeated=True)
-    pending_from = _first_pending(db, session, pending_from, last_position)
+    first = repeated.fetchone() if repeated is not None else None
+    if key is not None and first is not None:
+        if first[2] != digest:
+            raise IdempotencyConflict(key)
+        return Receipt(session_id, first[1], first[0], repeated=True)
+    oldest = waiting.fetchone()
+    pending_from = number_of(oldest[0]) if oldest is not None else last_position + 1
     before = 0 if pending_from > last_position else None
     if last_position - pending_from + 1 >= limit:
         first_id, last_id = row_id(session, pending_from), row_id(session, last_position)
@@ -118,7 +123,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
 
 def pending(db: Connection, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
     """Return the pending messages, in order of position."""
-    rows = db.execute(_PENDING_FIRST, (session_id, limit))
+    rows = db.execute(f"SELECT {INBOX_COLUMNS} {_PENDING_FIRST} LIMIT ?", (session_id, limit))
     return [inbox_message_from(row) for row in rows]
 
 
@@ -223,15 +228,6 @@ def waiting_before(db: Connection, message_id: MessageId) -> int:
     if found is None:
         raise NotFound(f"no message {message_id}")
     return _count_pending(db, row_id(key_of(found[0]), found[1]), found[0] - 1)
-
-
-def _first_pending(db: Connection, session: int, pending_from: int, last_position: int) -> int:
-    """Return the position of the first pending message; without one, the next free position."""
-    row = db.execute(
-        f"SELECT id FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING} ORDER BY id LIMIT 1",
-        (row_id(session, pending_from), row_id(session, last_position)),
-    ).fetchone()
-    return number_of(row[0]) if row is not None else last_position + 1
 
 
 def _count_pending(db: Connection, first_id: int, last_id: int) -> int:

@@ -48,6 +48,9 @@ class Connection(Protocol):
     def changed(self, sql: str, values: Sequence[Any], /) -> int:
         """Run an ``UPDATE`` without ``RETURNING``, and return the number of changed rows."""
 
+    def changed_by_each(self, updates: Sequence[tuple[str, Sequence[Any]]], /) -> list[int]:
+        """Run several, each with its values, and return the number of rows that each has changed, with one wait."""
+
     def now_ms(self, given_ms: int) -> int:
         """Return the time that leases go by: of the server that all callers have in common, or else the caller's."""
 

@@ -173,8 +173,9 @@ class SqlJournalStore(SqlSessions):
                 in_parts = True
                 for part in parts:
                     part(db)
-                db.wait()
-                in_parts = False
+                if len(parts) > 1:  # what is refused at the end is refused to the one part
+                    db.wait()
+                    in_parts = False
         except Unavailable:
             raise  # of the database, not of a part: nothing was written
         except Exception as error:

@@ -90,6 +90,10 @@ class SqliteConnection(sqlite3.Connection):
         """Run an ``UPDATE``, and return the number of changed rows."""
         return self.execute(sql, values).rowcount
 
+    def changed_by_each(self, updates: Sequence[tuple[str, Sequence[Any]]], /) -> list[int]:
+        """Run several, and return the number of rows that each has changed."""
+        return [self.changed(sql, values) for sql, values in updates]
+
     def wait(self) -> None:
         """Do nothing: each statement has run when its call returns."""
 
