@@ -351,6 +351,11 @@ class Router:
             self._note_retiring(address, retired)
         return None
 
+    def epoch_of(self, address: Address) -> int | None:
+        """Return the epoch of the lease under which an agent is awake, if it is known."""
+        route = self.routes.get(address)
+        return route.epoch if route is not None else None
+
     @property
     def known(self) -> KnownAgents:
         """The agent classes that are known: at the start those of a service that was killed, else none."""

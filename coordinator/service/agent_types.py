@@ -93,7 +93,7 @@ class AgentTypes:
         return await self._router.reload()
 
     async def prepare(self, address: Address, agent: RegisteredAgent | None) -> tuple[Code, int | None]:
-        """Return the code for a message that is about to be admitted, and what `Router.prepare` returns.
+        """Return the code for a message that is about to be admitted, and the epoch of its agent's lease, if known.
 
         Args:
             agent: the class that the message brought along, whose current content is to handle it; ``None`` for the
@@ -104,7 +104,9 @@ class AgentTypes:
         """
         if agent is None:
             code = await self.code_of(address.agent_type)
-            return code, await self._router.prepare(address, code) if self._follows_edits else None
+            if not self._follows_edits:
+                return code, self._router.epoch_of(address)
+            return code, await self._router.prepare(address, code)
         async with self._changing:
             known = self._known.noted(agent)
             if known is not self._known:

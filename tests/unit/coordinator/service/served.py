@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.model import Code
     from coordinator.home import Home
     from coordinator.ray.router import Router
+    from podium.turn.journal.ledger import Offer
     from podium.turn.stream import Frame
 
 AGENT = AgentRef("/agents/hello.py", "Hello", "hello")
@@ -37,7 +38,9 @@ class Agents:
     def __init__(self) -> None:
         self.said: defaultdict[str, asyncio.Queue[Frame | Exception]] = defaultdict(asyncio.Queue)
         self.delivered: list[tuple[Address, Code, str]] = []
+        self.offers: list[Offer | None] = []
         self.prepared: list[Code] = []
+        self.epochs: dict[Address, int] = {}
         self.known = KnownAgents()
         self.told: list[KnownAgents] = []
         self.reloads = 0
@@ -45,6 +48,9 @@ class Agents:
 
     async def prepare(self, address: Address, code: Code) -> None:
         self.prepared.append(code)
+
+    def epoch_of(self, address: Address) -> int | None:
+        return self.epochs.get(address)
 
     async def know(self, known: KnownAgents) -> None:
         self.told.append(known)
@@ -61,6 +67,7 @@ class Agents:
 
     async def deliver(self, address: Address, code: Code, message: Admitted) -> AsyncGenerator[list[Frame], None]:
         self.delivered.append((address, code, message.message_id))
+        self.offers.append(message.offer)
         while True:
             said = await self.said[message.message_id].get()
             if isinstance(said, Exception):

@@ -17,6 +17,7 @@ from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.service import agent_types
 from coordinator.service.client import AgentRef, ServiceError, ServiceRefused
 from coordinator.service.protocol import PROTOCOL
+from podium.address import Address
 from podium.errors import HostDied
 from podium.messages.inbox import drop_message
 from podium.turn.busy import BusyPolicy
@@ -61,6 +62,21 @@ async def test_a_message_is_delivered_without_a_follower(home: Home) -> None:
     with closing(home.journal()) as journal:
         (session,) = journal.sessions("hello/a")
         assert [message.body for message in journal.pending(session.session_id)] == [b'{"text":"hi"}']
+
+
+async def test_a_message_goes_along_to_an_agent_that_is_awake_for_its_host_not_to_read_it(home: Home) -> None:
+    agents = Agents()
+    agents.epochs[Address("hello", "a")] = 7
+    async with serving(home, agents), client_of(home) as client:
+        await client.register(HELLO)
+        admitted = [await client.admit("hello/a", {"text": "hi"}, "once") for _ in range(2)]
+        await client.admit("hello/b", {"text": "hi"})
+        await until(lambda: len(agents.offers) == 2)
+        agents.say(admitted[0].message_id, END)
+    offer, asleep = agents.offers
+    assert asleep is None
+    assert offer is not None
+    assert (offer.epoch, offer.message.message_id, offer.message.body) == (7, admitted[0].message_id, b'{"text":"hi"}')
 
 
 async def test_an_address_of_an_unknown_type_is_refused_and_nothing_is_stored(home: Home) -> None:

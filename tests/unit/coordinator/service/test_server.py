@@ -41,6 +41,9 @@ class Answering:
     async def prepare(self, address: Address, code: Code) -> None:
         await asyncio.sleep(0)
 
+    def epoch_of(self, address: Address) -> None:
+        """No agent is awake."""
+
     async def know(self, known: KnownAgents) -> None:
         await asyncio.sleep(0)
 
