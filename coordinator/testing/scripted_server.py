@@ -6,6 +6,7 @@ It writes to the socket itself, so that a test can break a connection at any byt
 from __future__ import annotations
 
 import asyncio
+import itertools
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -40,6 +41,8 @@ class ScriptedRequest:
     headers: Mapping[str, str]
     """By names in lower case."""
     body: bytes
+    connection: int
+    """The number of its connection, from 1."""
 
     @property
     def json(self) -> Json:
@@ -68,6 +71,7 @@ class ScriptedServer:
         self._port = port
         self._server: asyncio.Server | None = None
         self._connections = BackgroundTasks()
+        self._accepted = itertools.count(1)
         self.requests: list[ScriptedRequest] = []
 
     @property
@@ -103,8 +107,9 @@ class ScriptedServer:
         _ = self._connections.start(self._serve(reader, writer), "scripted connection")
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        number = next(self._accepted)
         try:
-            while (request := await _read_request(reader)) is not None:
+            while (request := await _read_request(reader, number)) is not None:
                 self.requests.append(request)
                 if not await _write_response(reader, writer, self._answer(request)):
                     return
@@ -116,7 +121,7 @@ class ScriptedServer:
                 await writer.wait_closed()
 
 
-async def _read_request(reader: asyncio.StreamReader) -> ScriptedRequest | None:
+async def _read_request(reader: asyncio.StreamReader, connection: int) -> ScriptedRequest | None:
     """Return the next request of a connection; ``None`` at its end."""
     line = await reader.readline()
     if not line:
@@ -134,7 +139,7 @@ async def _read_request(reader: asyncio.StreamReader) -> ScriptedRequest | None:
         await reader.readline()
     else:
         body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return ScriptedRequest(method, target, headers, body)
+    return ScriptedRequest(method, target, headers, body, connection)
 
 
 async def _write_response(

@@ -117,7 +117,8 @@ class HttpBackend:
             ) as answer:
                 yield self._chunks_of(answer)
 
-        async with aclosing(self._frames(reconnecting(source, after="", limit_s=self._reconnect_s))) as frames:
+        events = reconnecting(source, after="", limit_s=self._reconnect_s, is_last=_is_last)
+        async with aclosing(self._frames(events)) as frames:
             async for position, frame in frames:
                 message_id = message_id or frame.get("message_id")
                 yield position, frame
@@ -125,7 +126,9 @@ class HttpBackend:
     async def follow(self, agent: Address, message_id: str, after: str) -> Frames:
         """Yield the frames of a message after a position; from the beginning if that is empty."""
         path = _path(agent, "messages", message_id)
-        events = reconnecting(lambda last: self._stream(path, last), after=after, limit_s=self._reconnect_s)
+        events = reconnecting(
+            lambda last: self._stream(path, last), after=after, limit_s=self._reconnect_s, is_last=_is_last
+        )
         async with aclosing(self._frames(events)) as frames:
             async for position, frame in frames:
                 yield position, frame
@@ -198,10 +201,7 @@ class HttpBackend:
     async def _frames(self, events: AsyncGenerator[ServerSentEvent]) -> Frames:
         async with aclosing(events):
             async for event in events:
-                frame = _frame_of(event)
-                yield event.id, frame
-                if frame.get("type") == _LAST_FRAME:
-                    return
+                yield event.id, _frame_of(event)
 
     async def _content(self, path: str, query: Mapping[str, object]) -> Chunks:
         async with AsyncExitStack() as stack:
@@ -210,6 +210,10 @@ class HttpBackend:
                 raise no_content(await self._connection.value(answer))
             async for chunk in self._connection.chunks(answer):
                 yield chunk
+
+
+def _is_last(event: ServerSentEvent) -> bool:
+    return _LAST_FRAME in event.data and _frame_of(event).get("type") == _LAST_FRAME
 
 
 def _is_content(answer: httpx.Response) -> bool:

@@ -7,7 +7,7 @@ when no connection gave anything new for a time limit.
 from __future__ import annotations
 
 import asyncio
-from contextlib import AbstractAsyncContextManager, aclosing
+from contextlib import AbstractAsyncContextManager, aclosing, suppress
 from random import Random
 from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
@@ -28,6 +28,8 @@ _JITTER: Final = 0.25
 """A wait is longer or shorter by up to this share, so that the readers of a restarted server do not come at once."""
 _STEADY_S: Final = 15.0
 """A connection that lasted so long, the interval of heartbeats, was a good one, also if no event came."""
+_REST_S: Final = 0.5
+"""Timeout of the end of a connection after its terminal event; the server sends both at once."""
 
 _T = TypeVar("_T")
 
@@ -107,15 +109,19 @@ async def persistently(attempt: Callable[[], Awaitable[_T]], limit_s: float) -> 
             repeated = True
 
 
-async def reconnecting(source: EventSource, *, after: str, limit_s: float) -> AsyncGenerator[ServerSentEvent]:
-    """Yield the events of a stream, over as many connections as it takes, until the source says that none follow.
+async def reconnecting(
+    source: EventSource, *, after: str, limit_s: float, is_last: Callable[[ServerSentEvent], bool] = lambda _: False
+) -> AsyncGenerator[ServerSentEvent]:
+    """Yield the events of a stream, over as many connections as it takes, up to its terminal event.
 
-    The caller ends the iteration at the stream's terminal event; a stream that ends before it counts as lost.
+    A stream that ends before it counts as lost, unless the source says that no event follows.
 
     Args:
         source: opens each connection.
         after: the id of the event after which to begin; empty for the beginning.
         limit_s: time without a connection that gives something new after which retries end.
+        is_last: whether an event is the terminal one. What the connection has after it is read, so that it can serve
+            the next request.
 
     Raises:
         Unreachable: the limit has passed, or the first connection could not be made.
@@ -138,6 +144,9 @@ async def reconnecting(source: EventSource, *, after: str, limit_s: float) -> As
                         after, retry_s = event.id, (wait_ms or 0) / 1000
                         backoff.succeed()
                         yield event
+                        if is_last(event):
+                            await _read_rest(events)
+                            return
         except ClientError as error:
             if not (is_transient(error) or (connected and isinstance(error, Unreachable))):
                 raise
@@ -145,6 +154,14 @@ async def reconnecting(source: EventSource, *, after: str, limit_s: float) -> As
         if connected and loop.time() - opened_at >= _STEADY_S:
             backoff.succeed()
         await backoff.wait(lost, retry_s)
+
+
+async def _read_rest(events: AsyncIterator[object]) -> None:
+    """Read what follows the terminal event, unless it does not come: then the connection is closed."""
+    with suppress(ClientError, TimeoutError):
+        async with asyncio.timeout(_REST_S):
+            async for _ in events:
+                pass
 
 
 async def _events(chunks: AsyncIterator[bytes], after: str) -> AsyncGenerator[tuple[ServerSentEvent, int | None]]:

@@ -235,6 +235,23 @@ async def test_a_timeout_names_the_message_and_cancels_nothing() -> None:
         assert len(server.requests) == 1
 
 
+async def test_streams_that_were_read_to_their_ends_share_a_connection() -> None:
+    async with ScriptedServer([scripted_sse_response(*STREAM)] * 3) as server, client(server) as podium:
+        await podium.ask(AGENT, "hi")
+        await podium.ask(AGENT, "hi")
+        assert await types_of(podium.resume(AGENT, MESSAGE)) == [frame["type"] for _, frame in STREAM]
+        assert [request.connection for request in server.requests] == [1, 1, 1]
+
+
+async def test_a_terminal_frame_without_an_end_of_the_stream_is_the_end() -> None:
+    async with (
+        ScriptedServer([scripted_sse_response(*STREAM, Wait(asyncio.Event()))]) as server,
+        client(server) as podium,
+    ):
+        assert (await podium.ask(AGENT, "hi")).text == "Hello"
+        await until(lambda: server.open_connections == 0)
+
+
 async def test_leaving_a_stream_closes_its_connection() -> None:
     script = [scripted_sse_response(ACCEPTED, TURN, Wait(asyncio.Event()))] * 2
     async with ScriptedServer(script) as server, client(server) as podium:
