@@ -35,13 +35,23 @@ async def at_once(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs
     return call(*args, **kwargs)
 
 
-def at_most(calls: int, run: BlockingRunner) -> BlockingRunner:
-    """Return a `BlockingRunner` of which so many calls run at a time; others wait, in their order."""
+def at_most(calls: int, threads: Executor) -> BlockingRunner:
+    """Return what `in_threads` returns, but only so many calls run at a time; others wait, in their order.
+
+    A call whose caller was cancelled counts until its thread is free. The threads end before the event loop.
+    """
     room = asyncio.Semaphore(calls)
 
     async def limited(call: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        async with room:
-            return await run(call, *args, **kwargs)
+        await room.acquire()
+        loop, in_context = asyncio.get_running_loop(), copy_context().run
+        try:
+            running = threads.submit(lambda: in_context(call, *args, **kwargs))
+        except BaseException:
+            room.release()
+            raise
+        running.add_done_callback(lambda _: loop.call_soon_threadsafe(room.release))
+        return await asyncio.wrap_future(running)
 
     return limited
 

@@ -184,7 +184,7 @@ class StoreServer:
             return
         if caller not in self._hosts:
             permits = HostPermits(self._journal, caller, self._renewals)
-            run, run_blobs = (at_most(_OF_ONE_HOST, self._run) for _ in range(2))
+            run, run_blobs = (at_most(_OF_ONE_HOST, self._threads) for _ in range(2))
             self._hosts[caller] = _Host(permits, run, run_blobs)
         host = self._hosts[caller]
         host.connections += 1
