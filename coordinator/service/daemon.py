@@ -223,11 +223,10 @@ def _door(home: Home, settings: Settings, server: ServiceServer) -> AbstractAsyn
         return nullcontext()
     from coordinator.door import options_of  # noqa: PLC0415
     from coordinator.homes.opening import open_records  # noqa: PLC0415
-    from coordinator.service.door import open_door, withdraw_door  # noqa: PLC0415
+    from coordinator.service.door import no_door, open_door  # noqa: PLC0415
 
     if not settings.service_listen:
-        withdraw_door(open_records(home).documents())
-        return nullcontext()
+        return no_door(open_records(home).documents())
     options = options_of(
         settings.service_listen, settings.service_host, settings.service_tls_cert, settings.service_tls_key
     )

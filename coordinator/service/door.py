@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from coordinator.documents import Documents
     from coordinator.door import DoorOptions, Serve
 
-__all__ = ["open_door", "published_door", "withdraw_door"]
+__all__ = ["no_door", "open_door", "published_door", "withdraw_door"]
 
 _DOCUMENT: Final = "service"
 
@@ -51,6 +51,13 @@ def withdraw_door(documents: Documents) -> None:
     """
     if published_door(documents) is not None:
         documents.write(_DOCUMENT, b"{}")
+
+
+@asynccontextmanager
+async def no_door(documents: Documents) -> AsyncIterator[None]:
+    """Tell that there is no door, as `withdraw_door`, and listen nowhere while the context lasts."""
+    await asyncio.to_thread(withdraw_door, documents)
+    yield
 
 
 @asynccontextmanager

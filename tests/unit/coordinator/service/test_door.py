@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from chronicle.errors import InvalidInput, StorageRefused
 from coordinator.channel import pack, read_packet
 from coordinator.documents import FileDocuments
 from coordinator.door import MAX_UNPROVED, Door, DoorOptions, listening, through_door
-from coordinator.service.door import open_door, published_door, withdraw_door
+from coordinator.service.door import no_door, open_door, published_door, withdraw_door
 from tests.certificates import write_certificate
 from tests.waiting import until
 
@@ -200,6 +201,21 @@ def test_a_door_of_a_service_that_was_killed_is_withdrawn(tmp_path: Path) -> Non
     documents.write("service", json.dumps({"host": "h", "port": 1, "secret": "s"}).encode())
     withdraw_door(documents)
     assert published_door(documents) is None
+
+
+async def test_a_service_without_a_door_says_so_and_goes_on_meanwhile(tmp_path: Path) -> None:
+    goes_on = threading.Event()
+
+    class SlowDocuments(FileDocuments):
+        def read(self, name: str) -> bytes | None:
+            assert goes_on.wait(60), "the event loop waits for the database"
+            return super().read(name)
+
+    documents = SlowDocuments(tmp_path)
+    documents.write("service", json.dumps({"host": "h", "port": 1, "secret": "s"}).encode())
+    asyncio.get_running_loop().call_later(0.01, goes_on.set)
+    async with no_door(documents):
+        assert published_door(documents) is None
 
 
 @pytest.mark.usefixtures("caplog")
