@@ -147,42 +147,38 @@ async def listening(
     tasks = BackgroundTasks()
     unproved = 0
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def answer(connection: asyncio.Transport) -> None:
+        nonlocal unproved
+        unproved += 1
+        writer: asyncio.StreamWriter | None = None
         try:
-            serve = await let_in(reader, writer)
+            try:
+                if unproved > MAX_UNPROVED:
+                    raise InvalidInput(f"{MAX_UNPROVED} connections have proved nothing yet")
+                async with asyncio.timeout(_TIMEOUT_S):
+                    reader, writer = await _streams(connection, tls)
+                    _keep_alive(writer, patience_s)
+                    serve = await _let_in(reader, writer, secret, find)
+            except (InvalidInput, OSError, TimeoutError) as error:
+                peer = str(connection.get_extra_info("peername"))
+                _log.warning("caller_refused", peer=peer, error=str(error) or type(error).__name__)
+                return
+            finally:
+                unproved -= 1
             if serve is not None:
                 await serve(reader, writer)
         finally:
-            writer.close()
-            with contextlib.suppress(OSError, TimeoutError):
-                async with asyncio.timeout(_CLOSE_S):
-                    await writer.wait_closed()
-
-    async def let_in(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Serve | None:
-        nonlocal unproved
-        unproved += 1
-        try:
-            if unproved > MAX_UNPROVED:
-                writer.transport.abort()
-                raise InvalidInput(f"{MAX_UNPROVED} connections have proved nothing yet")
-            _keep_alive(writer, patience_s)
-            async with asyncio.timeout(_TIMEOUT_S):
-                return await _let_in(reader, writer, secret, find)
-        except (InvalidInput, OSError, TimeoutError) as error:
-            peer = str(writer.get_extra_info("peername"))
-            _log.warning("caller_refused", peer=peer, error=str(error) or type(error).__name__)
-            return None
-        finally:
-            unproved -= 1
+            if writer is None:
+                connection.abort()
+            else:
+                writer.close()
+                with contextlib.suppress(OSError, TimeoutError):
+                    async with asyncio.timeout(_CLOSE_S):
+                        await writer.wait_closed()
 
     try:
-        server = await asyncio.start_server(
-            lambda reader, writer: tasks.start_logged(answer(reader, writer), "door"),
-            host,
-            port,
-            ssl=tls,
-            ssl_handshake_timeout=_TIMEOUT_S if tls is not None else None,
-            ssl_shutdown_timeout=_TIMEOUT_S if tls is not None else None,
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Arrival(lambda connection: tasks.spawn(answer(connection), "door")), host, port
         )
     except OSError as error:
         raise InvalidInput(f"{host}:{port} cannot be listened at (PODIUM_SERVICE_LISTEN): {error}") from error
@@ -191,6 +187,40 @@ async def listening(
     finally:
         server.close()
         await tasks.close()
+
+
+class _Arrival(asyncio.Protocol):
+    """A connection of which nothing is read yet.
+
+    Args:
+        on_arrival: is given it.
+    """
+
+    def __init__(self, on_arrival: Callable[[asyncio.Transport], None]) -> None:
+        self._on_arrival = on_arrival
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Hand it over."""
+        assert isinstance(transport, asyncio.Transport)
+        transport.pause_reading()
+        self._on_arrival(transport)
+
+
+async def _streams(
+    connection: asyncio.Transport, tls: ssl.SSLContext | None
+) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Return the streams of a connection, after the handshake of TLS if there is to be one."""
+    loop, reader = asyncio.get_running_loop(), asyncio.StreamReader()
+    protocol = asyncio.StreamReaderProtocol(reader)
+    transport: asyncio.Transport | None = connection
+    if tls is None:
+        connection.set_protocol(protocol)
+        connection.resume_reading()
+    else:
+        transport = await loop.start_tls(connection, protocol, tls, server_side=True, ssl_shutdown_timeout=_TIMEOUT_S)
+    assert transport is not None, "it is open"
+    protocol.connection_made(transport)
+    return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
 async def piped_to(path: Path) -> Serve:
