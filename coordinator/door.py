@@ -18,11 +18,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import hmac
 import secrets
 import socket
 import ssl
+import struct
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -69,6 +71,10 @@ _PATIENCE_S: Final = 25
 _ALL: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  they are refused
 """What stands for all addresses of a machine."""
 _PIPE_BYTES: Final = 64 * 1024
+_TCP_INFO: Final = struct.Struct("=2x2B")
+"""Of ``struct tcp_info`` (tcp(7)): how often the kernel has sent data, and probes, since the last answer."""
+_LOOKS: Final = 10
+"""Looks at a connection in the time after which a silent machine is noticed."""
 
 _log = structlog.stdlib.get_logger(__name__)
 
@@ -157,7 +163,7 @@ async def listening(
                     raise InvalidInput(f"{MAX_UNPROVED} connections have proved nothing yet")
                 async with asyncio.timeout(_TIMEOUT_S):
                     reader, writer = await _streams(connection, tls)
-                    _keep_alive(writer, patience_s)
+                    _keep_alive(reader, writer, patience_s)
                     serve = await _let_in(reader, writer, secret, find)
             except (InvalidInput, OSError, TimeoutError) as error:
                 peer = str(connection.get_extra_info("peername"))
@@ -325,7 +331,7 @@ async def through_door(
     async with asyncio.timeout(_TIMEOUT_S):
         reader, writer = await asyncio.open_connection(door.host, door.port, ssl=context)
         try:
-            _keep_alive(writer, patience_s)
+            _keep_alive(reader, writer, patience_s)
             _check_certificate(door, writer)
             theirs, ours = _nonce_in(await _heard(reader)), secrets.token_hex(16)
             proof = _proof(door.secret, "caller", theirs, ours)
@@ -394,14 +400,43 @@ async def _heard(reader: asyncio.StreamReader) -> dict[str, Any]:
     return said
 
 
-def _keep_alive(writer: asyncio.StreamWriter, patience_s: int) -> None:
+def _keep_alive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, patience_s: int) -> None:
     """Have the connection end when the other machine has not answered for a time."""
-    connection, step_s = writer.get_extra_info("socket"), patience_s // 5
+    connection, step_s = writer.get_extra_info("socket"), max(1, patience_s // 5)
     for level, option, value in (
         (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
         (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2 * step_s),
         (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, step_s),
         (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-        (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, patience_s * 1000),
     ):
         connection.setsockopt(level, option, value)
+    _look(reader, writer, connection, patience_s)
+
+
+def _look(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    connection: socket.socket,
+    patience_s: int,
+    silent_s: float | None = None,
+) -> None:
+    """End the connection if the other machine has been silent for too long, and look again later until it has ended.
+
+    The kernel tells how often it has sent the same again since the last answer; while that is on its way, it sends no
+    keep-alive. ``TCP_USER_TIMEOUT`` would also end a connection whose other end lives and reads nothing.
+
+    Args:
+        silent_s: when it was first found to be silent, on the loop's clock.
+    """
+    loop = asyncio.get_running_loop()
+    try:
+        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    except OSError:
+        return  # it has been closed
+    now_s, (retransmits, probes) = loop.time(), _TCP_INFO.unpack(info)
+    silent_s = (silent_s or now_s) if retransmits or probes else None
+    if silent_s is not None and now_s >= silent_s + patience_s:
+        reader.set_exception(TimeoutError(errno.ETIMEDOUT, f"the other machine has not answered for {patience_s} s"))
+        writer.transport.abort()
+        return
+    loop.call_later(patience_s / _LOOKS, _look, reader, writer, connection, patience_s, silent_s)

@@ -7,6 +7,7 @@ import contextlib
 import errno
 import json
 import os
+import socket
 import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -121,6 +122,35 @@ async def test_connections_that_prove_nothing_are_limited(
         assert await asked(await through_door(door, "service")) == b"hello"
         for _, writer in silent:
             writer.transport.abort()
+
+
+@pytest.mark.parametrize("tls", [False, True])
+async def test_a_connection_whose_other_end_reads_nothing_goes_on(tmp_path: Path, tls: bool) -> None:
+    reads = asyncio.Event()
+    size = 16_000_000
+
+    async def read_late(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reads.wait()
+        got = len(await reader.readexactly(size))
+        writer.write(b"%d" % got)
+
+    async def find(asked: Mapping[str, Any]) -> Serve:
+        return read_late
+
+    options = certificate(tmp_path) if tls else LOCAL
+    async with listening(options, "secret", find) as door:
+        reader, writer = await through_door(door, "service", patience_s=1)
+        writer.write(b"x" * size)
+        connection = writer.get_extra_info("socket")
+
+        def probes_answered() -> int:
+            """The other machine has said so often that there is no room for more: the kernel asks ever more rarely."""
+            return int(connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 8)[4])
+
+        await until(lambda: probes_answered() >= 4, "the connection is full, for longer than the patience")
+        reads.set()
+        assert await reader.read(100) == b"%d" % size
+        writer.close()
 
 
 @pytest.mark.usefixtures("caplog")
