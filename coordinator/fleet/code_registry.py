@@ -87,9 +87,16 @@ class CodeRegistry:
             retry_s = now_s + retry_delay_s(failures) if now_s is not None else None
             self._broken[code] = _Broken(self.stamp_of(code), problem, failures, retry_s)
 
-    def loads(self, loaded: Loaded) -> None:
-        """Record that a code was loaded: it has no problem any more, and its declarations are known."""
-        self._broken.pop(loaded.code, None)
+    def loads(self, loaded: Loaded) -> bool:
+        """Record that a code was loaded: it has no problem any more, and its declarations are known.
+
+        Returns:
+            whether it had been dropped, and is registered again: the start of another host for it had failed.
+        """
+        code = loaded.code
+        again = self._broken.pop(code, None) is not None and code.agent_type not in self._codes
+        if again:
+            self._codes[code.agent_type] = code
         self.loaded.add(loaded.code)
         if loaded.isolation == "shared":
             self.shared.add(loaded.code)
@@ -99,6 +106,7 @@ class CodeRegistry:
             self._needing[loaded.code] = loaded
         else:
             self._needing.pop(loaded.code, None)
+        return again
 
     def needs(self) -> dict[Code, Needs | None]:
         """Return what classes declared, if they declared any needs; ``None`` if they were edited since."""

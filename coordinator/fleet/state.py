@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from chronicle.canonical import encode
+from chronicle.errors import ChronicleError
 from coordinator.fleet.bundles import BundleFits
 from coordinator.fleet.code_registry import CodeRegistry
 from coordinator.fleet.drains import Drains
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from chronicle.ids import IdSource
     from chronicle.journal.port import JournalStore
     from coordinator.access.quotas import Quota
-    from coordinator.fleet.model import Code
+    from coordinator.fleet.model import Code, Loaded
     from coordinator.fleet.nodes import NodeId
 
 __all__ = ["FleetState"]
@@ -180,8 +181,18 @@ class FleetState:
         if self.codes.register(code):
             self.bundles.forget_lacking()
             self.changed.set()
-            for address in await self.with_pending(code.agent_type):
+            try:
+                pending = await self.with_pending(code.agent_type)
+            except ChronicleError:  # the code is registered: nobody reads their inboxes for it again
+                self.host_died.set()
+                raise
+            for address in pending:
                 self.requests.add(address, code)
+
+    def loads(self, loaded: Loaded) -> None:
+        """Record that a host has loaded a code, which may have been dropped meanwhile."""
+        if self.codes.loads(loaded):
+            self.host_died.set()
 
     def config_of(self, agent_type: str) -> str:
         """Return the configuration of a type as canonical JSON."""

@@ -368,7 +368,7 @@ class Reconciler:
                 _ = state.requests.fail_all(code, error)
                 state.codes.drop(code, str(error), state.clock.monotonic_s() if may_pass(error) else None)
             return
-        state.codes.loads(loaded)
+        state.loads(loaded)
         learned = state.codes.learn_sources(loaded, stamp)
         if learned is not None:
             state.hosts.restamp(code, stamp, learned)
@@ -479,7 +479,7 @@ class Reconciler:
         state = self._state
         loaded = await self._pool.ask_loaded(host_id)
         if loaded is not None and not loaded.is_alone:
-            state.codes.loads(loaded)
+            state.loads(loaded)
             state.codes.learn_sources(loaded, state.codes.stamp_of(loaded.code))
             host = Host(host_id, loaded.code, loaded.stamp, HostStatus.WARM, loaded, "shared")
         else:

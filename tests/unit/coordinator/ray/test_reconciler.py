@@ -214,6 +214,45 @@ async def test_an_inbox_that_cannot_be_read_when_a_host_ends_is_read_later(
     assert fleet.wanted == [ALICE]
 
 
+async def test_a_code_is_registered_while_another_host_loads_it(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start fails, as its node dies, while another host loads the same class: what waits is not left alone."""
+    lost, other = (fleet.state.hosts.add(Host(f"host_{n}", fleet.code, "")) for n in (1, 2))
+    stamp = fleet.state.codes.stamp_of(fleet.code)
+    await fleet.loop._start_host(lost, fleet.code, stamp)
+    assert fleet.state.codes.get("hello") is None
+    fleet.admit(ALICE)
+    assert not await fleet.loop.poke(ALICE), "nobody knows the class"
+    monkeypatch.setattr(fleet.pool, "start", AsyncMock(return_value=fleet.loaded))
+    monkeypatch.setattr(fleet.pool, "watch", lambda host: None)
+    attending = asyncio.create_task(fleet.loop.wake_unnotified())
+    try:
+        await fleet.loop._start_host(other, fleet.code, stamp)
+        assert fleet.state.codes.get("hello") == fleet.code
+        await until(lambda: fleet.wanted == [ALICE], "its message was left alone")
+    finally:
+        attending.cancel()
+
+
+async def test_messages_for_a_class_that_is_registered_while_the_database_is_away_are_not_left_alone(
+    fleet: Fleet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet.admit(ALICE)
+    fleet.state.codes.drop(fleet.code, "it died")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise Unavailable("the database is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fleet.store, "sessions_with_pending", fail)
+        with pytest.raises(Unavailable):
+            await fleet.state.register(fleet.code)
+    attending = asyncio.create_task(fleet.loop.wake_unnotified())
+    try:
+        await until(lambda: fleet.wanted == [ALICE], "its message was left alone")
+    finally:
+        attending.cancel()
+
+
 @pytest.mark.parametrize("died", [True, False])
 async def test_agents_with_messages_that_nobody_told_them_of_are_woken_when_a_host_has_died(
     fleet: Fleet, died: bool
