@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from chronicle.errors import NotFound
-from podium.errors import AgentAsleep, TurnsLost
+from podium.errors import AgentAsleep, Evicted, TurnsLost
 from podium.turn.busy import BusyPolicy, may_preempt
 from podium.turn.message_loop import MessageLoop
 
@@ -93,10 +93,10 @@ class HostedAgent:
             async with aclosing(self.activation.follow(message_id, position)) as batches:
                 async for batch in batches:
                     yield batch
-        except NotFound as error:  # the agent may be another one in the journal now
+        except NotFound as error:  # the agent may be another one in the journal now, or that of another host
             try:
                 await self.activation.check_head()
-            except TurnsLost:
+            except (TurnsLost, Evicted):
                 self._loop.evict()
                 raise AgentAsleep(f"{self.address} is ending") from error
             raise

@@ -145,12 +145,15 @@ class Ledger:
 
         Raises:
             TurnsLost: it does not have it.
+            Evicted: another holder has the lease, and so the right to read it (`coordinator.store.permits`).
         """
         head = self.head
         if head.event_id is None:
             return
         try:
             found = await self._run_store(self._store.find_event, head.event_id)
+        except NotFound as error:
+            raise Evicted(f"{label(self.session)}: {error}") from error
         except ChronicleError:
             return
         if found is None:
