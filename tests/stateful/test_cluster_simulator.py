@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from chronicle.journal.chain import event_hash
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.fleet.drains import Drains
+from coordinator.homes import generation
+from coordinator.homes.postgres import gone_back
 from coordinator.host.delivery import DeliveryChannel
 from coordinator.ray.host_pool import HostPool
 from coordinator.store.permits import HostPermits
@@ -22,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chronicle.ids import SessionId
-    from chronicle.journal.records import Commit
+    from chronicle.journal.records import Commit, Event, Head
     from podium.address import Address
 
 CODE = Path(__file__)
@@ -33,20 +38,24 @@ ENOUGH = 200
 """Seeds within which a broken part must be found; `docs/internals/simulator.md` has the rate of each."""
 
 
-def part_of(first: int) -> int:
+def part_of(first: int, *, with_restores: bool = False) -> int:
     """Run some seeds, and return how many commits they made."""
-    return sum(ClusterSimulator(seed, CODE).run().commits for seed in range(first, first + SEEDS))
+    runs = (ClusterSimulator(seed, CODE, with_restores=with_restores) for seed in range(first, first + SEEDS))
+    return sum(run.run().commits for run in runs)
 
 
-def test_nothing_is_broken_on_nodes_that_come_and_go() -> None:
-    assert part_of(0) > 10 * SEEDS
+@pytest.mark.parametrize("with_restores", [False, True])
+def test_nothing_is_broken_on_nodes_that_come_and_go(with_restores: bool) -> None:
+    assert part_of(0, with_restores=with_restores) > 10 * SEEDS
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_nothing_is_broken_in_ten_thousand_runs_on_nodes() -> None:
+@pytest.mark.parametrize("with_restores", [False, True])
+def test_nothing_is_broken_in_ten_thousand_runs_on_nodes(with_restores: bool) -> None:
     with ProcessPoolExecutor(os.cpu_count()) as pool:
-        assert all(pool.map(part_of, range(SEEDS, SEEDS + 10_000, SEEDS)))
+        part = partial(part_of, with_restores=with_restores)
+        assert all(pool.map(part, range(SEEDS, SEEDS + 10_000, SEEDS)))
 
 
 # -- what must be found ------------------------------------------------------------------------------------------------
@@ -60,11 +69,23 @@ class TakesLateRenewals(MemoryJournalStore):
         return []
 
 
-def found_within(store: type[MemoryJournalStore] = MemoryJournalStore) -> str:
+class TakesAnyHead(MemoryJournalStore):
+    """Puts commits on the head that there is, whichever they name."""
+
+    def commit(self, commit: Commit) -> Head:
+        events: list[Event] = []
+        now = self.head(commit.expected.branch_id)
+        for number, event in enumerate(commit.events):
+            moved = replace(event, seq=now.seq + 1 + number, prev_hash=events[-1].hash if events else now.hash)
+            events.append(replace(moved, hash=event_hash(moved)))
+        return super().commit(replace(commit, expected=now, events=tuple(events)))
+
+
+def found_within(store: type[MemoryJournalStore] = MemoryJournalStore, *, with_restores: bool = False) -> str:
     """Return how the simulator says that something is broken."""
     for seed in range(ENOUGH):
         try:
-            ClusterSimulator(seed, CODE, store=store).run()
+            ClusterSimulator(seed, CODE, store=store, with_restores=with_restores).run()
         except Broken as broken:
             return str(broken)
     pytest.fail(f"{ENOUGH} seeds did not find it")
@@ -122,3 +143,18 @@ def test_frames_of_a_fenced_copy_that_are_forwarded_are_found(monkeypatch: pytes
     stays: Callable[[Any, Address], None] = lambda self, address: None  # noqa: E731
     monkeypatch.setattr(DeliveryChannel, "abort", stays)
     assert "is forwarded after" in found_within()
+
+
+def test_a_generation_that_is_not_raised_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gone_back, "why_gone_back", lambda *_: None)
+    assert "was given out before the restore, too" in found_within(with_restores=True)
+
+
+def test_epochs_that_do_not_follow_the_generation_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(generation, "least_epoch", lambda _: 0)
+    assert "was given out before the restore, too" in found_within(with_restores=True)
+
+
+def test_commits_on_a_head_that_a_restore_has_lost_are_found() -> None:
+    said = found_within(TakesAnyHead, with_restores=True)
+    assert "but the branch ends at" in said

@@ -99,12 +99,20 @@ class JournalOracle:
         return session
 
     def acquire_lease(
-        self, session_id: SessionId, holder: str, now_ms: int, ttl_ms: int, *, takeover: bool = False
+        self,
+        session_id: SessionId,
+        holder: str,
+        now_ms: int,
+        ttl_ms: int,
+        *,
+        takeover: bool = False,
+        least_epoch: int = 0,
     ) -> Lease:
         """Acquire a lease."""
-        lease = self.store.acquire_lease(session_id, holder, now_ms, ttl_ms, takeover=takeover)
+        lease = self.store.acquire_lease(session_id, holder, now_ms, ttl_ms, takeover=takeover, least_epoch=least_epoch)
         line = self.lines[session_id]
-        self._must(lease.epoch == line.epoch + 1, line, f"epoch {lease.epoch} came after {line.epoch}")
+        wanted = max(line.epoch + 1, least_epoch)
+        self._must(lease.epoch == wanted, line, f"epoch {lease.epoch} came after {line.epoch}, and not {wanted}")
         line.epoch, line.held, line.owes_an_attempt = lease.epoch, True, line.held
         self._note("lease", line.session.name, lease.epoch, holder)
         return lease

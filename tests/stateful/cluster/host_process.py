@@ -10,7 +10,7 @@ from chronicle.errors import ChronicleError
 from coordinator.fleet.model import Ended
 from coordinator.host.delivery import DeliveryServer, Notice
 from coordinator.host.hosted_agent import HostedAgent
-from podium.errors import AgentAsleep, Evicted
+from podium.errors import AgentAsleep, Evicted, TurnsLost, UnknownAgent
 from podium.testing.simulation.faults import Link
 from podium.testing.simulation.host import SimulatedAgent, SimulatedHost, WatchedActivation
 from podium.testing.simulation.puppet import STAGE, Puppet
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Lease
     from coordinator.fleet.model import Loaded, ProjectView
     from podium.address import Address
+    from podium.turn.activation import Activation
     from podium.turn.stream import Frame
     from tests.stateful.cluster.nodes import ClusterNode
     from tests.stateful.cluster.world import ClusterWorld
@@ -61,6 +62,8 @@ class HostProcess(SimulatedHost):
         self.imported = loaded
         self.dead = asyncio.Event()
         self.address: Address | None = None
+        self._restores = 0
+        """Of the database, before the agent got here."""
         self._workspace = None
         self.agent: HostedAgent | None = None
         self._ends: list[Ended] = []
@@ -99,6 +102,7 @@ class HostProcess(SimulatedHost):
     ) -> int:
         """Activate an agent; as `coordinator.host.agent_host.AgentHost.activate`."""
         STAGE.set(self)
+        self._restores = self._cluster.restores.count
         session = self._cluster.store.session(address.name, address.tenant)
         super().__init__(self._cluster, SimulatedAgent(address, session), self.host_id, lease, unclean=unclean)
         self.link, self.node = self._link, self.place.number
@@ -164,6 +168,11 @@ class HostProcess(SimulatedHost):
 
     # -- inside ---------------------------------------------------------------------------------------------------
 
+    def handled(self, activation: Activation, seq: int) -> None:
+        """Compare the activation's memory with the record, unless that may have gone back."""
+        if self._cluster.restores.count == self._restores:
+            super().handled(activation, seq)
+
     async def _deliver(self, address: Address, *message: Any) -> AsyncGenerator[list[Frame], None]:
         async for batch in self._agent_of(address).deliver(*message):
             yield [{**frame, "epoch": self.lease.epoch} for frame in batch]
@@ -177,6 +186,10 @@ class HostProcess(SimulatedHost):
                 await self.link.run_blocking(self.link.store.release_leases, released)
         except (ChronicleError, Evicted, OSError) as error:
             problem = f"{type(error).__name__}: {error}"
+        except (TurnsLost, UnknownAgent) as error:
+            if self._cluster.restores.count == self._restores:
+                self._cluster.failed(self.host_id, error)
+            problem = str(error)
         except Exception as error:  # noqa: BLE001  a bug
             self._cluster.failed(self.host_id, error)
         self.agent = None

@@ -53,7 +53,6 @@ from tests.stateful.cluster.world import ClusterWorld
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from chronicle.journal.port import JournalStore
     from coordinator.client_messages import Admitted
     from podium.turn.stream import Frame
 
@@ -115,7 +114,8 @@ class ClusterSimulator(Simulator):
     Args:
         seed: determines everything.
         file: a file that stands for the code of the agents.
-        store: creates the journal.
+        store: creates the journal, which is one in memory.
+        with_restores: whether the database is restored, and there is no calm run.
         verbose: print each step.
     """
 
@@ -124,11 +124,13 @@ class ClusterSimulator(Simulator):
         seed: int,
         file: Path,
         *,
-        store: Callable[[], JournalStore] = MemoryJournalStore,
+        store: Callable[[], MemoryJournalStore] = MemoryJournalStore,
+        with_restores: bool = False,
         verbose: bool = False,
     ) -> None:
         self.seed = seed
-        calm = random.Random(seed).random() < _CALM
+        self._with_restores = with_restores
+        calm = random.Random(seed).random() < _CALM and not with_restores
         self._world = self._cluster_world = world = ClusterWorld(seed, store(), calm=calm, verbose=verbose)
         if calm:
             world.fault_rates = NO_FAULTS
@@ -144,7 +146,7 @@ class ClusterSimulator(Simulator):
 
     def _command(self) -> str:
         """Return the command that repeats the run."""
-        return f"python -m tests.stateful.cluster.simulator {self.seed}"
+        return f"python -m tests.stateful.cluster.simulator {self.seed}{' --restores' * self._with_restores}"
 
     def run(self) -> Any:
         """Run to the end.
@@ -191,6 +193,9 @@ class ClusterSimulator(Simulator):
             if not world.calm:
                 for _ in range(_THEFTS):
                     group.create_task(self._steal())
+            if self._with_restores:
+                for _ in range(draw.randrange(1, 3)):
+                    group.create_task(self._restore())
         world.fault_rates = NO_FAULTS
         await asyncio.sleep(LATEST_S)
         for node in self._nodes:
@@ -340,6 +345,20 @@ class ClusterSimulator(Simulator):
         await asyncio.sleep(3 * draw.random())
         node.come_back()
 
+    async def _restore(self) -> None:
+        """Restore the database to a moment ago, in most cases while a node is cut off that has an agent."""
+        draw, world = self._world.generator, self._cluster_world
+        await asyncio.sleep(draw.random() * _ARRIVALS_S)
+        backup = world.restores.back_up()
+        await asyncio.sleep(2 * draw.random())
+        async with asyncio.TaskGroup() as group:
+            if draw.random() < 0.7:
+                group.create_task(self._cut_off(draw.choice(self._nodes)))
+            await asyncio.sleep(2 * draw.random())
+            away_s = draw.random()
+            world.database_away_until_s = max(world.database_away_until_s, world.loop.time() + away_s)
+            world.restores.restore(backup)
+
     async def _steal(self) -> None:
         """Have a host ask its store process for the inbox and the lease of an agent that it does not have."""
         draw, world = self._world.generator, self._cluster_world
@@ -400,6 +419,8 @@ class ClusterSimulator(Simulator):
             leaves_s: the connection to the service breaks after so long, in some cases.
         """
         frames: list[Frame] = []
+        world = self._cluster_world
+        restores = world.restores.count
         async with asyncio.timeout(leaves_s if self._world.generator.random() < 0.3 else None):
             async for batch in service.delivery.deliver(agent, self._code, admitted):
                 for frame in batch:
@@ -407,8 +428,9 @@ class ClusterSimulator(Simulator):
                     if epoch is not None:
                         self._check_epoch(service, agent, epoch)
                     frames.append(frame)
-        session = self._world.store.session(agent.name, agent.tenant)
-        self._world.oracle.shown(session.session_id, admitted.message_id, frames)
+        if world.restores.count == restores:  # else what was shown may be lost
+            session = world.store.session(agent.name, agent.tenant)
+            world.oracle.shown(session.session_id, admitted.message_id, frames)
 
     def _check_epoch(self, service: Service, agent: Address, epoch: int) -> None:
         """Check that a frame is of no earlier epoch than the service's route to the agent."""
@@ -430,13 +452,13 @@ _STAND_INS: Final[dict[Any, tuple[str, ...]]] = {
 """What is replaced in modules for a run: Ray, the clock, the ids, and the stores."""
 
 
-def main(seed: int) -> None:
+def main(seed: int, *, with_restores: bool) -> None:
     """Run one seed, and print each step."""
     with TemporaryDirectory() as directory:
         file = Path(directory) / "puppet.py"
         file.touch()
-        print(ClusterSimulator(seed, file, verbose=True).run())
+        print(ClusterSimulator(seed, file, with_restores=with_restores, verbose=True).run())
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), with_restores="--restores" in sys.argv)

@@ -8,17 +8,19 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.errors import Unavailable
 from coordinator.fleet.leases import HOST_PREFIX
+from coordinator.homes import generation
 from podium.testing.simulation.faults import Link
 from podium.testing.simulation.nodes import ScratchNodes
 from podium.testing.simulation.oracle import JournalOracle
 from podium.testing.simulation.virtual_time import LoopClock
 from podium.testing.simulation.world import World
 from tests.stateful.cluster.network import ClusterLoop
+from tests.stateful.cluster.restores import Restores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from chronicle.ids import SessionId
+    from chronicle.ids import MessageId, SessionId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Commit, Head, Lease
     from podium.address import Address
@@ -38,6 +40,8 @@ class ClusterOracle(JournalOracle):
         self._holders: dict[tuple[SessionId, int], str] = {}
         self.losses: dict[SessionId, int] = {}
         """How often an agent's host was lost with it, by faults."""
+        self.unsent: set[MessageId] = set()
+        """Messages between agents of turns that a restore has lost."""
 
     @contextmanager
     def called_by(self, host_id: str) -> Iterator[None]:
@@ -51,6 +55,8 @@ class ClusterOracle(JournalOracle):
     def acquire_lease(self, session_id: SessionId, holder: str, *arguments: Any, **named: Any) -> Lease:
         """Acquire a lease."""
         lease = super().acquire_lease(session_id, holder, *arguments, **named)
+        line, is_new = self.lines[session_id], (session_id, lease.epoch) not in self._holders
+        self._must(is_new, line, f"epoch {lease.epoch} was given out before the restore, too")
         self._holders[session_id, lease.epoch] = holder
         before = self._holders.get((session_id, lease.epoch - 1))
         # A command that crashed has attempted nothing, and after one that cancels the next host records the attempt.
@@ -66,26 +72,27 @@ class ClusterOracle(JournalOracle):
         """Release leases."""
         self.store.release_leases(leases)
         for session_id, epoch in leases:
-            if self.lines[session_id].epoch == epoch:
-                self.lines[session_id].held = False
+            line = self.lines.get(session_id)
+            if line is not None and line.epoch == epoch:
+                line.held = False
 
     def renew_leases(self, leases: Sequence[tuple[SessionId, int]], now_ms: int, ttl_ms: int) -> list[SessionId]:
         """Renew leases: what is not said to be lost is in force."""
         lost = list(self.store.renew_leases(leases, now_ms, ttl_ms))
         for session_id, epoch in leases:
-            line = self.lines[session_id]
-            in_force = line.held and line.epoch == epoch
-            self._must(
-                in_force or session_id in lost, line, f"epoch {epoch} was renewed, but {line.epoch} was given out"
-            )
+            line = self.lines.get(session_id)
+            if session_id not in lost and (line is None or not line.held or line.epoch != epoch):
+                given = line.epoch if line is not None else None
+                self.verdict.fail(f"epoch {epoch} of {session_id} was renewed, but {given} was given out")
         return lost
 
     def commit(self, commit: Commit) -> Head:
         """Commit."""
         if self._caller != _OUTSIDE and commit.epoch is not None:
             holder = self._holders.get((commit.session_id, commit.epoch))
-            caller, line = self._caller, self.lines[commit.session_id]
+            caller = self._caller
             head = super().commit(commit)
+            line = self.lines[commit.session_id]
             self._must(holder == caller, line, f"{caller} has committed under epoch {commit.epoch} of {holder}")
             return head
         return super().commit(commit)
@@ -94,6 +101,12 @@ class ClusterOracle(JournalOracle):
         """Check that a lease is in force that was in force a moment ago."""
         line = self.lines[session_id]
         self._must(line.held, line, "a host has released the lease of another one")
+
+    def check_inboxes(self) -> None:
+        """Check the inboxes; a message of a turn that was lost may have got there."""
+        for message_id in self.unsent:
+            self.sent.pop(message_id, None)
+        super().check_inboxes()
 
     def check_losses(self) -> None:
         """Check that no attempt was counted that no fault explains."""
@@ -111,13 +124,27 @@ class _Database:
         self._world = world
 
     def __getattr__(self, name: str) -> Any:
-        """Return a member of the journal.
+        """Return a method of the journal.
 
         Raises:
             Unavailable: the database is away.
         """
         self._world.check_database()
-        return getattr(self._world.oracle, name)
+        world, found = self._world, getattr(self._world.oracle, name)
+        restores = world.restores.count
+
+        def call(*arguments: Any, **named: Any) -> Any:
+            if world.restores.count != restores:
+                raise Unavailable("simulated: it was under way to the database as that was before it was restored")
+            return found(*arguments, **named)
+
+        return call
+
+    def acquire_lease(self, *arguments: Any, **named: Any) -> Lease:
+        """Acquire a lease for the coordinator, as its store process does."""
+        self._world.check_database()
+        least = generation.least_epoch(self._world.restores.check())
+        return self._world.oracle.acquire_lease(*arguments, least_epoch=least, **named)
 
 
 class ClusterWorld(World):
@@ -137,6 +164,7 @@ class ClusterWorld(World):
         self.database_away_until_s = 0.0
         self.drained_s: dict[str, float] = {}
         """Since when nodes are drained."""
+        self.restores = Restores(self)
 
     @property
     def journal(self) -> JournalStore:
