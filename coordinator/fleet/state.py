@@ -79,6 +79,8 @@ class FleetState:
         self.ids = ids
         self.changed = asyncio.Event()
         """Set to run the next iteration of the coordinator's loop at once."""
+        self.is_waiting = False
+        """Whether another service has the home: hosts are kept warm, and no agent is woken."""
         self.stopping = False
         """Whether all agents are being ended: none is woken any more."""
         self.host_died = asyncio.Event()
@@ -113,6 +115,7 @@ class FleetState:
             (address, code)
             for address, code in self.requests.waiting()
             if self.hosts.host_of(address) is None and address not in self.holds and address not in self.elsewhere
+            if not self.is_waiting
         )
         placed = (placement.address for placement in self.hosts.placements())
         self.over_quota = held = held_asleep(wanted, placed, self.quotas())
@@ -182,7 +185,7 @@ class FleetState:
             self.bundles.forget_lacking()
             self.changed.set()
             try:
-                pending = await self.with_pending(code.agent_type)
+                pending = await self.with_pending(code.agent_type) if not self.is_waiting else ()
             except ChronicleError:  # the code is registered: nobody reads their inboxes for it again
                 self.host_died.set()
                 raise

@@ -114,17 +114,22 @@ class CoordinatorActor:
         if ray.get_runtime_context().was_current_actor_reconstructed and config.serving.exists():
             self._tasks.spawn(self._go_on(), "go-on")
 
-    async def join_nodes(self) -> None:
-        """Start the managers of the nodes, while another service has the home; nothing is woken before `recover`."""
+    async def stand_by(self, known: KnownAgents) -> None:
+        """Join the nodes and keep hosts warm, while another service has the home; nothing is woken before `recover`."""
         async with self._beginning:
-            while not self._begun:
+            if self._begun or self._state.is_waiting:
+                return
+            while not len(self._nodes):
                 try:
                     await self._nodes.begin()
                 except HostDied as error:  # a busy machine needs more time
                     _log.warning("no_node_yet", error=str(error))
                     await asyncio.sleep(TICK_S)
-                else:
-                    return
+            self._state.is_waiting, self._state.known = True, known
+            for agent_type in known.types:
+                await self._state.register(Code.of(known.get(agent_type)))
+            self._tasks.spawn(self._nodes.follow(), "nodes")
+            self._tasks.spawn(self._reconciler.run(), "coordinator-loop")
 
     async def recover(self) -> None:
         """Join the nodes, and recover the running hosts."""
@@ -460,12 +465,13 @@ class CoordinatorActor:
                 self._state.known = await asyncio.to_thread(kept_known_agents, self._config.known_agents)
                 await asyncio.to_thread(self._state.elsewhere.look)
                 await self._reconciler.recover(hosts)
-                self._begun = True
-                if not self._config.is_embedded:
+                self._begun, was_waiting, self._state.is_waiting = True, self._state.is_waiting, False
+                if not (self._config.is_embedded or was_waiting):
                     self._tasks.spawn(self._nodes.follow(), "nodes")
                 if self._followed is not None:
                     self._tasks.spawn(self._followed.follow(), "quotas")
-                self._tasks.spawn(self._reconciler.run(), "coordinator-loop")  # also if the next lines fail
+                if not was_waiting:
+                    self._tasks.spawn(self._reconciler.run(), "coordinator-loop")  # also if the next lines fail
                 self._tasks.spawn(self._reconciler.courier.run(), "courier")
                 self._tasks.spawn(self._reconciler.reminders.run(), "reminders")
                 self._tasks.spawn(self._reconciler.wake_unnotified(), "attending")

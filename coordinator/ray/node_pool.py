@@ -122,6 +122,10 @@ class NodePool:
         """Iterate over a snapshot of the nodes."""
         return iter(list(self._joined))
 
+    def __len__(self) -> int:
+        """Return the number of nodes that are there."""
+        return len(self._joined)
+
     def __contains__(self, node: NodeId) -> bool:
         """Whether a node is there."""
         return node in self._joined

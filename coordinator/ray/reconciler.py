@@ -132,7 +132,8 @@ class Reconciler:
         # What may fail comes first, as this is called again then. The other hosts are warm or starting, or left by a
         # killed service.
         await self._deaths.note_lost([placement for host_id in lost for placement in held[host_id]])
-        await self._pool.end_unknown(alive)
+        warm = {host.host_id: host.node for host in self._state.hosts}  # since it stood by
+        await self._pool.end_unknown({**warm, **alive})
         await asyncio.gather(*(self._recover_host(host_id, node, held[host_id]) for host_id, node in alive.items()))
 
     async def run(self) -> None:

@@ -43,7 +43,7 @@ from coordinator.ray.coordinator_actor import CoordinatorActor
 from coordinator.ray.coordinator_config import CoordinatorConfig
 from coordinator.ray.node_manager import NodeConfig, start_node_manager
 from coordinator.ray.route_cache import RouteCache
-from coordinator.registry.known_agents import keep_known_agents, kept_known_agents
+from coordinator.registry.known_agents import KnownAgents, keep_known_agents, kept_known_agents
 from coordinator.registry.registry import source_of
 from coordinator.store.links import COORDINATOR
 from podium.code.manifest import short_id
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.node_names import Member
     from coordinator.fleet.nodes import NodeId
     from coordinator.home import Home
-    from coordinator.registry.known_agents import KnownAgents
+    from coordinator.registry.registry import Registry
     from coordinator.settings import Settings
     from coordinator.store.links import StoreAccess
     from coordinator.telemetry.recorder import Series, Value
@@ -114,10 +114,11 @@ class Router:
         self.notice: str | None = None
         """Notice for clients, if workspaces are plain directories on this machine: the reason."""
 
-    async def join_ahead(self, on_stage: Callable[[str], None]) -> bool:
+    async def stand_by(self, deployed: Registry | None, on_stage: Callable[[str], None]) -> bool:
         """Join the cluster of ``RAY_ADDRESS`` and start what may run while another service has the home.
 
         Args:
+            deployed: the classes of the current deploy, of which hosts are kept warm.
             on_stage: called with a short description of each stage.
 
         Returns:
@@ -135,14 +136,16 @@ class Router:
         if self._coordinator is None and not await asyncio.to_thread(has_actors):
             on_stage("starting the coordinator")
             await self._start_coordinator()
+            self._known = KnownAgents(deployed)
+            await asyncio.to_thread(keep_known_agents, self._known_path, self._known)
             coordinator: Any = self._coordinator
-            await self._in_start(coordinator.join_nodes.remote())
+            await self._in_start(coordinator.stand_by.remote(self._known))
         return self._coordinator is not None
 
     async def start(self, on_stage: Callable[[str], None]) -> None:
         """Start Ray, or join the cluster of ``RAY_ADDRESS``, and start the coordinator and the managers of nodes.
 
-        What `join_ahead` has started is used. The caller has the claim on the home.
+        What `stand_by` has started is used. The caller has the claim on the home.
 
         Args:
             on_stage: called with a short description of each stage of the start.

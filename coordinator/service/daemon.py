@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from coordinator.homes.generation import GenerationWatch
     from coordinator.homes.records import ServiceClaim
     from coordinator.ray.router import Router
+    from coordinator.registry.registry import Registry
     from coordinator.service.server import ServiceServer
     from coordinator.service.standby import Standby
     from coordinator.settings import Settings
@@ -173,8 +174,9 @@ async def _serve(
             faulthandler.cancel_dump_traceback_later()
 
             async def prepare() -> bool:
+                deployed = await asyncio.to_thread(_deployed, home)
                 with withheld(credentials_of(home)):
-                    prepared = await router.join_ahead(on_stage=lambda text: _publish_stage(home, text))
+                    prepared = await router.stand_by(deployed, on_stage=lambda text: _publish_stage(home, text))
                 _on_signals(stopping.set)  # again, as below
                 return prepared
 
@@ -211,6 +213,14 @@ async def _serve(
         await router.stop()
         await stack.aclose()
     return code
+
+
+def _deployed(home: Home) -> Registry | None:
+    """Return the classes of the current deploy of a home."""
+    from coordinator.registry.deploying import deployed_registry  # noqa: PLC0415
+
+    with closing(home.journal()) as store, closing(home.blobs()) as blobs:
+        return deployed_registry(store, blobs)
 
 
 def _door(home: Home, settings: Settings, server: ServiceServer) -> AbstractAsyncContextManager[object]:

@@ -13,6 +13,8 @@ from coordinator.documents import FileDocuments
 from coordinator.fleet import handover
 from coordinator.fleet.elsewhere import Elsewhere
 from coordinator.fleet.handover import Freshness, MemberState, member, tell_draining, tell_member
+from coordinator.fleet.model import Code
+from coordinator.fleet.state import FleetState
 from podium.address import Address
 
 if TYPE_CHECKING:
@@ -112,3 +114,19 @@ def test_a_member_is_read_as_it_told_of_itself(tmp_path: Path) -> None:
     assert member(documents, "n2") is None
     tell_member(documents, "n1", None, "0.2.0")
     assert member(documents, "n1") is None
+
+
+async def test_nothing_is_planned_for_agents_elsewhere_nor_for_anybody_while_another_service_has_the_home(
+    home: Home, tmp_path: Path
+) -> None:
+    state = FleetState(home.store, home.clock, IdSource())
+    state.elsewhere = home.elsewhere
+    code = Code(str(tmp_path / "x.py"), "X", "hello")
+    home.lease(ANN, "host_theirs")
+    tell_draining(home.documents, "old")
+    home.elsewhere.look()
+    for address in (ANN, EVE):
+        state.requests.add(address, code)
+    assert state.observe().wanted == ((EVE, code),)
+    state.is_waiting = True
+    assert state.observe().wanted == ()
