@@ -6,6 +6,7 @@ Rows:
   is the longest time without an answer from the fault on. After the ends of the agent's raylet, of its machine's power
   (whose peers hear nothing) and of its link it lasts until the agent answers elsewhere. PostgreSQL's counts from when
   that answers again; the coordinator's is to be none: what is shown is the longest pause beside that before.
+* the same when the home is handed over to a second Ray cluster that stands by, and back: `podium hand-over`.
 * a turn of an awake agent on another node than the service's, from a client outside through a gateway, against a call
   of a Ray actor on another node and one committed INSERT; both carry the same text, in turn.
 * the placement of agents that are woken one after the other: the difference between the nodes with the most and the
@@ -193,6 +194,19 @@ def _gaps(fleet: Fleet) -> list[Row]:
         return rows
 
 
+def _handed_over(fleet: Fleet) -> Row:
+    with _probing(fleet, "placed/moved") as probe:
+        gaps = []
+        for number in range(RUNS):
+            head = fleet.heads[(number + 1) % 2]
+            machine, began_s = probe.machine(), time.monotonic()
+            fleet.ask("hand-over", head.name)
+            gaps.append(probe.gap_until_elsewhere_s(began_s, machine))
+            probe.wait_for(CALM)
+        print("handed over", [round(gap, 2) for gap in gaps], flush=True)
+    return _row("gap to the next answer: handed over", median(gaps), "s", f"longest {max(gaps):.1f} s", "<= 10")
+
+
 # -- turns and places --------------------------------------------------------------------------------------------------
 
 
@@ -224,18 +238,30 @@ def _row(name: str, value: float, unit: str, floor: str, target: str) -> Row:
 
 def run() -> list[Row]:
     """Measure and return the rows."""
-    wanted = os.environ.get("CLUSTER_ROWS", "turns,spread,gaps").split(",")
+    wanted = os.environ.get("CLUSTER_ROWS", "turns,spread,gaps,handed-over").split(",")
+    rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="podium-bench-") as name:
         directory = Path(name)
         shutil.copy(Path(__file__).with_name("cluster_agents.py"), directory)
         project = directory / "podium.toml"
         project.write_text(PROJECT)
-        with running_fleet(directory, project, SETTINGS, gateways=1) as fleet:
-            rows = []
-            if "turns" in wanted:
-                rows.append(_turns(fleet))
-            if "spread" in wanted:
-                rows.append(_spread(fleet))
-            if "gaps" in wanted:
-                rows += _gaps(fleet)
-            return rows
+        if set(wanted) - {"handed-over"}:
+            with running_fleet(directory, project, SETTINGS, gateways=1) as fleet:
+                if "turns" in wanted:
+                    rows.append(_turns(fleet))
+                if "spread" in wanted:
+                    rows.append(_spread(fleet))
+                if "gaps" in wanted:
+                    rows += _gaps(fleet)
+        if "handed-over" in wanted:
+            with running_fleet(_emptied(directory), project, SETTINGS, nodes=4, gateways=1, clusters=2) as fleet:
+                rows.append(_handed_over(fleet))
+    return rows
+
+
+def _emptied(directory: Path) -> Path:
+    """Return the directory without the disks of machines before."""
+    for each in directory.iterdir():
+        if each.is_dir():
+            shutil.rmtree(each)
+    return directory
