@@ -77,7 +77,13 @@ class Chaos:
         self._started += 1
         self._clients.append(
             self.fleet.outside.start(
-                *("python", "-m", "tests.e2e.chaos.sender", ",".join(self.fleet.urls), f"client{self._started}"),
+                *(
+                    "python",
+                    "-m",
+                    "tests.e2e.chaos.sender",
+                    ",".join(self.fleet.urls),
+                    f"{self.directory.name}-client{self._started}",
+                ),
                 *(str(self.directory), *self._agents),
                 log="clients",
                 environment={"PODIUM_KEY": self.fleet.key},

@@ -28,7 +28,7 @@ SHORT = {"n3": {"PODIUM_STOP_TIMEOUT_S": "5"}}
 """The second cluster, whose turns are cut soon."""
 SERVICE = "coordinator.service.daemon"
 
-pytestmark = pytest.mark.timeout(1200)  # two clusters start, and each stands by once more
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]  # two clusters start, and each stands by once more
 
 
 @pytest.fixture(scope="module")
@@ -135,7 +135,6 @@ def test_a_cluster_serves_while_the_one_before_it_ends_its_turns_and_back(fleet:
     assert fleet.ask("state", "herald/is-cut")["state"]["places"] == [turn.places()[-1]]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("killed", ["old", "new"])
 def test_a_service_that_is_killed_in_the_middle_loses_nothing(fleet: Fleet, load: Chaos, killed: str) -> None:
     serving = fleet.places().keys()
