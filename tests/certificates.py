@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from ipaddress import ip_address
 from typing import TYPE_CHECKING
 
 from cryptography import x509
@@ -17,10 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["write_certificate"]
 
 
-def write_certificate(certificate: Path, key: Path) -> None:
-    """Write a certificate of localhost that is signed with its own key."""
+def write_certificate(certificate: Path, key: Path, address: str = "127.0.0.1") -> None:
+    """Write a certificate of localhost, and of an address, that is signed with its own key."""
     private = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    names = [x509.DNSName("localhost"), x509.IPAddress(ip_address(address))]
     now, day = datetime.now(UTC), timedelta(days=1)
     signed = (
         x509.CertificateBuilder()
@@ -30,6 +32,7 @@ def write_certificate(certificate: Path, key: Path) -> None:
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - day)
         .not_valid_after(now + day)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
         .sign(private, hashes.SHA256())
     )
     certificate.write_bytes(signed.public_bytes(Encoding.PEM))

@@ -37,6 +37,14 @@ def values_of(name: str) -> dict[str, Any]:
     return copy.deepcopy(_values(name))
 
 
+def merged(values: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
+    """Return values with some of them changed."""
+    found = copy.deepcopy(values)
+    for key, value in change.items():
+        found[key] = merged(found.get(key, {}), value) if isinstance(value, dict) else value
+    return found
+
+
 @cache
 def _values(name: str) -> dict[str, Any]:
     return chart.values_of(Path(chart.CHART) / "ci" / f"{name}.values.yaml")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -16,7 +15,7 @@ import helm_python
 import pytest
 
 from coordinator.settings import Settings
-from tests.k8s.rendering import NAMES, container, objects, of_kind, pod_of, ray_cluster, values_of, variables
+from tests.k8s.rendering import NAMES, container, merged, objects, of_kind, pod_of, ray_cluster, values_of, variables
 from tools import chart
 
 if TYPE_CHECKING:
@@ -117,13 +116,6 @@ def test_what_changes_no_pod_of_it_leaves_the_cluster(change: dict[str, Any]) ->
 def _resources() -> dict[str, Any]:
     amounts = {"cpu": 2, "memory": "8Gi"}
     return {"requests": amounts, "limits": amounts}
-
-
-def merged(values: dict[str, Any], change: dict[str, Any]) -> dict[str, Any]:
-    found = copy.deepcopy(values)
-    for key, value in change.items():
-        found[key] = merged(found.get(key, {}), value) if isinstance(value, dict) else value
-    return found
 
 
 def test_an_upgrade_leaves_the_cluster_before_to_its_agents() -> None:

@@ -20,7 +20,6 @@ from tests.cluster.machines import new_network
 from tests.contract.postgres_server import find_binaries, new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.k8s import rendering
-from tests.k8s.test_chart import merged
 from tests.s3_server import BUCKET, running_s3
 from tests.waiting import wait_until
 from tools import chart
@@ -195,7 +194,7 @@ def ray_start(group: dict[str, Any], address: str, *more: str) -> Sequence[str]:
 
 def test_the_rendered_pods_serve_agents_and_end_in_order(tmp_path: Path) -> None:
     with new_network(tmp_path / "network") as network, stores(network, tmp_path) as values:
-        found = chart.objects(merged(rendering.values_of("kubectl"), values))
+        found = chart.objects(rendering.merged(rendering.values_of("kubectl"), values))
         spec = rendering.ray_cluster(found)["spec"]
         machines = dict(zip(("head", "agents", "gateway"), network.add("head", "worker", "gateway"), strict=True))
         head, worker, gateway = (Pod(machine, rendering.pod_of(name, found)) for name, machine in machines.items())

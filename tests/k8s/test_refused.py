@@ -7,8 +7,7 @@ from typing import Any
 import helm_python
 import pytest
 
-from tests.k8s.rendering import values_of
-from tests.k8s.test_chart import merged
+from tests.k8s.rendering import merged, values_of
 from tools import chart
 
 GROUP = {
