@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
-from tests.cluster.fleet import RAYLET
+from tests.cluster.fleet import CONTROL, RAYLET
 from tests.e2e.chaos.judge import told
 from tests.waiting import wait_until
 
@@ -43,11 +43,16 @@ FAULTS: Final = (
     *("link", "raylet", "power"),
 )
 """Those of machines."""
-ALL_FAULTS: Final = (*FAULTS, "client", "mount server", "service", "power of a gateway")
-"""Those of one machine, too."""
+ALL_FAULTS: Final = (
+    *(*FAULTS, "client", "mount server", "service", "power of a gateway"),
+    *("bucket away", "control process", "power of the head"),
+)
+"""Those of one machine, too, and those that take their time."""
 AWAY_S: Final = 3.0
 """For the object store."""
-RECOVERY_S: Final = 180.0
+LONG_AWAY_S: Final = 60.0
+"""The same, in the long form."""
+RECOVERY_S: Final = 600.0
 """For anything on a busy machine; what happens within it is checked at the end."""
 
 
@@ -126,11 +131,18 @@ class Chaos:
                 fleet.start_node(machine)
             case "database":
                 fleet.restart_database()
-            case "object store":
+            case "object store" | "bucket away":
                 store = fleet.network.machines["s3"]
                 store.cut()
-                time.sleep(AWAY_S)
+                time.sleep(AWAY_S if fault == "object store" else LONG_AWAY_S)
                 store.mend()
+            case "power of the head":
+                fleet.head.lose_power()
+                fleet.boot(fleet.head)
+            case "control process":
+                assert fleet.head.kill(CONTROL)
+                fleet.podium(fleet.head, "down")
+                fleet.restart_cluster()
             case "link":
                 machine = self._busiest()
                 machine.cut()

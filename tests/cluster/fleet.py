@@ -31,8 +31,10 @@ if TYPE_CHECKING:
 
     from tests.cluster.machines import Started
 
-__all__ = ["APART", "RAYLET", "Fleet", "running_fleet"]
+__all__ = ["APART", "CONTROL", "RAYLET", "Fleet", "running_fleet"]
 
+CONTROL: Final = "/gcs/gcs_server"
+"""A part of the command line of Ray's control process."""
 RAYLET: Final = "/raylet/raylet"
 """A part of the command line of Ray's process of a node."""
 APART: Final = "apart"
@@ -53,6 +55,8 @@ _RAY: Final = {
 """Ray takes a node for dead after some seconds, and wants a token of all that talk to it."""
 _RAY_PORT: Final = 6379
 _STORE_BYTES: Final = "100000000"
+_START_S: Final = 600.0
+"""For what is started again until it starts, on a busy machine."""
 _GATEWAY_PORT: Final = 8700
 _DOOR: Final = "8702"
 
@@ -163,21 +167,32 @@ class Fleet:
             self.wait_for(node)
 
     def start_ray(self, machine: Machine) -> None:
-        """Start a node of the Ray cluster; what is left of one before is ended."""
-        if machine.processes("/ray/"):
-            machine.run("ray", "stop", "--force")
+        """Start a node of the Ray cluster; what is left of one before is ended.
+
+        On a busy machine Ray may give a start up, and is started again.
+        """
         head = self._heads[machine.name]
         role = (
             ("--head", f"--port={_RAY_PORT}", "--include-dashboard=false")
             if machine is head
             else (f"--address={_ray_address(head)}",)
         )
-        machine.run(
-            *("ray", "start", *role, f"--node-ip-address={machine.address}", f"--node-name={machine.name}"),
-            *(f"--num-cpus={CPUS}", f"--object-store-memory={_STORE_BYTES}"),
-            f"--resources={json.dumps({} if machine is head else {APART: 1})}",
-            environment=_RAY,
-        )
+
+        def has_started() -> bool:
+            if machine.processes("/ray/"):
+                machine.run("ray", "stop", "--force")
+            done = machine.run(
+                *("ray", "start", *role, f"--node-ip-address={machine.address}", f"--node-name={machine.name}"),
+                *(f"--num-cpus={CPUS}", f"--object-store-memory={_STORE_BYTES}"),
+                f"--resources={json.dumps({} if machine is head else {APART: 1})}",
+                check=False,
+                environment=_RAY,
+            )
+            said = done.stdout + done.stderr
+            assert not done.returncode or "timed out during startup" in said, f"{machine.name}: {said}"
+            return not done.returncode
+
+        wait_until(has_started, f"{machine.name}: Ray does not start", _START_S)
 
     def restart_rays(self) -> None:
         """Start Ray again where it has ended: it was killed, or others have taken it for dead."""
@@ -186,13 +201,34 @@ class Fleet:
             list(threads.map(self.start_ray, ended))
 
     def start_service(self, head: Machine | None = None) -> None:
-        """Start the service of a cluster, with the gateway that starts it again; harmless if both run."""
+        """Start the service of a cluster, with the gateway that starts it again; harmless if both run.
+
+        It is refused while the database takes the machine's service before for alive, whose power was lost.
+        """
         head = head or self.head
-        self.podium(
-            *(head, "up", "--ray", _ray_address(head), "--project", str(self._project)),
-            *("--detach", "--host", head.address, "--port", str(_GATEWAY_PORT)),
-            *(("--standby",) if len(self.heads) > 1 else ()),
-        )
+
+        def is_up() -> bool:
+            done = self.podium(
+                *(head, "up", "--ray", _ray_address(head), "--project", str(self._project)),
+                *("--detach", "--host", head.address, "--port", str(_GATEWAY_PORT)),
+                *(("--standby",) if len(self.heads) > 1 else ()),
+                check=False,
+            )
+            refused = "another service has this home" in done.stderr
+            assert refused or not done.returncode, f"{done.returncode}\n{done.stdout}{done.stderr}"
+            return not done.returncode
+
+        wait_until(is_up, "the service does not start", _START_S)
+
+    def restart_cluster(self) -> None:
+        """Do what an operator does after the end of Ray's control process: start Ray anew everywhere, and the service.
+
+        The service comes before the other nodes, on which hosts of the cluster before may live.
+        """
+        self.start_ray(self.head)
+        self.start_service()
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(self.start_ray, self.nodes[1:]))
 
     def start_node(self, machine: Machine) -> None:
         """Start ``podium node``; return when agents may come."""
@@ -259,6 +295,8 @@ class Fleet:
         machine.boot()
         if machine in self.gateways:
             self.start_gateway(machine)
+        elif machine is self.head:
+            self.restart_cluster()
         else:
             self.start_ray(machine)
             self.start_node(machine)
