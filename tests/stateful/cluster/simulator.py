@@ -246,6 +246,7 @@ class ClusterSimulator(Simulator):
             is_embedded=False,
             autoscaler=False,
             known_agents=Path("/simulated"),
+            serving=Path("/simulated"),
             host_cpus=0.1,
             inbox_limit=1000,
             shared_agents=10,
