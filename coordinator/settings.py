@@ -58,8 +58,8 @@ class Settings(BaseSettings):
     503 otherwise."""
     run_dir: Path | None = None
     """Absolute directory of this home's sockets, short (40 bytes at most) and of no other home; by default one below
-    ``TMPDIR``, named after the home's directory. It is made at the start and removed at the end. The same for all
-    commands of the home on a machine."""
+    ``TMPDIR``, named after the home's directory. It is made at the start and removed at the end; a directory
+    that has other files is refused. The same for all commands of the home on a machine."""
     workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name
     """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is part of each
     workspace path, which must not change: use one short directory for all nodes and services of a home."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["HomePlaces"]
 
 _RUN_DIR: Final = "PODIUM_RUN_DIR"
+_OWNER: Final = "home"
+"""A symlink in a directory that ``PODIUM_RUN_DIR`` names, to the identity of its home: it is made and read at once."""
 _RUN_DIR_TRIES: Final = 20
 _RUN_DIR_PAUSE_S: Final = 0.1
 """Ray's processes write to their logs until they exit, shortly after the shutdown."""
@@ -166,7 +168,7 @@ class HomePlaces:
         """Create `run_dir`; the caller is the home's service.
 
         Raises:
-            HomeError: as `run_dir`.
+            HomeError: as `run_dir`; or ``PODIUM_RUN_DIR`` names a directory with other files, or another home's.
         """
         directory = self.run_dir
         for _ in range(_RUN_DIR_TRIES):
@@ -174,11 +176,36 @@ class HomePlaces:
             with contextlib.suppress(FileNotFoundError):  # the ending service of another home removed the parent
                 directory.mkdir(mode=0o700, exist_ok=True)
                 break
+        if _RUN_DIR in variables():
+            self._take(self.run_dir)
         return self.run_dir
+
+    def _take(self, directory: Path) -> None:
+        """Mark a directory as this home's: what is in it goes when the service ends.
+
+        Raises:
+            HomeError: it has other files, or is another home's.
+        """
+        if any(each.name != _OWNER for each in directory.iterdir()) and not (directory / _OWNER).is_symlink():
+            raise HomeError(f"{_RUN_DIR}={directory} has other files, which would be removed: name a new directory")
+        with contextlib.suppress(FileExistsError):
+            (directory / _OWNER).symlink_to(self._directory_identity)
+        if not self._owns(directory):
+            raise HomeError(
+                f"{_RUN_DIR}={directory} is the directory of another home: name another one for {self.path}"
+            )
+
+    def _owns(self, directory: Path) -> bool:
+        try:
+            return str((directory / _OWNER).readlink()) == self._directory_identity
+        except OSError:
+            return False
 
     def remove_run_dir(self) -> None:
         """Remove `run_dir` and its contents, best effort; the caller is the home's service, and ends."""
         directory = self.run_dir
+        if _RUN_DIR in variables() and not self._owns(directory):
+            return
         for _ in range(_RUN_DIR_TRIES):
             shutil.rmtree(directory, ignore_errors=True)
             if not directory.exists():

@@ -100,6 +100,31 @@ def test_the_directory_for_sockets_may_be_named(tmp_path: Path, monkeypatch: pyt
         home.make_run_dir()
 
 
+def test_a_named_directory_for_sockets_that_is_something_else_is_left_as_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    named = tmp_path / "run"
+    named.mkdir(0o700)
+    monkeypatch.setenv("PODIUM_RUN_DIR", str(named))
+    home, other = Home(tmp_path / "home").create(), Home(tmp_path / "other").create()
+    (named / "mine").write_text("mine")
+    with pytest.raises(HomeError, match="has other files"):
+        home.make_run_dir()
+    home.remove_run_dir()
+    assert (named / "mine").read_text() == "mine"
+
+    (named / "mine").unlink()
+    assert home.make_run_dir() == home.make_run_dir() == named
+    (named / "service.sock").touch()
+    with pytest.raises(HomeError, match="of another home"):
+        other.make_run_dir()
+    other.remove_run_dir()
+    assert (named / "service.sock").exists()
+    assert home.make_run_dir() == named
+    home.remove_run_dir()
+    assert not named.exists()
+
+
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The system's temporary directory, for the while."""
