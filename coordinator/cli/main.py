@@ -43,7 +43,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "ps": ("ps.ps", "List the agents of a home."),
     "why": ("why.why", "Show what an agent waits for."),
     "nodes": ("why.nodes", "List the nodes that run agents, with their hosts and their memory."),
-    "hand-over": ("hand_over.hand_over", "Have another service serve the home, which stands by."),
+    "hand-over": ("hand_over.hand_over", "Have the service of a name serve the home, which stands by."),
     "drain": ("drain.drain", "Move the agents of a node to other nodes, and keep it empty."),
     "top": ("top.top", "Watch the agents of a home: turns, wakes and what waits, by agent type, until Ctrl-C."),
     "log": ("log.log", "Show an agent's events, oldest first; not those that a rewind has hidden."),

@@ -30,9 +30,10 @@ def hand_over(
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
 ) -> None:
-    """Have the service of a name serve the home, which stands by: podium up --standby.
+    """Have the service of a name serve the home, which stands by.
 
-    The service before it admits no more, and ends its turns. Returns when they have ended. Harmless if repeated.
+    podium up --standby does that. The service before it admits no more, and ends its turns. Returns when they have
+    ended. Harmless if repeated.
     """
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415  slow to import, and --help needs none
     from coordinator.fleet.handover import give_order  # noqa: PLC0415

@@ -82,7 +82,7 @@ async def test_an_agent_whose_class_is_not_there_waits_for_it(home: Home) -> Non
     why = home.why()
     assert why.waits_for == "its class, which cannot be loaded: it has a syntax error"
     assert why.problem == "it has a syntax error"
-    home.state.codes.loads(Loaded(home.code, (), ""))
+    home.state = FleetState(home.store, home.clock, home.ids)
     assert home.why().waits_for.startswith("a project or a command that names its class")
 
 
