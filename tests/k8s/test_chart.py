@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import helm_python
 import pytest
 
+from coordinator.cli.exits import ExitCode
 from coordinator.settings import Settings
 from tests.k8s.rendering import NAMES, container, merged, objects, of_kind, pod_of, ray_cluster, values_of, variables
 from tools import chart
@@ -133,14 +134,17 @@ def test_ten_groups_with_long_names_have_a_name_that_kuberay_takes() -> None:
 # -- hand-over --------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_of_the_revision_has_its_cluster_take_the_home_over() -> None:
+def test_one_job_of_all_revisions_has_its_cluster_take_the_home_over() -> None:
     values = values_of("minimal")
     for changed in (values, merged(values, {"image": {"tag": "0.2.0"}})):
         found = chart.objects(changed)
         name = str(ray_cluster(found)["metadata"]["name"])
         (job,) = of_kind("Job", found)
-        assert job["metadata"]["name"].endswith(name.removeprefix("podium"))
+        assert job["metadata"]["name"] == "podium-hand-over"
         assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-upgrade,post-rollback"
+        assert job["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation"
+        (rule,) = job["spec"]["podFailurePolicy"]["rules"]
+        assert rule["onExitCodes"]["values"] == [ExitCode.HOME_ERROR], "it does not order again after a later order"
         assert container("hand-over", found)["command"][:3] == ["podium", "hand-over", name]
         assert container("delete-clusters", found)["args"][1:] == [chart.RELEASE, name]
 

@@ -59,11 +59,15 @@ def _wait(documents: Documents, name: str, timeout_s: float, on_progress: Callab
 
     Raises:
         TimeoutError: that is not so in time.
+        HomeError: another service is ordered meanwhile.
     """
-    from coordinator.fleet.handover import Freshness, MemberState, draining, member  # noqa: PLC0415
+    from coordinator.fleet.handover import Freshness, MemberState, draining, member, ordered  # noqa: PLC0415
+    from podium.errors import HomeError  # noqa: PLC0415
 
     serves, drains, ends_s = Freshness(is_seen=False), Freshness(is_seen=True), time.monotonic() + timeout_s
     while True:
+        if (to := ordered(documents)) != name:
+            raise HomeError(f"{to} is ordered to serve the home now, instead of {name}")
         found, left = member(documents, name), draining(documents)
         is_served = serves.holds(found.told_ms if found and found.state is MemberState.SERVING else None)
         if is_served and not drains.holds(left):
