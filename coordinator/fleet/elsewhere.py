@@ -14,7 +14,7 @@ import structlog
 
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError
-from coordinator.fleet.handover import Freshness, draining
+from coordinator.fleet.handover import STALE_S, Freshness, draining
 from coordinator.fleet.leases import HOST_PREFIX
 from podium.address import Address
 from podium.errors import InvalidAddress
@@ -77,7 +77,13 @@ class Elsewhere:
         if self._documents is None or self._store is None:
             return 0.0
         begun_s = time.monotonic()
-        told = draining(self._documents)
+        try:
+            told = draining(self._documents)
+        except ChronicleError:
+            self._freshness = Freshness(is_seen=True)  # what could not be read is no silence
+            raise
+        if time.monotonic() - begun_s > STALE_S:
+            self._freshness = Freshness(is_seen=True)
         if not self._freshness.holds(told):
             if told is not None:
                 _log.warning("draining_service_gone", service=told[0], then="its agents are woken here")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from chronicle.clock import ManualClock
+from chronicle.errors import Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.documents import FileDocuments
@@ -130,3 +132,22 @@ async def test_nothing_is_planned_for_agents_elsewhere_nor_for_anybody_while_ano
     assert state.observe().wanted == ((EVE, code),)
     state.is_waiting = True
     assert state.observe().wanted == ()
+
+
+def test_time_in_which_nothing_could_be_read_is_no_silence(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    home.lease(ANN, "host_theirs")
+    tell_draining(home.documents, "old")
+    home.elsewhere.look()
+    now_s = time.monotonic()
+
+    def refuse(_name: str) -> bytes:
+        raise Unavailable("the database is away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(time, "monotonic", lambda: now_s + 60)
+        with monkeypatch.context() as away:
+            away.setattr(home.documents, "read", refuse)
+            with pytest.raises(Unavailable):
+                home.elsewhere.look()
+        assert home.elsewhere.look() > 0
+        assert ANN in home.elsewhere
