@@ -61,10 +61,11 @@ class NodeRequests:
         wanted = Counter(lacking)
         for needs, groups in self._groups.items():
             while len(groups) > wanted[needs]:
-                remove_placement_group(groups.pop().group)
+                remove_placement_group(groups[-1].group)
+                groups.pop()
             for old in [each for each in groups if self._is_old(each)]:
-                groups.remove(old)
                 remove_placement_group(old.group)
+                groups.remove(old)
                 wanted[needs] -= 1  # by the next call: now its room is for a host that waits in Ray
         for needs, hosts in wanted.items():
             groups = self._groups.setdefault(needs, [])
