@@ -1,4 +1,4 @@
-"""A made-up next format of the journal, with which upgrades are tested: no release has had another one than the first.
+"""A made-up next format of the journal, with which upgrades are tested.
 
 It has one table more. A journal that this code has written is then of an older format.
 """
@@ -31,5 +31,5 @@ def use(set_attribute: Callable[[Any, str, object], None] = setattr) -> None:
         db.execute(_TABLE)
 
     set_attribute(schema, "_TABLES", f"{schema._TABLES}{_TABLE}")
-    set_attribute(schema, "MIGRATIONS", {OLDER: migrate})
+    set_attribute(schema, "MIGRATIONS", {**schema.MIGRATIONS, OLDER: migrate})
     set_attribute(schema, "VERSION", OLDER + 1)

@@ -27,6 +27,7 @@ from chronicle.journal.ports.inbox import InboxRecords
 from chronicle.journal.ports.leases import LeaseRecords
 from chronicle.journal.ports.objects import ObjectRecords
 from chronicle.journal.ports.outbox import OutboxRecords
+from chronicle.journal.ports.pauses import PauseRecords
 from chronicle.journal.ports.reminders import ReminderRecords
 from chronicle.journal.ports.sessions import SessionRecords
 from chronicle.journal.ports.steps import StepRecords
@@ -43,6 +44,7 @@ class JournalStore(
     EventRecords,
     InboxRecords,
     StepRecords,
+    PauseRecords,
     ReminderRecords,
     OutboxRecords,
     LeaseRecords,

@@ -34,6 +34,8 @@ _RECORDS: Final[tuple[type, ...]] = (
     records.NewMessage,
     records.OutboxEnvelope,
     records.OutboxMessage,
+    records.PauseEnd,
+    records.PausedMessage,
     records.Receipt,
     records.RecordUsage,
     records.Reminder,

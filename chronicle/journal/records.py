@@ -36,6 +36,8 @@ __all__ = [
     "OutboxEnvelope",
     "OutboxMessage",
     "Outcome",
+    "PauseEnd",
+    "PausedMessage",
     "Receipt",
     "RecordUsage",
     "Reminder",
@@ -178,16 +180,18 @@ class MessageStatus(StrEnum):
     CONSUMED = "consumed"
     CANCELLED = "cancelled"
     PARKED = "parked"
+    PAUSED = "paused"
+    """Its handling waits for an answer. It is the head of its inbox: no message behind it is pending meanwhile."""
 
     @property
     def is_settled(self) -> bool:
-        """Whether no further attempt follows by itself: consumed, cancelled or parked."""
-        return self is not MessageStatus.PENDING
+        """Whether its handling is over, unless it is put back: consumed, cancelled or parked."""
+        return self not in (MessageStatus.PENDING, MessageStatus.PAUSED)
 
     @property
     def is_in_inbox(self) -> bool:
-        """Whether the message can still be cancelled: pending or parked."""
-        return self in (MessageStatus.PENDING, MessageStatus.PARKED)
+        """Whether the message can still be cancelled: pending, paused or parked."""
+        return self in (MessageStatus.PENDING, MessageStatus.PAUSED, MessageStatus.PARKED)
 
 
 class Outcome(StrEnum):
@@ -201,6 +205,8 @@ class Outcome(StrEnum):
     """One more attempt is counted; it stays pending."""
     PARKED = "parked"
     """One more attempt is counted, and it is set aside, visible and retriable."""
+    PAUSED = "paused"
+    """No attempt is counted. It waits for `PauseEnd`, and so do the messages behind it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,6 +306,37 @@ class StoredStep:
     """The name by which the next attempt finds it."""
     body: bytes
     """Opaque to the journal."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseEnd:
+    """The end of the pause of a message: a step gets what the message waits for."""
+
+    message_id: MessageId
+    number: int
+    """Of the step."""
+    before: bytes
+    """The step's body while the message is paused. Another body, and the pause is another one."""
+    after: bytes
+    """Its body from now on."""
+    from_ms: int | None = None
+    """The first moment at which it may end, by the journal's clock; ``None`` for any."""
+    until_ms: int | None = None
+    """The moment, by the journal's clock, from which on it may not; ``None`` for any."""
+    reminder: str | None = None
+    """The name of a reminder of the session that is dropped."""
+
+
+@dataclass(frozen=True, slots=True)
+class PausedMessage:
+    """A paused message, as a list shows it."""
+
+    session: Session
+    message: InboxMessage
+    step: StoredStep | None
+    """Its last step; ``None`` without any."""
+    place: int
+    """Its place in the list of all paused messages."""
 
 
 @dataclass(frozen=True, slots=True)

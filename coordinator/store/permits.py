@@ -55,6 +55,7 @@ class HostPermits:
             "lease": self._of_session(store.lease),
             "message": self._message,
             "messages": self._messages,
+            "paused_message": self._of_session(store.paused_message),
             "pending": self._of_session(store.pending),
             "reminders": self._of_session(store.reminders),
             "release_leases": self._release_leases,

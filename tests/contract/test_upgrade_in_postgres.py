@@ -66,7 +66,8 @@ def use_next(monkeypatch: pytest.MonkeyPatch, name: str, *, is_additive: bool) -
 def next_of(kind: SchemaKind, *, is_additive: bool) -> SchemaKind:
     table = "CREATE TABLE colour (name TEXT)"
     tables = f"{kind.tables.rstrip().rstrip(';')};\n{table};"
-    return replace(kind, version=2, tables=tables, migrations={1: Migration(f"{table};", is_additive=is_additive)})
+    migrations = {**kind.migrations, kind.version: Migration(f"{table};", is_additive=is_additive)}
+    return replace(kind, version=kind.version + 1, tables=tables, migrations=migrations)
 
 
 def formats(podium: Podium, *arguments: str) -> dict[str, tuple[int, int | None]]:
@@ -75,7 +76,7 @@ def formats(podium: Podium, *arguments: str) -> dict[str, tuple[int, int | None]
 
 
 def test_a_home_of_this_format_is_left_as_it_is(podium: Podium) -> None:
-    found = {"directory": (2, None), "journal": (1, None), "records": (1, None), "identity": (1, None)}
+    found = {"directory": (2, None), "journal": (JOURNAL.version, None), "records": (1, None), "identity": (1, None)}
     assert formats(podium) == formats(podium, "--yes") == found
 
 
@@ -83,20 +84,21 @@ def test_a_home_of_this_format_is_left_as_it_is(podium: Podium) -> None:
 def test_what_is_not_additive_is_upgraded_when_nothing_uses_the_home(
     home: Home, podium: Podium, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    this = KINDS[name][1].version
     elsewhere = create_home(Home(home.path.with_name("elsewhere")), journal_url=home.journal_url)
     claim = open_records(elsewhere).service_claim()
     claim.hold()
     use_next(monkeypatch, name, is_additive=False)
-    assert formats(podium)[name] == (1, 2)
-    assert "to 2, alone" in podium("upgrade")
+    assert formats(podium)[name] == (this, this + 1)
+    assert f"to {this + 1}, alone" in podium("upgrade")
     podium("ps" if name == "journal" else "models", code=ExitCode.HOME_ERROR)
     assert "podium upgrade" in podium.err
     podium("upgrade", "--yes", code=ExitCode.HOME_ERROR)
     assert "another service has this home, podium" in podium.err
-    assert formats(podium)[name] == (1, 2)
+    assert formats(podium)[name] == (this, this + 1)
     claim.release()
     podium("upgrade", "--yes")
-    assert formats(podium)[name] == (2, None)
+    assert formats(podium)[name] == (this + 1, None)
     assert open_records(home).keys().listed()
     with closing(home.journal()) as store:
         assert store.sessions()
@@ -106,15 +108,16 @@ def test_what_is_not_additive_is_upgraded_when_nothing_uses_the_home(
 def test_what_is_additive_is_upgraded_while_older_versions_run(
     home: Home, podium: Podium, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
+    this = KINDS[name][1].version
     with home.service_lock():
         claim = open_records(home).service_claim()
         claim.hold()
         with monkeypatch.context() as patched:
             use_next(patched, name, is_additive=True)
-            assert "to 2, additive" in podium("upgrade")
+            assert f"to {this + 1}, additive" in podium("upgrade")
             podium("upgrade", "--yes")
-            assert formats(podium)[name] == (2, None)
-        assert formats(podium)[name] == (2, None), "this one knows the older format only"
+            assert formats(podium)[name] == (this + 1, None)
+        assert formats(podium)[name] == (this + 1, None), "this one knows the older format only"
         open_records(home).keys().create("n", "acme", [Scope.READ], 1)
         with closing(home.journal()) as store:
             Writer.on(store, "hello/bob").turns(1)

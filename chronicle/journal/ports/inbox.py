@@ -23,7 +23,7 @@ class InboxRecords(Protocol):
 
         Raises:
             IdempotencyConflict: the key was used with another body.
-            InboxFull: ``limit`` messages are pending.
+            InboxFull: ``limit`` messages are pending or paused.
             NotFound: no such session.
         """
 
@@ -40,7 +40,7 @@ class InboxRecords(Protocol):
         """
 
     def pending(self, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
-        """Return the pending messages, in order of position."""
+        """Return the pending messages, in order of position; none behind a paused one (`PauseRecords`)."""
 
     def message(self, message_id: MessageId) -> InboxMessage:
         """Return one message, whatever its status.
@@ -59,7 +59,7 @@ class InboxRecords(Protocol):
         """Return a session's messages of one status, in order of position."""
 
     def waiting_before(self, message_id: MessageId) -> int:
-        """Return the number of pending messages before a message in its inbox, whatever its own status.
+        """Return the number of pending and paused messages before a message in its inbox, whatever its own status.
 
         Raises:
             NotFound: it was never admitted, or its record was pruned.
@@ -75,7 +75,7 @@ class InboxRecords(Protocol):
     def sessions_with_pending(
         self, prefix: str = "", among: Collection[tuple[str, str]] | None = None
     ) -> Sequence[Session]:
-        """Return the sessions that have pending messages.
+        """Return the sessions that have pending messages, and no paused one.
 
         Args:
             prefix: only those whose name starts with it, the oldest first.

@@ -80,12 +80,17 @@ class SchemaKind:
         return step in self.migrations and self.migrations[step].is_additive
 
 
+_PAUSES: Final = "CREATE INDEX inbox_paused ON inbox (session, id) WHERE status = 4"
+"""What version 2 of a journal has more: code of version 1 writes no paused message, and finds none unless it serves an
+agent that has paused elsewhere."""
+
 JOURNAL: Final = SchemaKind(
     "the journal",
     VERSION,
     f"""{translated(TABLES)}
 CREATE INDEX branch_of_parent ON branch (parent_branch_id) WHERE parent_branch_id IS NOT NULL;
 """,
+    {1: Migration(_PAUSES, is_additive=True)},
 )
 
 

@@ -28,15 +28,17 @@ _PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
 _CONSUMED: Final = STATUS_CODES[MessageStatus.CONSUMED]
 _CANCELLED: Final = STATUS_CODES[MessageStatus.CANCELLED]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
+_PAUSED: Final = STATUS_CODES[MessageStatus.PAUSED]
 
 _OF: Final = "WHERE message_id = ? AND session = ? AND status"
 SETTLE: Final[dict[Outcome, str]] = {
     outcome: f"UPDATE inbox SET {change}"
     for outcome, change in {
         Outcome.CONSUMED: f"status = {_CONSUMED}, body = NULL {_OF} = {_PENDING}",
-        Outcome.CANCELLED: f"status = {_CANCELLED}, body = NULL {_OF} IN ({_PENDING}, {_PARKED})",
+        Outcome.CANCELLED: f"status = {_CANCELLED}, body = NULL {_OF} IN ({_PENDING}, {_PARKED}, {_PAUSED})",
         Outcome.FAILED: f"attempts = attempts + 1 {_OF} = {_PENDING}",
         Outcome.PARKED: f"status = {_PARKED}, attempts = attempts + 1 {_OF} = {_PENDING}",
+        Outcome.PAUSED: f"status = {_PAUSED} {_OF} = {_PENDING}",
     }.items()
 }
 """By outcome: what it changes in the inbox."""

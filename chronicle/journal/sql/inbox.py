@@ -1,7 +1,7 @@
 """Inbox statements. All of them run inside the caller's transaction.
 
-``session.pending_from`` is a lower bound of the pending positions. An admission advances it, a retry of a parked
-message moves it back. So a commit need not maintain an index of pending messages.
+``session.pending_from`` is a lower bound of the pending and paused positions. An admission advances it, a retry of a
+parked message moves it back. So a commit need not maintain an index of pending messages.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import IdempotencyConflict, InboxFull, NotFound
 from chronicle.journal.records import Backlog, MessageStatus, Receipt
+from chronicle.journal.sql.pauses import IS_PAUSED
 from chronicle.journal.sql.rows import (
     INBOX_COLUMNS,
     SESSION_COLUMNS,
@@ -45,12 +46,17 @@ __all__ = [
 
 _PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
 _PARKED: Final = STATUS_CODES[MessageStatus.PARKED]
+_WAITING: Final = f"({_PENDING}, {STATUS_CODES[MessageStatus.PAUSED]})"
+"""The statuses of messages that others wait for."""
 _SELECT: Final = f"SELECT {INBOX_COLUMNS} FROM inbox JOIN session ON session.key = inbox.session"
-_PENDING_FIRST: Final = (
+_FROM_FIRST: Final = (
     "FROM session JOIN inbox ON inbox.id BETWEEN (session.key << 32) + session.pending_from "
-    f"AND (session.key << 32) + session.last_position WHERE session_id = ? AND status = {_PENDING} ORDER BY inbox.id"
+    "AND (session.key << 32) + session.last_position WHERE session_id = ? AND status"
 )
-_FIRST_PENDING: Final = f"SELECT inbox.id {_PENDING_FIRST} LIMIT 1"
+_PENDING_FIRST: Final = (
+    f"SELECT {INBOX_COLUMNS} {_FROM_FIRST} = {_PENDING} AND NOT {IS_PAUSED} ORDER BY inbox.id LIMIT ?"
+)
+_FIRST_WAITING: Final = f"SELECT inbox.id {_FROM_FIRST} IN {_WAITING} ORDER BY inbox.id LIMIT 1"
 _OF_KEY: Final = (
     "SELECT id & 4294967295, message_id, body_sha256 FROM inbox "
     "WHERE session = (SELECT key FROM session WHERE session_id = ?) AND idempotency_key = ?"
@@ -59,7 +65,8 @@ _OF_KEY: Final = (
 _WITH_PENDING: Final = (
     f"SELECT {SESSION_COLUMNS} FROM {{source}} WHERE name >= ? AND substr(name, 1, ?) = ? AND EXISTS (SELECT 1 "
     f"FROM inbox WHERE status = {_PENDING} "
-    "AND inbox.id BETWEEN (key << 32) + pending_from AND (key << 32) + last_position) ORDER BY key"
+    "AND inbox.id BETWEEN (session.key << 32) + pending_from AND (session.key << 32) + last_position) "
+    f"AND NOT {IS_PAUSED} ORDER BY session.key"
 )
 _ASKED: Final = "(VALUES {names}) AS asked JOIN session ON namespace = column2 AND name = column1"
 """The sessions of some names; with ``IN`` SQLite would look at all sessions."""
@@ -72,7 +79,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
 
     Raises:
         IdempotencyConflict: the key was used with another body.
-        InboxFull: ``limit`` messages are pending.
+        InboxFull: ``limit`` messages are pending or paused.
         NotFound: no such session.
     """
     key = message.idempotency_key
@@ -82,7 +89,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
         f"SELECT key, last_position, pending_from FROM session WHERE session_id = ?{db.for_update}", (session_id,)
     )
     repeated = db.execute(_OF_KEY, (session_id, key)) if key is not None else None
-    waiting = db.execute(_FIRST_PENDING, (session_id,))
+    waiting = db.execute(_FIRST_WAITING, (session_id,))
     found = sessions.fetchone()
     if found is None:
         raise NotFound(f"no session {session_id}")
@@ -97,7 +104,7 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
     before = 0 if pending_from > last_position else None
     if last_position - pending_from + 1 >= limit:
         first_id, last_id = row_id(session, pending_from), row_id(session, last_position)
-        if _count_pending(db, first_id, last_id) >= limit:
+        if _count_waiting(db, first_id, last_id) >= limit:
             raise InboxFull(limit)
     position = last_position + 1
     db.execute(
@@ -122,8 +129,8 @@ def admit(db: Connection, session_id: SessionId, message: NewMessage, limit: int
 
 
 def pending(db: Connection, session_id: SessionId, limit: int = 100) -> Sequence[InboxMessage]:
-    """Return the pending messages, in order of position."""
-    rows = db.execute(f"SELECT {INBOX_COLUMNS} {_PENDING_FIRST} LIMIT ?", (session_id, limit))
+    """Return the pending messages, in order of position; none behind a paused one."""
+    rows = db.execute(_PENDING_FIRST, (session_id, limit))
     return [inbox_message_from(row) for row in rows]
 
 
@@ -182,7 +189,7 @@ def retry(db: Connection, session_id: SessionId, message_id: MessageId) -> Inbox
 def sessions_with_pending(
     db: Connection, prefix: str = "", among: Collection[tuple[str, str]] | None = None
 ) -> Sequence[Session]:
-    """Return the sessions that have pending messages, the oldest first.
+    """Return the sessions that have pending messages and no paused one, the oldest first.
 
     Args:
         prefix: only those whose name starts with it.
@@ -216,7 +223,7 @@ def backlog(db: Connection) -> Backlog:
 
 
 def waiting_before(db: Connection, message_id: MessageId) -> int:
-    """Return the number of pending messages before one in its inbox.
+    """Return the number of pending and paused messages before one in its inbox.
 
     Raises:
         NotFound: no such message.
@@ -227,12 +234,12 @@ def waiting_before(db: Connection, message_id: MessageId) -> int:
     ).fetchone()
     if found is None:
         raise NotFound(f"no message {message_id}")
-    return _count_pending(db, row_id(key_of(found[0]), found[1]), found[0] - 1)
+    return _count_waiting(db, row_id(key_of(found[0]), found[1]), found[0] - 1)
 
 
-def _count_pending(db: Connection, first_id: int, last_id: int) -> int:
+def _count_waiting(db: Connection, first_id: int, last_id: int) -> int:
     (count,) = db.execute(
-        f"SELECT count(*) FROM inbox WHERE id BETWEEN ? AND ? AND status = {_PENDING}", (first_id, last_id)
+        f"SELECT count(*) FROM inbox WHERE id BETWEEN ? AND ? AND status IN {_WAITING}", (first_id, last_id)
     ).fetchone()
     return int(count)
 

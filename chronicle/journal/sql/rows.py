@@ -79,7 +79,13 @@ INBOX_COLUMNS: Final = (
 OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms, sender, namespace, headers"
 TOMBSTONE_COLUMNS: Final = "session_id, name, deleted_ms, events, catalogue_hash, namespace"
 
-_STATUSES: Final = (MessageStatus.PENDING, MessageStatus.CONSUMED, MessageStatus.CANCELLED, MessageStatus.PARKED)
+_STATUSES: Final = (
+    MessageStatus.PENDING,
+    MessageStatus.CONSUMED,
+    MessageStatus.CANCELLED,
+    MessageStatus.PARKED,
+    MessageStatus.PAUSED,
+)
 STATUS_CODES: Final = {status: code for code, status in enumerate(_STATUSES)}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import NotFound, Unavailable
 from chronicle.journal.ports.reserve import NO_RESERVE
 from chronicle.journal.records import Commit, OutboxEnvelope, StepWrite
-from chronicle.journal.sql import branches, commits, inbox, leases, snapshots, writes
+from chronicle.journal.sql import branches, commits, inbox, leases, pauses, snapshots, writes
 from chronicle.journal.sql import reminders as reminder_rows
 from chronicle.journal.sql import steps as step_rows
 from chronicle.journal.sql.moving import copy_rows
@@ -274,6 +274,13 @@ class SqlJournalStore(SqlSessions):
         """Return the steps of all messages of a session, by the position of the message, then number."""
         with self._db.reading_one_moment() as db:
             return step_rows.of_session(db, session_id)
+
+    # -- pauses ---------------------------------------------------------------------------------------------------
+
+    paused_message = reading(pauses.of_session)
+    paused_messages = reading(pauses.page)
+    count_paused = reading(pauses.count)
+    end_pause = writing(pauses.end)
 
     # -- reminders ------------------------------------------------------------------------------------------------
 

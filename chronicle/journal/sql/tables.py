@@ -5,6 +5,9 @@ Branches and sessions have internal integer keys. A row that belongs to one of t
 writes a page of each that it touches, and an empty index takes a page, too. Tables are plain rowid tables: ``WITHOUT
 ROWID`` took 3.3 times the disk for rows of 1.25 KB. The exception are steps, which are few and soon dropped: without a
 rowid, storing one writes one page.
+
+The text of a declaration is stored with the table, comments included, and is compared by checks: it does not change
+with a format that leaves the table as it is. Status 4 of a message is *paused*, since format 2.
 """
 
 from __future__ import annotations
@@ -13,7 +16,7 @@ from typing import Final
 
 __all__ = ["TABLES", "VERSION"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 TABLES: Final = """
 CREATE TABLE session (
@@ -87,6 +90,7 @@ CREATE TABLE inbox (
 );
 CREATE UNIQUE INDEX inbox_by_key ON inbox (session, idempotency_key) WHERE idempotency_key IS NOT NULL;
 CREATE INDEX inbox_parked ON inbox (session) WHERE status = 3;
+CREATE INDEX inbox_paused ON inbox (session, id) WHERE status = 4;
 CREATE TABLE outbox (
     id         INTEGER PRIMARY KEY,
     message_id TEXT NOT NULL UNIQUE,

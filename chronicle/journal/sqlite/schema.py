@@ -28,7 +28,11 @@ _VIEW: Final = """CREATE VIEW events AS                                  -- for 
 _TABLES: Final = TABLES + _VIEW
 
 
-MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {}
+def _index_paused(db: sqlite3.Connection) -> None:
+    db.execute("CREATE INDEX inbox_paused ON inbox (session, id) WHERE status = 4")
+
+
+MIGRATIONS: Final[Mapping[int, Callable[[sqlite3.Connection], None]]] = {1: _index_paused}
 """By older version: the statements that migrate to the next one, in a transaction. Version 1 is the first."""
 
 

@@ -45,6 +45,7 @@ _WRITES: Final = (
     "retry_message",
     "put_step",
     "drop_steps",
+    "end_pause",
     "cancel_reminder",
     "fire_reminder",
     "outbox_delivered",

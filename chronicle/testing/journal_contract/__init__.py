@@ -21,6 +21,7 @@ from chronicle.testing.journal_contract.inbox import InboxContract
 from chronicle.testing.journal_contract.leases import LeaseContract
 from chronicle.testing.journal_contract.namespaces import NamespaceContract
 from chronicle.testing.journal_contract.objects import ObjectContract
+from chronicle.testing.journal_contract.pauses import PauseContract
 from chronicle.testing.journal_contract.reminders import ReminderContract
 from chronicle.testing.journal_contract.sessions import SessionContract
 from chronicle.testing.journal_contract.snapshots import SnapshotContract
@@ -37,6 +38,7 @@ class JournalStoreContract(
     CommitContract,
     InboxContract,
     StepContract,
+    PauseContract,
     ReminderContract,
     LeaseContract,
     ForkContract,

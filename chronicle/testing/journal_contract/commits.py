@@ -94,28 +94,35 @@ class CommitContract(Contract):
         assert store.commit_many([]) == []
 
     def test_many_commits_do_what_each_would_do_alone(self, store: JournalStore) -> None:
-        writers = [Writer.on(store, f"agent/{number}") for number in range(5)]
+        writers = [Writer.on(store, f"agent/{number}") for number in range(6)]
         messages = [writer.admit(b"x") for writer in writers]
         steps = [StoredStep(message, 1, "step", b"{}") for message in messages]
         sent = [OutboxMessage(IDS.message(NOW_MS), "to/someone", b"\xff", NOW_MS, headers={"a": 1}) for _ in writers]
-        for writer, step in zip(writers[:4], steps, strict=False):
+        for writer, step in zip(writers[:5], steps, strict=False):
             store.put_step(writer.session.session_id, step, None)
         outcomes = store.commit_many(
             [
-                StepWrite(writers[4].session.session_id, steps[4], None),
+                StepWrite(writers[5].session.session_id, steps[5], None),
                 *(
                     writer.commit_of(settled=(Settlement(message, outcome),), outbox=(out,))
                     for writer, message, outcome, out in zip(writers, messages, Outcome, sent, strict=False)
                 ),
             ]
         )
-        assert [type(outcome) for outcome in outcomes] == [type(None), Head, Head, Head, Head]
+        assert [type(outcome) for outcome in outcomes] == [type(None), *[Head] * 5]
         seen = self.other_handle(store)
         found = [seen.message(message) for message in messages]
-        assert [message.status for message in found] == ["consumed", "cancelled", "pending", "parked", "pending"]
-        assert [message.attempts for message in found] == [0, 0, 1, 1, 0]
-        assert [len(seen.steps(message)) for message in messages] == [0, 0, 1, 1, 1]
-        assert list(seen.outbox()) == sent[:4]
+        assert [message.status for message in found] == [
+            "consumed",
+            "cancelled",
+            "pending",
+            "parked",
+            "paused",
+            "pending",
+        ]
+        assert [message.attempts for message in found] == [0, 0, 1, 1, 0, 0]
+        assert [len(seen.steps(message)) for message in messages] == [0, 0, 1, 1, 1, 1]
+        assert list(seen.outbox()) == sent[:5]
         for writer in writers:
             assert verify_session(seen, writer.session).ok
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from chronicle.cli import main as chronicle
+from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main as podium
 from tests.golden.homes import NAMES, expected, extract
@@ -21,8 +22,11 @@ STABLE = ("iteration", "timestamp", "size", "hash", "turn")
 
 @pytest.fixture(scope="module", params=NAMES)
 def files(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A golden home and store."""
-    return extract(request.param, tmp_path_factory.mktemp("golden"))
+    """A golden home and store, whose journals are of this version's format: what only reads upgrades nothing."""
+    files = extract(request.param, tmp_path_factory.mktemp("golden"))
+    for journal in files.rglob("journal.db"):
+        SqliteJournalStore(journal, watched=True).close()
+    return files
 
 
 def lines(capture: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

@@ -52,6 +52,7 @@ class Agents:
             "lease": (session.session_id,),
             "message": (message,),
             "messages": (session.session_id, "pending"),
+            "paused_message": (session.session_id,),
             "pending": (session.session_id,),
             "release_leases": ([(session.session_id, lease.epoch)],),
             "reminders": (session.session_id,),

@@ -1,0 +1,113 @@
+"""Paused messages. All statements run inside the caller's transaction.
+
+The status of the message is the one record of a pause. An index has the paused messages alone, so it takes a page in a
+journal without any.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from chronicle.journal.records import MessageStatus, PausedMessage, StoredStep
+from chronicle.journal.sql.rows import (
+    INBOX_COLUMNS,
+    SESSION_COLUMNS,
+    STATUS_CODES,
+    inbox_message_from,
+    key_of,
+    number_of,
+    session_from,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from chronicle.ids import SessionId
+    from chronicle.journal.records import InboxMessage, PauseEnd
+    from chronicle.journal.sql.port import Connection
+
+__all__ = ["IS_PAUSED", "count", "end", "of_session", "page"]
+
+_PENDING: Final = STATUS_CODES[MessageStatus.PENDING]
+_PAUSED: Final = STATUS_CODES[MessageStatus.PAUSED]
+IS_PAUSED: Final = f"EXISTS (SELECT 1 FROM inbox AS head WHERE head.session = session.key AND head.status = {_PAUSED})"
+"""Whether a session of a query has a paused message."""
+_INBOX: Final = INBOX_COLUMNS.replace("message_id", "inbox.message_id").replace(" body", " inbox.body")
+_SESSION: Final = ", ".join(f"session.{column}" for column in SESSION_COLUMNS.split(", "))
+_PAGE: Final = (
+    f"SELECT inbox.id, number, step.key, step.body, {_SESSION}, {_INBOX} "
+    "FROM inbox JOIN session ON session.key = inbox.session LEFT JOIN step ON step.message = inbox.id "
+    "AND number = (SELECT max(number) FROM step WHERE message = inbox.id) "
+    "WHERE {condition} ORDER BY inbox.session, inbox.id LIMIT ?"
+)
+_COUNT: Final = "SELECT count(*) FROM inbox JOIN session ON session.key = inbox.session WHERE {condition}"
+_SESSION_AT: Final = 4
+"""The first column of the session in a row of `_PAGE`."""
+_MESSAGE_AT: Final = _SESSION_AT + len(SESSION_COLUMNS.split(", "))
+
+
+def of_session(db: Connection, session_id: SessionId) -> InboxMessage | None:
+    """Return the paused message of a session; ``None`` without one."""
+    row = db.execute(
+        f"SELECT {INBOX_COLUMNS} FROM session JOIN inbox ON inbox.session = session.key "
+        f"WHERE session_id = ? AND inbox.status = {_PAUSED}",
+        (session_id,),
+    ).fetchone()
+    return inbox_message_from(row) if row is not None else None
+
+
+def page(
+    db: Connection, namespace: str | None = None, prefix: str = "", *, after: int = -1, limit: int = 100
+) -> Sequence[PausedMessage]:
+    """Return paused messages of all sessions, by place."""
+    condition, values = _condition(namespace, prefix, after)
+    rows = db.execute(_PAGE.format(condition=condition), (*values, limit)).fetchall()
+    found = []
+    for row in rows:
+        message = inbox_message_from(row[_MESSAGE_AT:])
+        step = StoredStep(message.message_id, row[1], row[2], bytes(row[3])) if row[1] is not None else None
+        found.append(PausedMessage(session_from(row[_SESSION_AT:_MESSAGE_AT]), message, step, row[0]))
+    return found
+
+
+def count(db: Connection, namespace: str | None = None, prefix: str = "", *, after: int = -1) -> int:
+    """Return the number of paused messages that `page` returns without a limit."""
+    condition, values = _condition(namespace, prefix, after)
+    (found,) = db.execute(_COUNT.format(condition=condition), values).fetchall()
+    return int(found[0])
+
+
+def _condition(namespace: str | None, prefix: str, after: int) -> tuple[str, list[object]]:
+    text, values = f"inbox.status = {_PAUSED} AND inbox.session >= ? AND inbox.id > ?", [key_of(max(after, 0)), after]
+    more: list[object] = [*values]
+    if namespace is not None:
+        text, more = f"{text} AND namespace || '' = ?", [*more, namespace]  # not by its index: pauses are few
+    if prefix:
+        text, more = f"{text} AND substr(name, 1, ?) = ?", [*more, len(prefix), prefix]
+    return text, more
+
+
+def end(db: Connection, session_id: SessionId, end: PauseEnd, now_ms: int) -> bool:
+    """Give a paused message what it waits for, and make it pending again; return whether that happened."""
+    session = db.execute(f"SELECT key FROM session WHERE session_id = ?{db.for_update}", (session_id,)).fetchone()
+    now_ms = db.now_ms(now_ms)
+    late = end.until_ms is not None and now_ms >= end.until_ms
+    early = end.from_ms is not None and now_ms < end.from_ms
+    if session is None or late or early:
+        return False
+    paused = f"(SELECT id FROM inbox WHERE message_id = ? AND session = ? AND status = {_PAUSED})"
+    if not db.changed(
+        f"UPDATE step SET body = ? WHERE message = {paused} AND number = ? AND body = ?",
+        (end.after, end.message_id, session[0], end.number, end.before),
+    ):
+        return False
+    (row,) = db.execute(
+        f"UPDATE inbox SET status = {_PENDING} WHERE message_id = ? RETURNING id", (end.message_id,)
+    ).fetchall()
+    db.execute(
+        "UPDATE session SET pending_from = ? WHERE key = ? AND pending_from > ?",
+        (number_of(row[0]), session[0], number_of(row[0])),
+    )
+    if end.reminder is not None:
+        db.execute("DELETE FROM reminder WHERE session = ? AND name = ?", (session[0], end.reminder))
+    return True
