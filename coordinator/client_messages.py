@@ -56,7 +56,7 @@ class Admitted:
         return self.receipt.message_id
 
     async def settled(self) -> list[Frame]:
-        """Return its terminal frames, read from the journal; none while it is pending.
+        """Return its terminal frames, read from the journal, also if it is paused; none while it is pending.
 
         Raises:
             NotFound: its record was pruned.
@@ -78,6 +78,20 @@ class Admitted:
             NotFound: its record was pruned.
         """
         return await asyncio.to_thread(self._store.waiting_before, self.message_id)
+
+    async def is_held_up(self) -> bool:
+        """Return whether it is pending behind a paused message, so that its agent has nothing to do.
+
+        Raises:
+            NotFound: its record was pruned.
+        """
+        return await asyncio.to_thread(self._is_held_up)
+
+    def _is_held_up(self) -> bool:
+        head = self._store.paused_message(self._session.session_id)
+        if head is None or head.position >= self.receipt.position:
+            return False
+        return self._store.message(self.message_id).status is MessageStatus.PENDING
 
     def _settled(self) -> list[Frame]:
         return settled_frames(self._store, self._blobs, self._session.main_branch_id, self.message_id)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from podium.errors import AskFailed as AskFailed
     from podium.errors import AskRefused as AskRefused
     from podium.errors import AskTimeout as AskTimeout
+    from podium.errors import DecisionExpired as DecisionExpired
     from podium.errors import InvalidAddress as InvalidAddress
     from podium.errors import InvalidMessage as InvalidMessage
     from podium.errors import Permanent as Permanent
@@ -60,6 +61,7 @@ _MODULES: Final = {
     "AskTimeout": "podium.errors",
     "BaseAgent": "podium.agent.base",
     "BusyPolicy": "podium.turn.busy",
+    "DecisionExpired": "podium.errors",
     "DeltaState": "podium.agent.models.delta_state",
     "InvalidAddress": "podium.errors",
     "InvalidMessage": "podium.errors",

@@ -31,12 +31,18 @@
     ├── AskFailed               an agent that was asked did not answer
     │   ├── AskRefused          it was not asked: a quota of the tenant is reached
     │   └── AskTimeout          it did not answer in time
+    ├── DecisionExpired         nobody decided in time
+    ├── RunNotPaused            a run does not wait for an answer, or for another one
     ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
     └── HomeError               the home directory cannot be used
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
         └── HomeTooNew          written by a newer version
 
+    chronicle.errors.InvalidInput
+    └── DecisionInvalid         an answer does not fit its schema, or a schema cannot be used
+
     chronicle.errors.NotFound
+    ├── RunNotFound             the agent has no message of that id
     ├── ArchiveNotFound         no file at the path of an archive to import
     ├── EventNotFound           the agent has no event of that id
     └── UnknownFile             an agent has no file at a path, at a moment
@@ -49,7 +55,7 @@ are assigned at the edges, not here.
 from __future__ import annotations
 
 from chronicle.error_pickling import Portable, send_causes_of
-from chronicle.errors import NotFound
+from chronicle.errors import InvalidInput, NotFound
 
 __all__ = [
     "AgentAsleep",
@@ -68,6 +74,8 @@ __all__ = [
     "AskTimeout",
     "BundleRefused",
     "ContextMisuse",
+    "DecisionExpired",
+    "DecisionInvalid",
     "EventNotFound",
     "Evicted",
     "HomeError",
@@ -81,6 +89,8 @@ __all__ = [
     "Permanent",
     "PodiumError",
     "ProgramChanged",
+    "RunNotFound",
+    "RunNotPaused",
     "StepFailed",
     "StepsOutdated",
     "TurnsLost",
@@ -276,6 +286,18 @@ class AskTimeout(AskFailed, TimeoutError):
     """An agent that was asked did not answer in time. It drops the question unless it has begun to handle it."""
 
 
+class DecisionExpired(PodiumError, TimeoutError):
+    """Nobody decided in time, or an answer is late."""
+
+
+class DecisionInvalid(InvalidInput):
+    """An answer does not fit its schema, or a schema cannot be used."""
+
+
+class RunNotPaused(PodiumError):
+    """A run does not wait for an answer: it was answered, has ended, or waits for something else."""
+
+
 class StepFailed(PodiumError):
     """A step failed in an earlier attempt with an exception whose class is not loaded any more."""
 
@@ -290,6 +312,10 @@ class HomeNotWritable(HomeError):
 
 class HomeTooNew(HomeError):
     """The home directory was written by a newer version of Podium."""
+
+
+class RunNotFound(NotFound):
+    """The agent has no message of that id."""
 
 
 class ArchiveNotFound(NotFound):

@@ -31,6 +31,7 @@ __all__ = [
     "TURN_CANCELLED",
     "TURN_COMMITTED",
     "TURN_FAILED",
+    "TURN_PAUSED",
     "USER_MESSAGE",
     "AgentCreated",
     "AgentDetached",
@@ -52,6 +53,7 @@ __all__ = [
     "TurnCancelled",
     "TurnCommitted",
     "TurnFailed",
+    "TurnPaused",
     "UserMessage",
 ]
 
@@ -67,6 +69,7 @@ MESSAGE_ANSWERED: Final = "message.answered"
 TURN_COMMITTED: Final = "turn.committed"
 TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
+TURN_PAUSED: Final = "turn.paused"
 
 STATE_EVENTS: Final = (AGENT_CREATED, TURN_COMMITTED, AGENT_REWOUND, AGENT_DETACHED, AGENT_SNAPSHOT)
 """The events that replay reads: they carry an agent's state or its patch, and its tree. Each turn ends with one of
@@ -104,6 +107,7 @@ EVENT_TYPES: Final = frozenset(
         TURN_COMMITTED,
         TURN_FAILED,
         TURN_CANCELLED,
+        TURN_PAUSED,
     }
 )
 """All event types, including public ones that podium itself does not write."""
@@ -249,6 +253,15 @@ class ModelCallSummary(TypedDict):
     """A decimal number in the unit of the profile's prices; absent without a price."""
 
 
+class PauseSummary(TypedDict):
+    """The pause of a turn at a step, and how it ended."""
+
+    kind: Literal["decide", "sleep"]
+    outcome: Literal["answered", "expired"]
+    by: str | None
+    """Who answered; ``None`` if unknown, and without an answer."""
+
+
 class StepSummary(TypedDict):
     """A step of a turn."""
 
@@ -267,6 +280,8 @@ class StepSummary(TypedDict):
     error: NotRequired[str]
     """The class of the exception of a failed one, whose text `turn.failed` or the program has."""
     model_call: NotRequired[ModelCallSummary]
+    pause: NotRequired[PauseSummary]
+    """Of a step at which the turn paused; its end is the end of the pause."""
 
 
 class StepsSummary(TypedDict):
@@ -380,6 +395,31 @@ class TurnCancelled(TypedDict):
     """The busy policy of the message that preempted it; ``None`` if its own sender cancelled it."""
     by: str | None
     """The id of the message that preempted it."""
+    tree_id: str | None
+    oplog_id: str | None
+    epoch: int
+
+
+class TurnPaused(TypedDict):
+    """``turn.paused``: an attempt that ended because its turn waits, and the tree as the attempt left it.
+
+    State and files are as after the turn before; what the attempt had made of them is in the steps of its message.
+    """
+
+    message_id: str
+    """The run."""
+    call_id: str
+    """The key of the step that waits."""
+    number: int
+    """Of that step."""
+    kind: Literal["decide", "sleep"]
+    reason: str
+    schema: Json
+    """The JSON Schema of an answer."""
+    args_hash: str
+    """BLAKE3 of schema and reason, as of a step's arguments."""
+    expires: int | None
+    """Epoch milliseconds; ``None`` if it waits for ever."""
     tree_id: str | None
     oplog_id: str | None
     epoch: int

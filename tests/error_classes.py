@@ -39,6 +39,8 @@ _SAMPLES: dict[str, Any] = {
     "ErrorInfo": {"type": "ValueError", "message": "no"},
     "Unpack[ErrorFields]": {"code": "gone", "status": 404, "param": "key", "message_id": "msg_1", "retry_after_s": 2.5},
     "Problem": Problem(404, "unknown_page"),
+    "dict[str, Any]": {"run_id": "msg_1", "schema": {"type": "boolean"}},
+    "dict[str, Any] | None": {"run_id": "msg_1"},
     "TreeRef": TreeRef(BlobId("tree"), BlobId("oplog")),
 }
 

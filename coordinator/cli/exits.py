@@ -33,6 +33,7 @@ class ExitCode(IntEnum):
     TURN_FAILED = 30
     TURN_CANCELLED = 31
     STATE_REFUSED = 32
+    RUN_PAUSED = 33
     HOME_ERROR = 40
     HOME_NOT_WRITABLE = 41
     HOME_TOO_NEW = 42
@@ -70,6 +71,7 @@ EXITS: Final = ExitTable(
         ExitCode.TURN_FAILED: "a message could not be handled: on_message raised or ran out of time",
         ExitCode.TURN_CANCELLED: "the reply was cancelled",
         ExitCode.STATE_REFUSED: "the agent's state cannot be stored or read: a value JSON cannot hold, a newer version",
+        ExitCode.RUN_PAUSED: "the turn is paused; podium paused shows what it waits for",
         ExitCode.HOME_ERROR: "the home directory cannot be used",
         ExitCode.HOME_NOT_WRITABLE: "the home directory cannot be written",
         ExitCode.HOME_TOO_NEW: "the home or its journal was written by a newer version",
@@ -109,6 +111,10 @@ EXITS: Final = ExitTable(
         podium.HostDied: ExitCode.UNAVAILABLE,
         podium.Evicted: ExitCode.UNAVAILABLE,
         podium.TurnsLost: ExitCode.UNAVAILABLE,
+        podium.RunNotFound: ExitCode.NOT_FOUND,
+        podium.RunNotPaused: ExitCode.CONFLICT,
+        podium.DecisionExpired: ExitCode.CONFLICT,
+        podium.DecisionInvalid: ExitCode.USAGE,
         podium.HomeError: ExitCode.HOME_ERROR,
         podium.HomeNotWritable: ExitCode.HOME_NOT_WRITABLE,
         podium.HomeTooNew: ExitCode.HOME_TOO_NEW,
@@ -128,6 +134,7 @@ EXITS: Final = ExitTable(
         "coordinator.client.errors.ServerFailed": ExitCode.UNAVAILABLE,
         "coordinator.client.errors.MessageFailed": ExitCode.TURN_FAILED,
         "coordinator.client.errors.MessageCancelled": ExitCode.TURN_CANCELLED,
+        "coordinator.client.errors.RunPaused": ExitCode.RUN_PAUSED,
         "coordinator.client.errors.AnswerTimeout": ExitCode.UNAVAILABLE,
         "coordinator.client.errors.Unreachable": ExitCode.UNAVAILABLE,
     },

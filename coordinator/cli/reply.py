@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from chronicle.cli_kit.hints import with_hint
 from chronicle.cli_kit.terminal import json_text, say, shown, write, write_json
+from chronicle.cli_kit.times import iso
 from coordinator.cli.exits import ExitCode, exit_code_of_frame
 from coordinator.cli.hints import HINTS
 from podium.turn.stream import without_size
@@ -122,6 +123,11 @@ class TextReply:
                 self._begin_attempt()
             case "error":
                 self._say(_failure(frame, self._log))
+            case "tool_decision_pending":
+                answer = f"podium resolve {frame['message_id']} JSON"
+                self._say(f"{frame['reason']}\nIt waits for a decision{_until(frame)}: {answer}")
+            case "turn_paused" if frame["kind"] == "sleep":
+                self._say(f"{self._name} sleeps{_until(frame)}, and goes on then.")
             case "turn_end":
                 self.break_off()
                 if "data" in frame:
@@ -181,10 +187,16 @@ def outcome(frame: dict[str, Any], before: ExitCode) -> ExitCode:
     match frame["type"]:
         case "turn_end":
             return ExitCode.OK
+        case "turn_paused":
+            return ExitCode.RUN_PAUSED
         case "error":
             return exit_code_of_frame(frame["error"]["type"])
         case _:
             return before
+
+
+def _until(frame: dict[str, Any]) -> str:
+    return f" until {iso(frame['expires'])}" if frame["expires"] is not None else ""
 
 
 def _failure(frame: dict[str, Any], log: Path | None) -> str:

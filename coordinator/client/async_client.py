@@ -144,7 +144,7 @@ class AsyncPodium(AsyncRequests, AsyncLists):
             raise
         return AsyncRun(self._backend, address, receipt.message_id, receipt=receipt, opened=_with_first(first, frames))
 
-    def resume(self, agent: str, message_id: str, *, after: str = "") -> AsyncRun:
+    def follow(self, agent: str, message_id: str, *, after: str = "") -> AsyncRun:
         """Return the run of a message that was sent before, by this process or any other.
 
         Args:
@@ -172,6 +172,7 @@ class AsyncPodium(AsyncRequests, AsyncLists):
             AnswerTimeout: there was no answer in time. Its ``message_id`` is ``None`` if the message may not have been
                 admitted.
             MessageFailed: the message failed, or is parked.
+            RunPaused: its turn is paused.
             ClientError: as `send`.
         """
         message_id: str | None = None

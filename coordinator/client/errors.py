@@ -11,6 +11,7 @@
         ├── ServerFailed            500, 502, 503, 504: the server could not carry the request out
         ├── MessageFailed           a message was handled and its turn failed, or it is parked; not repeated
         │   └── MessageCancelled    the message was cancelled
+        ├── RunPaused               the turn of a message is paused; answer it, then ask again
         ├── AnswerTimeout           no answer in time; the message stays in the inbox
         ├── Unreachable             no connection, also after attempts to connect again
         └── BadAnswer               an answer that this client does not understand: another server or version
@@ -40,6 +41,7 @@ __all__ = [
     "RateLimited",
     "RequestConflict",
     "ResourceNotFound",
+    "RunPaused",
     "ServerFailed",
     "Unreachable",
 ]
@@ -134,6 +136,21 @@ class MessageCancelled(MessageFailed):
     """A message was cancelled, by its sender or for another one; nothing of its turn was kept."""
 
     default_code = "cancelled"
+
+
+class RunPaused(ClientError):
+    """The turn of a message is paused: there is no answer until it goes on. Answer it with `AsyncPodium.resume`.
+
+    Attributes:
+        run: what it waits for, as HTTP tells it: ``run_id``, ``call_id``, ``reason``, ``schema`` and others; ``None``
+            if the run was followed from a later position only.
+    """
+
+    default_code = "run_paused"
+
+    def __init__(self, message: str, *, run: dict[str, Any] | None = None, **fields: Unpack[ErrorFields]) -> None:
+        super().__init__(message, **fields)
+        self.run = run
 
 
 class AnswerTimeout(ClientError):

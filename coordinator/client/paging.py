@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 
     from coordinator.client.backends.port import Backend
-    from coordinator.operations.objects import Agent, Artifact, FileVersion, InboxMessage, Page, Reminder, Turn
+    from coordinator.operations.objects import (
+        Agent,
+        Artifact,
+        FileVersion,
+        InboxMessage,
+        Page,
+        PausedRun,
+        Reminder,
+        Turn,
+    )
 
 __all__ = ["PAGE_ITEMS", "AsyncLists", "AsyncPages", "Lists", "Pages", "items_of"]
 
@@ -49,8 +58,17 @@ class AsyncLists:
             yield found
 
     async def inbox(self, agent: str) -> list[InboxMessage]:
-        """Return the pending and parked messages of an agent, by position."""
+        """Return the pending, paused and parked messages of an agent, by position."""
         return [found async for found in items_of(lambda at: self.pages().inbox(agent, cursor=at))]
+
+    async def paused(self, agent: str | None = None) -> AsyncGenerator[PausedRun]:
+        """Yield the runs that are paused, and what each waits for.
+
+        Args:
+            agent: only those of this agent.
+        """
+        async for found in items_of(lambda at: self.pages().paused(agent, cursor=at)):
+            yield found
 
     async def reminders(self, agent: str) -> list[Reminder]:
         """Return the reminders that an agent has set, by name."""
@@ -100,9 +118,17 @@ class AsyncPages:
         )
 
     async def inbox(self, agent: str, *, limit: int = PAGE_ITEMS, cursor: str | None = None) -> Page[InboxMessage]:
-        """Return a page of the pending and parked messages of an agent, by position."""
+        """Return a page of the pending, paused and parked messages of an agent, by position."""
         request = Request("GET", "inbox", "inbox", lambda: objects.Page[objects.InboxMessage])
         return await self._backend.call(request, address_of(agent), limit=limit, cursor=cursor)
+
+    async def paused(
+        self, agent: str | None = None, *, limit: int = PAGE_ITEMS, cursor: str | None = None
+    ) -> Page[PausedRun]:
+        """Return a page of the runs that are paused, of one agent or of all; see `AsyncPodium.paused`."""
+        request = Request("GET", "/runs", "runs", lambda: objects.Page[objects.PausedRun], {"of_agent": "agent"})
+        of = address_of(agent) if agent is not None else None
+        return await self._backend.call(request, status="paused", of_agent=of, limit=limit, cursor=cursor)
 
     async def reminders(self, agent: str, *, limit: int = PAGE_ITEMS, cursor: str | None = None) -> Page[Reminder]:
         """Return a page of the reminders of an agent, by name."""
@@ -139,6 +165,7 @@ class Pages(Twin):
 
     agents = waiting(AsyncPages.agents)
     inbox = waiting(AsyncPages.inbox)
+    paused = waiting(AsyncPages.paused)
     reminders = waiting(AsyncPages.reminders)
     artifacts = waiting(AsyncPages.artifacts)
     turns = waiting(AsyncPages.turns)
@@ -150,6 +177,7 @@ class Lists(Twin):
 
     agents = iterating(AsyncLists.agents)
     inbox = waiting(AsyncLists.inbox)
+    paused = iterating(AsyncLists.paused)
     reminders = waiting(AsyncLists.reminders)
     artifacts = waiting(AsyncLists.artifacts)
     turns = iterating(AsyncLists.turns)

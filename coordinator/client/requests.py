@@ -6,7 +6,7 @@ are in `coordinator.client.paging`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coordinator.client.backends.port import Request
 from coordinator.client.texts import address_of
@@ -37,7 +37,7 @@ class AsyncRequests:
         return await self._backend.call(request, address_of(agent), message_id=message_id)
 
     async def cancel(self, agent: str, message_id: str) -> None:
-        """Cancel a pending, running or parked message: its turn is rolled back; durable on return.
+        """Cancel a pending, running, paused or parked message: its turn is rolled back; durable on return.
 
         Raises:
             RequestConflict: it was handled already.
@@ -67,9 +67,28 @@ class AsyncRequests:
         await self._backend.call(request, address_of(agent), message_id=message_id, drop_steps=drop_steps)
 
     async def drop(self, agent: str, message_id: str) -> None:
-        """Remove a pending or parked message permanently; one that is being handled is cancelled."""
+        """Remove a pending, paused or parked message permanently; one that is being handled is cancelled."""
         request = Request("POST", "messages/{message_id}/drop", "drop", lambda: objects.Message)
         await self._backend.call(request, address_of(agent), message_id=message_id)
+
+    async def resume(
+        self, run_id: str, decision: Any, *, call_id: str | None = None, args_hash: str | None = None
+    ) -> objects.Resumed:
+        """Answer a paused run, which then goes on; durable on return. `AsyncPodium.follow` reads what it says.
+
+        Args:
+            run_id: the id of its message.
+            decision: JSON that fits the schema of the request.
+            call_id, args_hash: the request that is answered; by default the one that is open.
+
+        Raises:
+            ResourceNotFound: no such run.
+            RequestConflict: it does not wait for this answer (``run_not_paused``), or the answer is late
+                (``decision_expired``).
+            InvalidRequest: the answer does not fit the schema (``invalid_decision``).
+        """
+        request = Request("POST", "/runs/{run_id}/decision", "decide", lambda: objects.Resumed)
+        return await self._backend.call(request, run_id=run_id, answer=decision, call_id=call_id, args_hash=args_hash)
 
     async def agent(self, agent: str) -> objects.Agent:
         """Return one agent.
@@ -291,6 +310,7 @@ class Requests(Twin):
     cancel_reminder = waiting(AsyncRequests.cancel_reminder)
     retry = waiting(AsyncRequests.retry)
     drop = waiting(AsyncRequests.drop)
+    resume = waiting(AsyncRequests.resume)
     agent = waiting(AsyncRequests.agent)
     delete = waiting(AsyncRequests.delete)
     fork = waiting(AsyncRequests.fork)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from coordinator.client.asgi import StreamResponse, with_heartbeats
-from coordinator.client.errors import BadAnswer, ClientError, MessageCancelled, MessageFailed
+from coordinator.client.errors import BadAnswer, ClientError, MessageCancelled, MessageFailed, RunPaused
 from coordinator.client.requests import AsyncRequests
 from coordinator.operations.answers import AnswerBuilder
+from coordinator.operations.errors import MessagePaused
 from coordinator.streams.sse import encode_event
 
 if TYPE_CHECKING:
@@ -22,16 +23,19 @@ if TYPE_CHECKING:
 
 __all__ = ["AsyncRun"]
 
+_OF_PAUSES: Final = frozenset({"tool_decision_pending", "turn_paused"})
+"""Frames that tell why a stream ends without an answer."""
+
 
 class AsyncRun:
-    """One message that is durably in its agent's inbox; from `AsyncPodium.stream` or `AsyncPodium.resume`.
+    """One message that is durably in its agent's inbox; from `AsyncPodium.stream` or `AsyncPodium.follow`.
 
     As a context manager it closes its connection at the end. The message is handled whether it is read or not.
 
     Attributes:
         agent: the agent's address.
         message_id: the message; the id of the run.
-        receipt: its receipt; ``None`` of a resumed run.
+        receipt: its receipt; ``None`` of one that is followed later.
     """
 
     def __init__(
@@ -57,11 +61,13 @@ class AsyncRun:
         """That of ``agent_end``, once it was read."""
         self._failure: Mapping[str, Any] = {}
         """The ``error`` frame, once it was read."""
+        self._paused: dict[str, Any] | None = None
+        """What it waits for, if the frames that were read last tell that it is paused."""
         self._answer: Answer | None = None
 
     @property
     def position(self) -> str:
-        """The place after the last frame that `events` yielded, for ``after`` of `AsyncPodium.resume`."""
+        """The place after the last frame that `events` yielded, for ``after`` of `AsyncPodium.follow`."""
         return self._position
 
     async def __aenter__(self) -> Self:
@@ -98,10 +104,13 @@ class AsyncRun:
         Raises:
             MessageFailed: the message failed, or is parked.
             MessageCancelled: the message was cancelled.
+            RunPaused: its turn is paused; call this again once the run is answered.
             Unreachable: as `events`.
         """
         if self._answer is None:
-            found = await self._read_answer() if self._outcome is None else None
+            found = await self._read_answer() if self._outcome in (None, "paused") else None
+            if self._outcome == "paused":
+                raise RunPaused(f"{self.message_id} is paused", run=self._paused, message_id=self.message_id)
             if self._outcome != "committed":
                 raise _failure(self.message_id, str(self._outcome), self._failure)
             if found is None:
@@ -153,8 +162,11 @@ class AsyncRun:
         builder, found = AnswerBuilder(self._agent.name, self.message_id), None
         async with aclosing(self._frames(self._after)) as frames:
             async for _, frame in frames:
-                if not self._after and frame["type"] != "error":
-                    found = builder.add(frame) or found
+                if frame["type"] in _OF_PAUSES or (not self._after and frame["type"] != "error"):
+                    try:
+                        found = builder.add(frame) or found
+                    except MessagePaused as paused:
+                        self._paused = paused.run
         return found
 
     async def _frames(self, after: str) -> Frames:

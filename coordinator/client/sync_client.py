@@ -42,7 +42,7 @@ class Run(Twin):
 
     @property
     def receipt(self) -> Receipt | None:
-        """Its receipt; ``None`` of a resumed run."""
+        """Its receipt; ``None`` of one that is followed later."""
         return self._twin.receipt
 
     @property
@@ -131,7 +131,7 @@ class Podium(Requests, Lists):
     metrics = waiting(AsyncPodium.metrics)
     send = waiting(AsyncPodium.send)
     stream = opening(AsyncPodium.stream, Run)
-    resume = making(AsyncPodium.resume, Run)
+    follow = making(AsyncPodium.follow, Run)
     ask = waiting(AsyncPodium.ask)
     export = iterating(AsyncPodium.export)
     events = iterating(AsyncPodium.events)

@@ -8,6 +8,7 @@ the first one        ``RUN_STARTED``, with the protocol's version; the agent and
 ``message_start``    ``TEXT_MESSAGE_START``; likewise ``_CONTENT`` and ``_END``
 ``event``            ``CUSTOM`` with its name
 ``turn_retry``       ``CUSTOM`` ``podium.retry``
+``turn_paused``      ``CUSTOM`` ``podium.decision``, if it waits for an answer; ``RUN_FINISHED``
 ``turn_end``         ``STATE_DELTA``, the turn's patch; ``CUSTOM`` ``podium.artifact`` for each; ``RUN_FINISHED``
 ``error``            ``RUN_ERROR``; of a cancelled message ``RUN_FINISHED`` with the outcome ``cancelled``
 ===================  ==================================================================================================
@@ -120,6 +121,12 @@ class AgUiRun:
                 return [_custom(frame["name"], frame["data"])]
             case "turn_end":
                 return self._commit(frame)
+            case "tool_decision_pending":
+                asked = {key: frame[key] for key in ("call_id", "reason", "schema", "args_hash", "expires")}
+                return [_custom("podium.decision", {"run_id": frame["message_id"], **asked})]
+            case "turn_paused":
+                self._ended = True
+                return [*self._close_texts(), {"type": "RUN_FINISHED", **self._run, "result": {"status": "paused"}}]
             case "error":
                 return self._fail(frame)
         return []

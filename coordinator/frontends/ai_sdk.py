@@ -8,6 +8,7 @@ frame                chunks
 ``message_start``    ``text-start``; likewise ``text-delta`` and ``text-end``
 ``event``            ``data-NAME``, transient, as it is not recorded; of a steering message ``steering-message``
 ``turn_retry``       ``reset-step``, and ``data-retry``, transient
+``turn_paused``      ``data-decision``, if it waits for an answer; ``finish-step``, ``finish``
 ``turn_end``         ``file`` for each artifact, as it can be fetched now, ``data-turn``, ``finish-step``, ``finish``
 ``error``            ``error``; of a cancelled message ``abort`` and ``finish`` with the reason ``interrupted``
 ===================  ==================================================================================================
@@ -89,6 +90,13 @@ class UiMessageStream:
                 return [_passing(frame["name"], frame["data"])]
             case "turn_end":
                 return self._commit(frame)
+            case "tool_decision_pending":
+                asked = {key: frame[key] for key in ("call_id", "reason", "schema", "args_hash", "expires")}
+                return [_passing("decision", {"run_id": frame["message_id"], **asked})]
+            case "turn_paused":
+                self._ended = True
+                step: list[WireFrame] = [{"type": "finish-step"}] if self._in_step else []
+                return [*self._close_texts(), *step, {"type": "finish", "finishReason": "other"}]
             case "error":
                 return self._fail(frame)
         return []

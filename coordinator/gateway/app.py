@@ -28,6 +28,7 @@ from coordinator.gateway.routes import (
     models,
     project,
     reminders,
+    runs,
     ui,
 )
 from coordinator.gateway.routes import agents as agent_routes
@@ -56,6 +57,7 @@ _ROUTERS: Final = (
     agent_routes.router,
     agent_routes.agent,
     messages.router,
+    runs.router,
     reminders.router,
     history.router,
     files.router,

@@ -13,6 +13,7 @@ from podium.turn.busy import BusyPolicy
 
 __all__ = [
     "MAX_TURN",
+    "DecisionBody",
     "EraseBody",
     "FoldBody",
     "ForkBody",
@@ -48,6 +49,17 @@ class MessageBody(_Body):
     """The policy if the agent is busy: wait, refuse, take the place of the running message, or steer it."""
     cancel_on_disconnect: bool = Field(default=False, strict=True)
     """Whether to cancel the message if the client leaves before its answer."""
+
+
+class DecisionBody(_Body):
+    """The answer to a paused run."""
+
+    answer: Any = None
+    """JSON that fits the schema of the request; null by default."""
+    call_id: Annotated[str, Field(max_length=512)] | None = None
+    """The request that it is for; by default the one that is open."""
+    args_hash: Annotated[str, Field(max_length=64)] | None = None
+    """The hash of that request; another one refuses the answer."""
 
 
 class RetryBody(_Body):

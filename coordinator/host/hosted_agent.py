@@ -127,7 +127,7 @@ class HostedAgent:
         self._event_loop.call_soon_threadsafe(self._loop.stop)
 
     async def cancel(self, message_id: MessageId) -> None:
-        """Cancel a pending, running or parked message; durable on return, unless the message is handled first.
+        """Cancel a pending, running, paused or parked message; durable on return, unless the message is handled first.
 
         If the turn of the message blocks the agents' event loop, it has a grace period of some seconds; then the
         process is ended.
@@ -154,9 +154,13 @@ class HostedAgent:
         stopped = self._stopped_for(message_id) if policy in {BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK} else None
         if stopped is not None:
             self.activation.expire_deadline(stopped)
-        preempting = asyncio.run_coroutine_threadsafe(self.activation.preempt(message_id, policy), self._event_loop)
+        preempting = asyncio.run_coroutine_threadsafe(self._preempt(message_id, policy), self._event_loop)
         preempting.add_done_callback(_log_failure)  # not awaited: code that blocks would delay the sender's stream
         return stopped
+
+    async def _preempt(self, message_id: MessageId, policy: BusyPolicy) -> None:
+        await self.activation.preempt(message_id, policy)
+        self._loop.poke()  # a paused turn may have held up the inbox
 
     def _stopped_for(self, message_id: MessageId) -> MessageId | None:
         """Return the message of the running turn, if the given one may preempt it."""

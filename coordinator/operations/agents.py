@@ -11,6 +11,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from chronicle.errors import InvalidInput
 from chronicle.lazy_exports import lazy_module
 from coordinator.operations import objects
 from coordinator.operations.deploys import HomeDeploys
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         messages,
         model_calls,
         reminders,
+        runs,
     )
     from coordinator.service import client as service
     from coordinator.telemetry import instruments, snapshots
@@ -47,6 +49,7 @@ else:  # One call needs few of them, and a command makes few calls.
     messages = lazy_module("coordinator.operations.messages")
     model_calls = lazy_module("coordinator.operations.model_calls")
     reminders = lazy_module("coordinator.operations.reminders")
+    runs = lazy_module("coordinator.operations.runs")
     instruments = lazy_module("coordinator.telemetry.instruments")
     snapshots = lazy_module("coordinator.telemetry.snapshots")
     service = lazy_module("coordinator.service.client")
@@ -283,6 +286,7 @@ class HomeAgents(HomeDeploys):
 
         Raises:
             MessageNotAnswered: it failed, was parked or was cancelled.
+            MessagePaused: its turn is paused.
             NotFound: the agent never got it.
             ServiceError: the service cannot be reached again after a loss. The message stays in the inbox.
         """
@@ -311,17 +315,18 @@ class HomeAgents(HomeDeploys):
     async def inbox(
         self, address: Address, limit: int = _ITEMS, cursor: str | None = None
     ) -> objects.Page[objects.InboxMessage]:
-        """Return a page of an agent's pending and parked messages, by position."""
+        """Return a page of an agent's pending, paused and parked messages, by position."""
         return await self._stores.read(messages.inbox_page, address, limit, cursor)
 
     async def cancel(self, address: Address, message_id: str) -> objects.Message:
-        """Cancel a pending, running or parked message, durably; return it.
+        """Cancel a pending, running, paused or parked message, durably; return it.
 
         Raises:
             UnknownAgent, NotFound: the agent never got it, or handled it already.
         """
         await self.message(address, message_id)
         await (await self._link.client()).cancel(str(address), message_id)
+        await self._wake_if_waiting(address)  # its turn may have held up the inbox
         return await self.message(address, message_id)
 
     async def retry(self, address: Address, message_id: str, *, drop_steps: bool = False) -> objects.Message:
@@ -344,7 +349,7 @@ class HomeAgents(HomeDeploys):
         return await self.message(address, message_id)
 
     async def drop(self, address: Address, message_id: str) -> objects.Message:
-        """Remove a pending or parked message permanently; one that is being handled is cancelled. Return it.
+        """Remove a pending, paused or parked message permanently; one that is being handled is cancelled. Return it.
 
         Raises:
             UnknownAgent, NotFound: the agent never got it, or handled it already.
@@ -354,7 +359,70 @@ class HomeAgents(HomeDeploys):
             await self._stores.write(lambda store, _: messages.drop(store, address, message_id, self._ids, now_ms))
         except AgentAwake as awake:
             await (await self._service_of(awake)).cancel(str(address), message_id)
+        await self._wake_if_waiting(address)
         return await self.message(address, message_id)
+
+    # -- runs -----------------------------------------------------------------------------------------------------
+
+    async def runs(
+        self,
+        status: str,
+        of_agent: Address | None = None,
+        limit: int = _ITEMS,
+        cursor: str | None = None,
+        *,
+        tenant: str = DEFAULT_TENANT,
+    ) -> objects.Page[objects.PausedRun]:
+        """Return a page of the runs of a tenant's agents, or of one agent; see `runs.paused_page`.
+
+        Args:
+            status: ``paused``: others are not listed.
+            tenant: ``*`` for those of all, each with the whole address of its agent.
+        """
+        if status != "paused":
+            raise InvalidInput(f"runs are listed by the status paused, not {status!r}")
+        of = None if tenant == ALL_TENANTS else tenant
+        return await self._stores.read_journal(lambda store: runs.paused_page(store, of, of_agent, limit, cursor))
+
+    async def agent_of_run(self, run_id: str, *, tenant: str = DEFAULT_TENANT) -> Address:
+        """Return the agent of a run.
+
+        Raises:
+            RunNotFound: no agent of the tenant has it.
+        """
+        return await self._stores.read_journal(lambda store: runs.agent_of(store, tenant, run_id))
+
+    async def decide(
+        self,
+        run_id: str,
+        answer: Any = None,
+        *,
+        call_id: str | None = None,
+        args_hash: str | None = None,
+        by: str | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> objects.Resumed:
+        """Answer a paused run, durably, and wake its agent. Without a service, the next one does.
+
+        Args:
+            answer: JSON that fits the schema of the request.
+            call_id, args_hash: the request that is answered; by default the one that is open.
+            by: who answers.
+
+        Raises:
+            RunNotFound: no agent of the tenant has the run.
+            RunNotPaused: it does not wait for this answer.
+            DecisionExpired: the answer is late.
+            DecisionInvalid: it does not fit the schema.
+        """
+        from podium.messages.answers import Answer  # noqa: PLC0415
+
+        now_ms = self._clock.now_ms()
+        address = await self.agent_of_run(run_id, tenant=tenant)
+        found = Answer(answer, by, call_id, args_hash)
+        resumed = await self._stores.write(lambda store, _: runs.decide(store, address, run_id, found, now_ms))
+        await self._poke(address)
+        return resumed
 
     # -- reminders ------------------------------------------------------------------------------------------------
 

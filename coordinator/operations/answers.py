@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from coordinator.operations import objects
-from coordinator.operations.errors import not_answered
+from coordinator.operations.errors import MessagePaused, not_answered
 from coordinator.streams.public_texts import public_frame
 
 if TYPE_CHECKING:
@@ -28,12 +28,15 @@ class AnswerBuilder:
         self._message_id = message_id
         self._replies: dict[str, str] = {}
         self._artifacts: list[objects.AnswerArtifact] = []
+        self._asked: Mapping[str, Any] = {}
+        """What the turn asks for before it pauses."""
 
     def add(self, frame: Mapping[str, Any]) -> objects.Answer | None:
         """Take a frame; return the answer if the frame ends the message's turn.
 
         Raises:
             MessageNotAnswered: the frame ends the message without an answer.
+            MessagePaused: it ends the stream, as the turn is paused.
         """
         match frame["type"]:
             case "turn_start" | "turn_retry":
@@ -51,6 +54,20 @@ class AnswerBuilder:
                         size=frame["size"],
                     )
                 )
+            case "tool_decision_pending":
+                self._asked = frame
+            case "turn_paused":
+                run = objects.PausedRun(
+                    run_id=self._message_id,
+                    agent=self._agent,
+                    call_id=frame["call_id"],
+                    kind=frame["kind"],
+                    reason=frame["reason"],
+                    schema=self._asked.get("schema", False),
+                    args_hash=self._asked.get("args_hash"),
+                    expires=frame["expires"],
+                )
+                raise MessagePaused(f"{self._message_id} is paused at {run.call_id}", run.as_json())
             case "error":
                 raise not_answered(public_frame({"message_id": self._message_id, **frame}))
             case "turn_end":

@@ -220,7 +220,7 @@ class _Planning:
 
     def _event_of(self, head: Head, message: InboxMessage) -> Event | None:
         """Return the event that tells the turn at which a message was handled or given up."""
-        if message.status is MessageStatus.PENDING:
+        if not message.status.is_settled:
             return None
         handled = message.status is MessageStatus.CONSUMED
         types = (USER_MESSAGE,) if handled else (USER_MESSAGE, TURN_CANCELLED, TURN_FAILED)

@@ -11,6 +11,7 @@ podium.errors.PodiumError
 ├── NotAFile            a path names no file; of an upload, it cannot become one
 ├── EmptyContext        a request for a response has nothing that a model could answer
 ├── ResponseFailed      a model gave no answer, or not all of it
+├── MessagePaused       the turn of a message is paused
 └── MessageNotAnswered  a message was not handled
     ├── MessageFailed   its last attempt failed
     ├── MessageParked   it failed as often as it may, and waits for a retry
@@ -37,6 +38,7 @@ __all__ = [
     "MessageFailed",
     "MessageNotAnswered",
     "MessageParked",
+    "MessagePaused",
     "NotInSessions",
     "ResponseFailed",
     "SessionReadOnly",
@@ -138,6 +140,18 @@ class ResponseFailed(PodiumError):
 
 class UnknownResponse(NotFound):
     """There is no response of that id, or it was deleted."""
+
+
+class MessagePaused(PodiumError):
+    """The turn of a message is paused: there is no answer until it goes on.
+
+    Attributes:
+        run: what it waits for, the JSON object of a `coordinator.operations.objects.PausedRun`.
+    """
+
+    def __init__(self, message: str, run: dict[str, Any]) -> None:
+        super().__init__(message)
+        self.run = run
 
 
 class MessageNotAnswered(PodiumError):

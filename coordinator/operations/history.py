@@ -13,7 +13,15 @@ from chronicle.workspace.trees.tree_diff import change_object, changes, render
 from coordinator.operations import objects
 from coordinator.operations.cursors import cursor_after, place_after
 from podium.agent_record import find_session, read_agent, retry_if_folded, tree_of
-from podium.events import AGENT_FORKED, AGENT_SNAPSHOT, FULL_STATE_EVENTS, STATE_EVENTS, TURN_CANCELLED, TURN_FAILED
+from podium.events import (
+    AGENT_FORKED,
+    AGENT_SNAPSHOT,
+    FULL_STATE_EVENTS,
+    STATE_EVENTS,
+    TURN_CANCELLED,
+    TURN_FAILED,
+    TURN_PAUSED,
+)
 from podium.history.compare import compare
 from podium.history.transcript import visible_transcript
 from podium.turn.upload import shown_path
@@ -124,7 +132,7 @@ def _turns(events: Iterable[Event], after_seq: int, blobs: BlobReader) -> Iterat
     began_ms: int | None = None
     tree_id = EMPTY
     for event in events:
-        if event.type in {AGENT_FORKED, TURN_FAILED, TURN_CANCELLED}:
+        if event.type in {AGENT_FORKED, TURN_FAILED, TURN_CANCELLED, TURN_PAUSED}:
             began_ms = None
         elif event.type not in STATE_EVENTS:
             began_ms = event.ts if began_ms is None else began_ms

@@ -8,6 +8,7 @@ from chronicle.errors import InvalidInput, NotFound
 from coordinator.operations import objects
 from coordinator.operations.cursors import place_after, rest_of
 from podium.agent_record import find_session
+from podium.reminders.expiries import EXPIRY, of_program
 from podium.reminders.plans import scheduled
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def reminder_page(
     """
     of = [str(address)]
     after = place_after(cursor, "reminders", of, "")
-    found = [each for each in store.reminders(find_session(store, address).session_id) if each.name > after]
+    found = [each for each in of_program(store.reminders(find_session(store, address).session_id)) if each.name > after]
     return objects.Page(
         items=[reminder_object(each) for each in found[:limit]],
         **rest_of(found, limit, "reminders", of, lambda each: each.name),
@@ -60,5 +61,5 @@ def cancel(store: JournalStore, address: Address, name: str) -> None:
         UnknownAgent: there is no such agent.
         NotFound: it has no such reminder.
     """
-    if not store.cancel_reminder(find_session(store, address).session_id, name):
+    if name == EXPIRY or not store.cancel_reminder(find_session(store, address).session_id, name):
         raise NotFound(f"{address} has no reminder {name!r}")

@@ -116,7 +116,7 @@ class Deliveries:
     def _publish(self, message_id: MessageId, frame: Frame) -> None:
         if frame["type"] in TERMINAL_FRAMES:
             self._running.discard(message_id)
-            if not frame.get("parked"):  # a parked message may be put back
+            if not frame.get("parked") and frame["type"] != "turn_paused":  # these may go on
                 self._ended[message_id] = [*self._hub.so_far(message_id), frame]
                 asyncio.get_running_loop().call_later(_LINGER_S, self._ended.pop, message_id, None)
         self._hub.publish(message_id, frame)

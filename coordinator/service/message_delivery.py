@@ -75,6 +75,9 @@ class MessageDelivery:
             if route is None:
                 # One that was admitted now is read by waking the agent.
                 fresh = lost is None and cut_off is None and not repeated
+                if message.before and message.when_busy in _WAITING:
+                    async for queued in self._while_held_up(message):
+                        yield queued
                 frames = [] if fresh else await message.settled()
                 if not frames:
                     try:
@@ -120,6 +123,14 @@ class MessageDelivery:
                 else:
                     return
             self._routes.drop(address, route)
+
+    async def _while_held_up(self, message: Admitted) -> AsyncGenerator[list[Frame], None]:
+        """Yield ``queued`` frames of a message as long as it waits behind a paused turn; its agent is not woken."""
+        before = message.before
+        while await message.is_held_up():
+            if before != (before := await message.count_before()):
+                yield [{"type": "queued", "message_id": message.message_id, "before": before}]
+            await asyncio.sleep(_POSITION_EVERY_S)
 
     async def _lives(self, route: Route) -> bool:
         """Return whether a host lives, as far as Ray knows, although it could not be reached."""

@@ -114,6 +114,12 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
     turn_retry      error {type, message}, attempt   this attempt was rolled back; it will be retried
     turn_end        turn, version, patch, data    committed: durable. Terminal; ``data`` is the result that the agent
                                                   set (absent if it set none)
+    tool_decision_pending  call_id, reason, schema, args_hash, expires    the turn waits for an answer that fits the
+                                                  JSON Schema; ``expires`` in epoch milliseconds, or null
+    turn_paused     kind, call_id, reason, expires    terminal: the turn waits, for what came before or for the time
+                                                  alone. Following the message again, once it goes on, begins anew
+    agent_resume    call_id, outcome, by          the turn goes on behind a pause that was ``answered`` or has
+                                                  ``expired``; after the ``turn_start`` of each attempt since
     error           error {type, message}, parked    terminal: the last attempt failed, or the message was cancelled
 """
 
@@ -133,5 +139,5 @@ EXIT_HELD: Final = 17
 """Exit code of a service whose home is held by another service."""
 EXIT_RAY_DIED: Final = 18
 """Exit code of a service whose embedded Ray has died."""
-TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
+TERMINAL_FRAMES: Final = frozenset({"turn_end", "turn_paused", "error"})
 """Types of the terminal frame, exactly one per stream."""

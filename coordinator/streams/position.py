@@ -13,7 +13,7 @@ The text of a position begins with the message's id:
     emitted event, and for each reply that has not ended its ordinal and the characters (code points) of it.
 ``msg_…/ATTEMPT.retry``
     after the ``turn_retry`` of an attempt.
-``msg_…/committed``, ``failed``, ``parked`` or ``cancelled``
+``msg_…/committed``, ``failed``, ``parked``, ``cancelled`` or ``paused``
     after the terminal frame; only ``agent_end`` follows.
 ``msg_…/end``
     after ``agent_end``.
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OUTCOMES", "InvalidPosition", "Position", "Reading", "outcome_of"]
 
-OUTCOMES: Final = ("committed", "failed", "parked", "cancelled")
+OUTCOMES: Final = ("committed", "failed", "parked", "cancelled", "paused")
 """How a message's stream can end."""
 _MARK_DIGITS: Final = 8
 """Digits of an attempt's event id in a position: 40 random bits."""
@@ -205,7 +205,7 @@ class Reading:
                 if frame["attempt"] < self._attempt + (not self._mark):
                     return self._had()
                 self._enter(frame["attempt"], "")
-            case "turn_end" | "error":
+            case "turn_end" | "turn_paused" | "error":
                 self._stage = outcome_of(frame)
             case "agent_end":
                 if self._stage == "end":
@@ -309,6 +309,8 @@ def outcome_of(terminal: Frame) -> str:
     """Return the outcome that a terminal frame tells, one of `OUTCOMES`."""
     if terminal["type"] == "turn_end":
         return "committed"
+    if terminal["type"] == "turn_paused":
+        return "paused"
     if terminal.get("parked"):
         return "parked"
     return "cancelled" if terminal["error"]["type"] == "Cancelled" else "failed"

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from podium.errors import AskFailed as AskFailed
     from podium.errors import AskRefused as AskRefused
     from podium.errors import AskTimeout as AskTimeout
+    from podium.errors import DecisionExpired as DecisionExpired
     from podium.errors import Permanent as Permanent
     from podium.history.retention import Retention as Retention
     from podium.reminders.reminder import Reminder as Reminder
@@ -33,6 +34,7 @@ _MODULES: Final = {
     "AskRefused": "podium.errors",
     "AskTimeout": "podium.errors",
     "BaseAgent": "podium.agent.base",
+    "DecisionExpired": "podium.errors",
     "DeltaState": "podium.agent.models.delta_state",
     "Permanent": "podium.errors",
     "Reminder": "podium.reminders.reminder",

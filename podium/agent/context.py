@@ -12,7 +12,7 @@ from __future__ import annotations
 from copy import deepcopy
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Never, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -23,6 +23,7 @@ from podium.agent.answer import Answer
 from podium.agent.models.delta_state import DeltaState
 from podium.agent.remote import RemoteHandlers
 from podium.agent.reply import Reply
+from podium.answer_schema import NO_DEFAULT
 from podium.errors import InvalidAddress
 from podium.state.plain_json import sent_object
 
@@ -47,6 +48,7 @@ __all__ = ["AgentContext", "Reply"]
 S = TypeVar("S", bound=DeltaState, default=Any)
 R = TypeVar("R")
 A = TypeVar("A")
+D = TypeVar("D", default=Never)
 
 
 class AgentContext(Generic[S]):
@@ -412,6 +414,66 @@ class AgentContext(Generic[S]):
             Exception: what the function raised; the step did not end, and runs again in a further attempt.
         """
         return await self._scope.steps.run(name, fn, args, retry)
+
+    @overload
+    async def decide(
+        self, schema: type[R], *, reason: str, timeout: timedelta | float | str | None = None, default: D = ...
+    ) -> R | D: ...
+
+    @overload
+    async def decide(
+        self,
+        schema: JsonObject | bool,
+        *,
+        reason: str,
+        timeout: timedelta | float | str | None = None,
+        default: Json = ...,
+    ) -> Json: ...
+
+    async def decide(
+        self,
+        schema: Any,
+        *,
+        reason: str,
+        timeout: timedelta | float | str | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Pause this turn until somebody decides: a person by ``podium resolve`` or over HTTP, or another program.
+
+        The turn ends here without a commit, and the agent may go to sleep at once, for days. State and files are as
+        after the turn before; messages to this agent wait. Once the answer is there, the hook runs again from its
+        beginning, on any node: its steps are not run again, state and files are put back to what they were here, and
+        this returns. So the rules of `step` hold; see docs/guide/pauses.md. Steps that run are ended before.
+
+        Args:
+            schema: of the answer: a type that pydantic knows, such as a model or ``bool``, or a JSON Schema.
+            reason: what is to be decided, for who decides.
+            timeout: how long it waits: seconds, a ``timedelta``, or a text such as ``"2h"``; by default for ever.
+            default: what is returned if nobody decides in time.
+
+        Returns:
+            the answer, of the type; as plain JSON for a JSON Schema.
+
+        Raises:
+            DecisionExpired: nobody decided in time, and there is no default.
+            DecisionInvalid: the schema cannot be used, or the answer does not fit the type.
+            ProgramChanged: as for `step`.
+            PodiumError: the hook is not ``on_message`` or ``on_reminder``, its turn is over, or this is called inside
+                of a step or while the answer of a model is read.
+        """
+        return await self._scope.pauses.decide(schema, reason, timeout, default)
+
+    async def sleep(self, duration: timedelta | float | str) -> None:
+        """Pause this turn for a time, without a process; otherwise as `decide`.
+
+        Args:
+            duration: seconds, a ``timedelta``, or a text such as ``"2h"``; at most five years.
+
+        Raises:
+            InvalidInput: the duration cannot be used.
+            ProgramChanged, PodiumError: as for `decide`.
+        """
+        await self._scope.pauses.sleep(duration)
 
     def llm(
         self, profile: str, *, max_output_tokens: int | None = None, qos: QualityOfService | None = None

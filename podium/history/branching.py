@@ -32,6 +32,7 @@ from podium.events import (
     PARTS,
     TURN_CANCELLED,
     TURN_FAILED,
+    TURN_PAUSED,
 )
 from podium.history.transcript import transcript_events, visible_transcript
 from podium.state import diff
@@ -70,7 +71,7 @@ _HOLDER: Final = "podium-cli"
 _AFTER_LOSS: Final = "podium-cli-after-loss"
 """The same, after a lease that its holder had not released."""
 _LEASE_MS: Final = 30_000
-_WITH_GIVEN_UP: Final = (TURN_FAILED, TURN_CANCELLED, AGENT_SNAPSHOT, AGENT_DETACHED)
+_WITH_GIVEN_UP: Final = (TURN_FAILED, TURN_CANCELLED, TURN_PAUSED, AGENT_SNAPSHOT, AGENT_DETACHED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,14 @@
 """The record of an ended step: canonical JSON in the journal's table of steps, opaque to the journal.
 
 Results and patches over 64 KiB are blobs of their own, which the record references.
+
+The record of a pause is *open* at first: its result is null, and ``pause`` has no outcome. `closed` completes it.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NotRequired, TypedDict, cast
+from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from blake3 import blake3
 
@@ -27,10 +29,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FailedStep",
+    "PauseKind",
+    "PauseOutcome",
+    "PauseRecord",
     "StepRecord",
     "StepView",
     "args_hash",
+    "args_hash_of",
+    "closed",
     "digest",
+    "open_pause",
     "read_record",
     "roots_of",
     "summary_of",
@@ -62,6 +70,26 @@ class FailedStep(TypedDict):
     """Of a step that streams: what the program got before the end."""
     left: NotRequired[bool]
     """Of a step that streams: whether the program left it before its end; then there was no exception."""
+
+
+PauseKind: TypeAlias = Literal["decide", "sleep"]
+"""What a turn pauses for: an answer, or a time alone."""
+PauseOutcome: TypeAlias = Literal["answered", "expired"]
+
+
+class PauseRecord(TypedDict):
+    """The pause of a turn."""
+
+    kind: PauseKind
+    reason: str
+    schema: Json
+    """The JSON Schema of an answer."""
+    expires: int | None
+    """Epoch milliseconds; ``None`` if it waits for ever."""
+    outcome: NotRequired[PauseOutcome]
+    """How it ended; absent while the step is open."""
+    by: NotRequired[str | None]
+    """Who answered, as the edge names them; ``None`` if unknown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +127,13 @@ class StepRecord:
     """Calls of its function."""
     model_call: ModelCallSummary | None = None
     """Summary of the call, if it was a call of a model."""
+    pause: PauseRecord | None = None
+    """Of a step at which the turn paused."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is a pause that has not ended, so that it has no result."""
+        return self.pause is not None and "outcome" not in self.pause
 
 
 class StepView(TypedDict):
@@ -157,8 +192,41 @@ def write_record(record: StepRecord, large: MutableMapping[BlobId, bytes]) -> by
             **({"steered": cast("Json", record.steered)} if record.steered else {}),
             "attempts": record.attempts,
             **({"model_call": cast("Json", record.model_call)} if record.model_call is not None else {}),
+            **({"pause": cast("Json", record.pause)} if record.pause is not None else {}),
         }
     )
+
+
+def open_pause(body: bytes) -> PauseRecord | None:
+    """Return the pause of a record that is open; ``None`` of any other record.
+
+    Raises:
+        UnsupportedFormat: a newer version wrote it.
+    """
+    pause = cast("PauseRecord | None", _checked(body).get("pause"))
+    return pause if pause is not None and "outcome" not in pause else None
+
+
+def args_hash_of(body: bytes) -> str:
+    """Return the hash of the arguments of a record."""
+    return cast("str", _checked(body)["args_hash"])
+
+
+def closed(body: bytes, outcome: PauseOutcome, result: Json, by: str | None, now_ms: int) -> bytes:
+    """Return the body of a record that is open with the outcome of its pause.
+
+    Args:
+        result: the answer; ``None`` without one.
+        by: who answered.
+
+    Raises:
+        InvalidInput: the answer is too large, or not JSON.
+    """
+    found = _checked(body)
+    if len(encode(result)) > MAX_INLINE:
+        raise InvalidInput(f"an answer has at most {MAX_INLINE} bytes of JSON")
+    pause = {**cast("JsonObject", found["pause"]), "outcome": outcome, "by": by}
+    return encode({**found, "result": result, "pause": pause, "ended_ms": now_ms})
 
 
 def read_record(body: bytes, blobs: BlobReader) -> StepRecord:
@@ -188,6 +256,7 @@ def read_record(body: bytes, blobs: BlobReader) -> StepRecord:
         cast("int", found["base_turn"]),
         cast("int", found["attempts"]),
         cast("ModelCallSummary | None", found.get("model_call")),
+        cast("PauseRecord | None", found.get("pause")),
     )
 
 
@@ -238,6 +307,9 @@ def summary_of(bodies: Sequence[bytes], failed: Sequence[FailedStep]) -> StepsSu
         }
         if "model_call" in found:
             done["model_call"] = cast("ModelCallSummary", found["model_call"])
+        if "pause" in found:
+            pause = cast("PauseRecord", found["pause"])
+            done["pause"] = {"kind": pause["kind"], "outcome": pause["outcome"], "by": pause["by"]}
         steps.append(done)
     steps.extend(_failure(each) for each in failed)
     return {"count": len(bodies), "digest": digest(bodies), "steps": steps}

@@ -1,4 +1,4 @@
-"""Administration of an agent's inbox: list pending and parked messages, retry a parked one, drop one for good.
+"""Administration of an agent's inbox: list pending, paused and parked messages, retry a parked one, drop one for good.
 
 Use cases over the journal's port; time and ids are arguments. Dropping is recorded as ``turn.cancelled``. It is for
 sleeping agents; the activation of an awake one cancels messages itself
@@ -15,6 +15,7 @@ from chronicle.errors import BranchVersionConflict, NotFound, StaleEpoch
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.records import MessageStatus
 from podium.address import label
+from podium.errors import RunNotPaused
 from podium.events import TURN_FAILED
 from podium.history.branching import agent_awake, sleeping_lease
 from podium.turn.journal.commit import Cancellation, NextCommit, cancel_commit
@@ -63,7 +64,7 @@ def open_messages(store: InboxRecords, session: Session) -> Sequence[InboxMessag
     """Return the records of an agent's pending and parked messages, by position."""
     found = [
         message
-        for status in (MessageStatus.PENDING, MessageStatus.PARKED)
+        for status in (MessageStatus.PENDING, MessageStatus.PAUSED, MessageStatus.PARKED)
         for message in store.messages(session.session_id, status)
     ]
     return sorted(found, key=lambda message: message.position)
@@ -117,9 +118,13 @@ def retry_message(
 
     Raises:
         NotFound: the agent never got it, or it was handled or cancelled.
+        RunNotPaused: its turn is paused: it is answered, or dropped.
         AgentAwake: its steps are to be dropped, and the agent, which is awake, may be handling it; nothing was written.
     """
-    if message_of(store, session, message_id).status is not MessageStatus.PENDING:
+    status = message_of(store, session, message_id).status
+    if status is MessageStatus.PAUSED:
+        raise RunNotPaused(f"message {message_id} is paused, and goes on with what it waits for: answer or drop it")
+    if status is not MessageStatus.PENDING:
         if drop_steps:
             store.drop_steps(message_id)
         store.retry_message(session.session_id, message_id)

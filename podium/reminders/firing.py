@@ -22,10 +22,12 @@ import structlog
 
 from chronicle.canonical import encode
 from chronicle.errors import ChronicleError, InvalidInput, NotFound
-from chronicle.journal.records import MessageStatus, NewMessage
+from chronicle.journal.records import MessageStatus, NewMessage, PauseEnd
 from podium.address import Address
+from podium.history.step_record import closed, open_pause
 from podium.messages.headers import Headers, ReminderHeader
 from podium.polling import LOOK_EVERY_S, Poller
+from podium.reminders.expiries import EXPIRY, expiry_of
 from podium.reminders.plans import Plan
 
 if TYPE_CHECKING:
@@ -61,7 +63,8 @@ class NotFired(Enum):
     GONE = "gone"
     """It was fired, replaced or cancelled meanwhile."""
     WAITS = "waits"
-    """It is a repeated one, and the message of an earlier time is still pending."""
+    """It is a repeated one, and the message of an earlier time is still pending; or the end of a pause that has ended
+    or does not end yet, by the journal's clock."""
 
 
 def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms: int) -> Address | NotFired:
@@ -70,12 +73,16 @@ def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms
     A repeated reminder whose last message is pending stays as it is, so that an agent which cannot run, or is slower
     than its reminder, has one message of it. The times that pass meanwhile are missed ones of the next message.
 
+    The reminder of a paused turn sends nothing, but ends its pause.
+
     Returns:
-        the agent, which may have to be woken; otherwise why nothing was sent.
+        the agent, which may have to be woken; otherwise why nothing was done.
 
     Raises:
         InvalidInput: the reminder cannot be read; it stays as it is.
     """
+    if reminder.name == EXPIRY:
+        return _end_pause(store, reminder, now_ms)
     plan = Plan.from_body(reminder.body)
     if plan.sent is not None and _is_pending(store, plan.sent):
         return NotFired.WAITS
@@ -85,6 +92,21 @@ def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms
     body = replace(plan, sent=message.message_id).to_body() if following.due_ms is not None else None
     receipt = store.fire_reminder(reminder.session_id, reminder.name, reminder.due_ms, message, following.due_ms, body)
     return plan.address if receipt is not None else NotFired.GONE
+
+
+def _end_pause(store: JournalStore, reminder: Reminder, now_ms: int) -> Address | NotFired:
+    """End the pause of a turn at its time; the turn goes on without an answer. Durable on return."""
+    address, message_id, number = expiry_of(reminder.body)
+    step = next((each for each in store.steps(message_id) if each.number == number), None)
+    if step is None or open_pause(step.body) is None:
+        return NotFired.WAITS
+    body = closed(step.body, "expired", None, None, reminder.due_ms)
+    end = PauseEnd(message_id, number, step.body, body, from_ms=reminder.due_ms, reminder=EXPIRY)
+    return address if store.end_pause(reminder.session_id, end, now_ms) else NotFired.WAITS
+
+
+def _address_of(reminder: Reminder) -> Address:
+    return expiry_of(reminder.body)[0] if reminder.name == EXPIRY else Plan.from_body(reminder.body).address
 
 
 def _is_pending(store: InboxRecords, message_id: MessageId) -> bool:
@@ -211,7 +233,7 @@ class ReminderTask(Poller):
             # One that cannot be read is held until the next start: another version may read it.
             self._held[key] = math.inf if isinstance(error, InvalidInput) else hold_ms
             if not isinstance(error, InvalidInput):
-                self._unsure[key] = Plan.from_body(reminder.body).address
+                self._unsure[key] = _address_of(reminder)
             result = NotFired.WAITS
         except Exception:  # noqa: BLE001  a bug, or a time that no calendar has: others must not wait for it
             _log.exception("reminder_failed", name=reminder.name, session_id=reminder.session_id)

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, Self, cast
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import encode
 from chronicle.clock import ManualClock
-from chronicle.ids import IdSource
+from chronicle.ids import IdSource, MessageId
 from chronicle.journal.committer import DirectCommitter
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.payloads import payload_of
-from chronicle.journal.records import NewMessage
+from chronicle.journal.records import NewMessage, Receipt
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened
 from podium.address import DEFAULT_TENANT, Address
@@ -36,9 +36,11 @@ from podium.agent_record import read_agent
 from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
 from podium.messages.admission import admit_message
+from podium.messages.answers import Answer, answer_run
 from podium.messages.asking import StoreAsker
 from podium.messages.courier import deliver_outbox
 from podium.messages.headers import Headers
+from podium.reminders.expiries import of_program
 from podium.reminders.firing import fire_reminder
 from podium.reminders.plans import scheduled
 from podium.settings import read_workspace_variable, set_workspace_variable
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Event, Receipt
+    from chronicle.journal.records import Event
     from podium.agent.base import BaseAgent
     from podium.artifacts.artifacts import Artifact
     from podium.models.port import LLMProvider
@@ -96,6 +98,11 @@ class Exchange:
     def ok(self) -> bool:
         """Whether its turn was committed."""
         return bool(self.frames and self.frames[-1]["type"] == "turn_end")
+
+    @property
+    def paused(self) -> bool:
+        """Whether its turn has paused; ``frames`` end with what it waits for."""
+        return bool(self.frames and self.frames[-1]["type"] == "turn_paused")
 
     @property
     def error(self) -> JsonObject | None:
@@ -248,17 +255,9 @@ class AgentHarness:
         receipt = self.admit(message, idempotency_key, when_busy, trace)
         if self._activation is None:
             await self._wake(unclean=False)
-        activation = self.activation
-        if receipt.repeated and (settled := await activation.settled(receipt.message_id)):
+        if receipt.repeated and (settled := await self.activation.settled(receipt.message_id)):
             return Exchange(receipt, settled)
-        with activation.streams.subscribe(receipt.message_id) as subscription:
-            await activation.preempt(receipt.message_id, when_busy)
-            while await self._one_step(subscription) is not Step.NOTHING:
-                pass
-            frames = subscription.take()
-        if not frames:
-            frames = await activation.settled(receipt.message_id)
-        return Exchange(receipt, frames)
+        return Exchange(receipt, await self._frames_of(receipt.message_id, when_busy))
 
     async def receive(self) -> int:
         """Deliver messages between the agents of its store, and handle all pending messages of this one, in order.
@@ -275,6 +274,22 @@ class AgentHarness:
             while (step := await self.activation.handle_next()) is not Step.NOTHING:
                 handled += step is Step.HANDLED
         return handled
+
+    async def resume(self, run_id: str, answer: Json, *, by: str | None = None, **request: str) -> Exchange:
+        """Answer a paused run, and handle pending messages in order until it is settled or pauses again.
+
+        Args:
+            request: ``call_id`` and ``args_hash`` of the request that is answered; by default the open one.
+
+        Raises:
+            RunNotFound, RunNotPaused, DecisionExpired, DecisionInvalid: the answer is not taken.
+        """
+        session = self.store.session(self.address.name, self.address.tenant)
+        message_id = MessageId(run_id)
+        answer_run(self.store, session, message_id, Answer(answer, by, **request), self.clock.now_ms())
+        message = self.store.message(message_id)
+        receipt = Receipt(session.session_id, message_id, message.position, repeated=True)
+        return Exchange(receipt, await self._frames_of(message_id))
 
     async def advance(self, seconds: float) -> bool:
         """Advance the clock; if the agent is idle then, call `on_idle_timeout`, and passivate it if it agrees.
@@ -299,7 +314,7 @@ class AgentHarness:
 
     def reminders(self) -> Sequence[ScheduledReminder]:
         """Return the reminders that are set, by name."""
-        return [scheduled(reminder) for reminder in self.store.reminders(self._session_id)]
+        return [scheduled(reminder) for reminder in of_program(self.store.reminders(self._session_id))]
 
     async def sleep(self) -> None:
         """Passivate the agent: end its activation in order."""
@@ -378,6 +393,18 @@ class AgentHarness:
         return self.store.session(self.address.name, self.address.tenant).session_id
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    async def _frames_of(self, message_id: MessageId, when_busy: BusyPolicy = BusyPolicy.ENQUEUE) -> Sequence[Frame]:
+        """Handle pending messages until the stream of one ends, or none is pending; return its frames."""
+        if self._activation is None:
+            await self._wake(unclean=False)
+        activation = self.activation
+        with activation.streams.subscribe(message_id) as subscription:
+            await activation.preempt(message_id, when_busy)
+            while await self._one_step(subscription) is not Step.NOTHING:
+                pass
+            frames = subscription.take()
+        return frames or await activation.settled(message_id)
 
     async def _one_step(self, subscription: Subscription) -> Step:
         """Handle the next message; `Step.NOTHING` if the stream of ours has ended, or no message is pending."""

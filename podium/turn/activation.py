@@ -13,20 +13,21 @@ from __future__ import annotations
 
 import asyncio
 import traceback
+from dataclasses import replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
 from chronicle.errors import ChronicleError
-from chronicle.journal.records import Outcome
+from chronicle.journal.records import MessageStatus, Outcome
 from podium.errors import AgentAsleep, AgentLoadError
 from podium.events import HOOKS
 from podium.turn.busy import BusyPolicy, may_preempt
-from podium.turn.hooks.hook_runner import AttemptFailed
+from podium.turn.hooks.hook_runner import AttemptFailed, AttemptPaused
 from podium.turn.hooks.message_hook import hook_for
 from podium.turn.journal.commit import Cancellation, FailedAttempt
-from podium.turn.journal.frames import settled_frames
+from podium.turn.journal.frames import pause_frames, settled_frames
 from podium.turn.journal.lost_attempt import judge_lost_attempt
 from podium.turn.runner import TurnRunner
 from podium.turn.scope.asks import time_left_s
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from podium.events import Cause
     from podium.turn.journal.ledger import Offer
     from podium.turn.ports import Environment
+    from podium.turn.steps.pausing import Pause
     from podium.turn.stream import Frame
     from podium.turn.telemetry import Span
 
@@ -64,7 +66,7 @@ class Step(Enum):
     NOTHING = "nothing"
     """No message waits."""
     HANDLED = "handled"
-    """A message was committed, cancelled or parked."""
+    """A message was committed, cancelled, parked or paused."""
     RETRY = "retry"
     """An attempt failed and was rolled back; the message is still the next one."""
 
@@ -144,11 +146,13 @@ class Activation:
             self._early_steering.clear()  # it was for this turn
 
     async def idle(self) -> bool:
-        """Call `on_idle_timeout`, and commit what it changed.
+        """Call `on_idle_timeout`, and commit what it changed; not while a turn is paused, whose base that would change.
 
         Returns:
             whether the agent may sleep.
         """
+        if self.is_held_up:
+            return True
         answer = await self._run_hook("idle", self._agent.on_idle_timeout, self._class.turn_timeout_s)
         return bool(answer) if answer is not None else True
 
@@ -257,6 +261,11 @@ class Activation:
         return self._runner.ledger.is_drained
 
     @property
+    def is_held_up(self) -> bool:
+        """Whether a turn is paused, so that there is nothing to do."""
+        return self._runner.ledger.is_held_up
+
+    @property
     def running_message_id(self) -> MessageId | None:
         """The message on whose behalf a hook runs; ``None`` when none runs. Thread-safe."""
         return self._hooks.message_id
@@ -274,9 +283,9 @@ class Activation:
     async def cancel(self, message_id: MessageId) -> None:
         """Cancel a message for its sender.
 
-        A pending or parked message is cancelled durably before this returns. The turn of a message being handled is
-        stopped; the cancellation is durable when the message's stream has ended. A committed message cannot be
-        cancelled, nor one that steers a turn, unless that turn fails. Call it from a task that is not cancelled.
+        A pending, paused or parked message is cancelled durably before this returns. The turn of a message being
+        handled is stopped; the cancellation is durable when the message's stream has ended. A committed message cannot
+        be cancelled, nor one that steers a turn, unless that turn fails. Call it from a task that is not cancelled.
 
         Raises:
             NotFound: no such message.
@@ -296,6 +305,7 @@ class Activation:
 
         A message that was attempted and will be attempted again counts as running, also after a host's death: the
         policy applies as soon as its hook begins. Idempotent. It applies to the turn that runs now, not to later ones.
+        A paused turn is cancelled by ``interrupt`` and ``rollback``; a message that is to steer it waits.
 
         Raises:
             NotFound: no such message.
@@ -305,6 +315,12 @@ class Activation:
         async with self._choosing:
             message = await self._message(message_id)
             current = self._current or await self._attempted()
+            if current is None and policy is not BusyPolicy.STEER:
+                paused = await self._runner.ledger.paused_message()
+                if paused is not None and may_preempt(message, paused):
+                    self._cancellations.setdefault(paused.message_id, Cancellation(policy, message_id))
+                    await self._drop(paused)
+                return
             if current is None or not may_preempt(message, current):
                 return
             early = self._current is None or self._before_hook == current.message_id
@@ -354,6 +370,8 @@ class Activation:
                 await hook.run(ctx)
 
             done = await self._runner.run("message", message, run_hook, limit_s, event_id=event_id, attempt=attempt)
+        except AttemptPaused as pauses:
+            return await self._after_pause(message, pauses.pause)
         except AttemptFailed as failed:
             if failed.hook == HOOKS["message"]:
                 failed.hook = hook.name
@@ -376,6 +394,17 @@ class Activation:
                 await self.preempt(message_id, BusyPolicy.STEER)
             except ChronicleError as error:
                 _log.warning("not_preempted", agent_id=str(self.address), message_id=message_id, error=str(error))
+
+    async def _after_pause(self, message: InboxMessage, pause: Pause) -> Step:
+        await self._runner.pause(message, pause)
+        if self._hooks.is_cancelled(message.message_id):  # at the last moment
+            await self._drop(replace(message, status=MessageStatus.PAUSED))
+            return Step.HANDLED
+        self._discard_requests(message)
+        assert pause.record.pause is not None, "it is the step of a pause"
+        for frame in pause_frames(pause.record.key, pause.record.pause, pause.record.args_hash):
+            self._publish(message, frame)
+        return Step.HANDLED
 
     async def _after_failure(self, message: InboxMessage, failed: AttemptFailed) -> Step:
         if failed.cancelled:

@@ -28,6 +28,10 @@ _UNPOKED_S: Final = 0.25
 """After the last message that was in the inbox, the inbox is read when the loop is poked, as after each admission; and
 after this time, in case a poke was lost."""
 
+_HELD_UP_S: Final = 1.0
+"""Time that an agent stays awake whose turn is paused: a message that cancels the turn comes after the agent was woken
+for it."""
+
 _log = structlog.stdlib.get_logger("podium.turn.message_loop")
 
 
@@ -123,7 +127,8 @@ class MessageLoop:
                 unpoked_s = min(_UNPOKED_S, self._idle_timeout_s)
                 idle_s = self._idle_timeout_s if await self._was_poked(unpoked_s) else self._idle_timeout_s - unpoked_s
             elif step is Step.NOTHING:
-                if not await self._was_poked(idle_s) and await self._may_sleep():
+                wait_s = min(_HELD_UP_S, idle_s) if self._activation.is_held_up else idle_s
+                if not await self._was_poked(wait_s) and await self._may_sleep():
                     return Ending.IDLE
                 idle_s = self._idle_timeout_s
 

@@ -28,7 +28,7 @@ from podium.events import HOOKS
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import TurnPermit, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
-from podium.turn.hooks.hook_runner import AttemptFailed, HookRunner, describe, is_permanent
+from podium.turn.hooks.hook_runner import AttemptFailed, AttemptPaused, HookRunner, describe, is_permanent
 from podium.turn.hooks.seen_config import SeenConfig
 from podium.turn.hooks.steering import STEERED, Steering
 from podium.turn.journal.commit import (
@@ -40,6 +40,7 @@ from podium.turn.journal.commit import (
     cancel_commit,
     created_commit,
     failure_commit,
+    pause_commit,
     turn_commit,
 )
 from podium.turn.journal.ledger import Ledger
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState
     from podium.events import Cause, ErrorInfo
     from podium.turn.journal.commit import Cancellation
+    from podium.turn.steps.pausing import Pause
     from podium.turn.stream import Frame
     from podium.turn.telemetry import Span
 
@@ -176,6 +178,7 @@ class TurnRunner:
 
         Raises:
             AttemptFailed: the hook failed; the caller rolls the turn back.
+            AttemptPaused: the hook was stopped because its turn pauses; the caller calls `pause`.
             Evicted: the lease is lost.
         """
         on_behalf_of = message or stream_of
@@ -216,6 +219,12 @@ class TurnRunner:
             turn.close()
             failed.said = scope.replies.so_far()
             failed.hook = "on_steer" if steering is not None and steering.failed else HOOKS[cause]
+            raise
+        except AttemptPaused as paused:
+            turn.close()
+            assert steps is not None, "only a step pauses a turn"
+            assert steps.pause_at is not None, "it has stopped the hook"
+            paused.pause = steps.pause_at
             raise
         except (ChronicleError, StateError, OSError, Permanent) as error:
             turn.close()
@@ -269,7 +278,7 @@ class TurnRunner:
 
         stored = await self.ledger.steps(message.message_id)
         agent = LiveAgent(self._address, self._env, self.ledger, self.workspace, self.state, self.telemetry)
-        steps = TurnSteps(agent, message.message_id, stored, base, self._steer_again)
+        steps = TurnSteps(agent, message.message_id, stored, base, self._steer_again, self.hooks.pause)
         await steps.check_fit()
         turn.steps = steps
         turn.deadline_ms = self._env.clock.now_ms() + int(limit_s * 1000)
@@ -380,10 +389,24 @@ class TurnRunner:
         await self._reload()
         self.telemetry.rolled_back(TurnOutcome.CANCELLED)
 
+    async def pause(self, message: InboxMessage, pause: Pause) -> None:
+        """Record that the turn of a message pauses, and go back to the last commit; raises as `fail`."""
+        try:
+            await self._append_pause(message, pause)
+        except StorageRefused:  # as in `fail`
+            await roll_back(self._env, self.workspace)
+            await self._append_pause(message, pause)
+        await self._reload()
+        self.telemetry.rolled_back(TurnOutcome.PAUSED)
+        self._env.on_sent()
+
     async def drop(self, message: InboxMessage, cancellation: Cancellation) -> None:
-        """Record the cancellation of a pending or parked message; raises `Evicted` as `fail`."""
+        """Record the cancellation of a pending, paused or parked message; raises `Evicted` as `fail`."""
         self.ledger.pass_over(message)
         await self._append_cancel(message, cancellation, (), None)
+
+    async def _append_pause(self, message: InboxMessage, pause: Pause) -> None:
+        await self._append(lambda next_commit: pause_commit(next_commit, message, self._address, pause))
 
     async def _append_cancel(
         self, message: InboxMessage, cancellation: Cancellation, said: Sequence[Draft], tree: TreeRef | None

@@ -31,7 +31,7 @@ async def shut_down(agent: BaseAgent, ctx: AgentContext[Any], runner: TurnRunner
         PodiumError: it changed what steps of the next message changed, too.
         Exception: as it raises.
     """
-    message = await runner.ledger.next_message()
+    message = await runner.ledger.next_message() or await runner.ledger.paused_message()
     stored = await runner.ledger.steps(message.message_id) if message is not None else ()
     if message is None or not stored:
         await agent.on_shutdown(ctx)

@@ -33,7 +33,7 @@ __all__ = [
 Frame: TypeAlias = dict[str, Any]
 """One JSON object of a message's stream; `coordinator.service.protocol` lists the types and keys."""
 
-TERMINAL_FRAMES: Final = frozenset({"turn_end", "error"})
+TERMINAL_FRAMES: Final = frozenset({"turn_end", "turn_paused", "error"})
 """The last frame of a stream: exactly one of these."""
 MAX_EVENT_BYTES: Final = 1024 * 1024
 """Limit of the emitted events that a backlog holds, in bytes of JSON: an agent may emit any number of them."""

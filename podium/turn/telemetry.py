@@ -150,6 +150,8 @@ class TurnOutcome(StrEnum):
     PARKED = "parked"
     """Rolled back after the last attempt."""
     CANCELLED = "cancelled"
+    PAUSED = "paused"
+    """Rolled back, to go on where it paused when it gets what it waits for."""
     INTERRUPTED = "interrupted"
     """Rolled back because its activation had to end; no attempt is counted."""
 

@@ -1,4 +1,4 @@
-"""``podium inbox``, ``retry`` and ``drop``: pending and parked messages."""
+"""``podium inbox``, ``retry`` and ``drop``: pending, paused and parked messages."""
 
 from __future__ import annotations
 
@@ -32,9 +32,10 @@ def inbox(
     everything: AllOption = False,
     target: Target,
 ) -> None:
-    """Show the pending and the parked messages of an agent, and how many of other agents are held in the outbox.
+    """Show what waits at an agent: pending, paused and parked messages, and those of others held in the outbox.
 
-    Pending messages wait; the first one may be in progress. Parked ones failed their last attempt: podium retry makes
+    Pending messages wait; the first one may be in progress. A paused one holds up those behind it until it is answered
+    (podium resolve) or dropped. Parked ones failed their last attempt: podium retry makes
     them pending again, podium drop removes a message.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
@@ -112,7 +113,7 @@ def retry(
 
 @command
 def drop(agent: AgentArgument, message_id: MessageArgument, *, target: Target) -> None:
-    """Remove a pending or parked message permanently.
+    """Remove a pending, paused or parked message permanently.
 
     A message that is being handled is cancelled. The removal is recorded as turn.cancelled. The text of the message is
     not kept.

@@ -95,6 +95,8 @@ def gist(event_type: str, payload: Any) -> str:
         }:
             where = "" if hook in (None, "on_message") else f"{hook}: "
             return f"attempt {attempt}{', parked' if parked else ''}: {where}{kind}: {message}"
+        case "turn.paused", {"message_id": message_id, "call_id": call_id, "reason": reason}:
+            return f"{message_id}: waits at {call_id}{f': {reason}' if reason else ''}"
         case "turn.cancelled", {"message_id": message_id, "policy": str(policy), "by": by}:
             return f"{message_id}: {by} took its place ({policy})"
         case "turn.cancelled", {"message_id": message_id}:

@@ -15,7 +15,8 @@ from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, StreamingOf
-from coordinator.operations.objects import Answer, InboxMessage, Message, Page, Receipt
+from coordinator.operations.errors import MessagePaused
+from coordinator.operations.objects import Answer, InboxMessage, Message, Page, PausedRun, Receipt
 
 __all__ = ["router"]
 
@@ -35,7 +36,7 @@ Traceparent = Annotated[
     response_model=Answer,
     responses={
         200: STREAM[200],
-        202: {"model": Receipt, "description": "Accepted, durably."},
+        202: {"model": Receipt | PausedRun, "description": "Accepted, durably; or handled up to a pause."},
         **statuses(404, 409, 413, 422, 502, 507),
     },
 )
@@ -52,6 +53,8 @@ async def send_message(
 ) -> Answer | Response:
     """Send a message, and wait for the answer, or stream it: with `Accept: text/event-stream`.
 
+    If the turn pauses, the answer is 202 with what it waits for.
+
     A disconnect does not cancel the message, unless `cancel_on_disconnect` is set: fetch its answer from
     `/messages/{message_id}`, or repeat the request with the same `Idempotency-Key`.
     """
@@ -66,6 +69,8 @@ async def send_message(
         return streaming.sent(address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
     try:
         return await while_connected(request, agents.answer(address, message_id))
+    except MessagePaused as paused:
+        return JSONResponse(paused.run, 202)
     except ClientDisconnect:
         if body.cancel_on_disconnect:
             await agents.cancel(address, message_id)
@@ -93,7 +98,7 @@ async def get_message(
 
 @router.post("/messages/{message_id}/cancel", responses=statuses(404, 409))
 async def cancel_message(agents: Agents, address: Writing, message_id: MessageId) -> Message:
-    """Cancel a pending, running or parked message."""
+    """Cancel a pending, running, paused or parked message."""
     return await agents.cancel(address, message_id)
 
 
@@ -107,13 +112,13 @@ async def retry_message(
 
 @router.post("/messages/{message_id}/drop", responses=statuses(404, 409))
 async def drop_message(agents: Agents, address: Writing, message_id: MessageId) -> Message:
-    """Remove a pending or parked message permanently; one that is being handled is cancelled."""
+    """Remove a pending, paused or parked message permanently; one that is being handled is cancelled."""
     return await agents.drop(address, message_id)
 
 
 @router.get("/inbox", responses=statuses(404))
 async def list_inbox(agents: Agents, address: Reading, limit: Limit = 100, cursor: Cursor = None) -> Page[InboxMessage]:
-    """List pending and parked messages, by position."""
+    """List pending, paused and parked messages, by position."""
     return await agents.inbox(address, limit, cursor)
 
 

@@ -16,8 +16,10 @@ __all__ = [
     "InboxMessage",
     "Message",
     "MessageError",
+    "PausedRun",
     "Receipt",
     "Reminder",
+    "Resumed",
     "Step",
 ]
 
@@ -95,7 +97,7 @@ class Message(Result):
     message_id: str
     agent: str
     position: int
-    status: str = field(metadata=one_of("pending", "consumed", "cancelled", "parked"))
+    status: str = field(metadata=one_of("pending", "consumed", "cancelled", "parked", "paused"))
     attempts: int
     """Failed attempts."""
     admitted_at: int
@@ -106,8 +108,37 @@ class Message(Result):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PausedRun(Result):
+    """A run whose turn is paused, and what it waits for."""
+
+    status: str = field(default="paused", metadata=one_of("paused"))
+    run_id: str
+    """The id of its message."""
+    agent: str
+    call_id: str
+    """The request: the key of the step at which the turn has paused."""
+    kind: str = field(metadata=one_of("decide", "sleep"))
+    """What it waits for: an answer, or a time alone."""
+    reason: str
+    schema: Any
+    """The JSON Schema of an answer; false if nobody can answer."""
+    args_hash: str | None
+    """The hash of schema and reason; null if nobody can answer."""
+    expires: int | None
+    """When it goes on without an answer, in epoch milliseconds; null for never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumed(Result):
+    """A run that was answered, and goes on."""
+
+    run_id: str
+    agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Step(Result):
-    """A step that an attempt of a message ended; further attempts do not run it again."""
+    """A step that an attempt of a message ended, and that further attempts do not run; that of a pause may be open."""
 
     message_id: str
     number: int
@@ -125,11 +156,11 @@ class Step(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InboxMessage(Result):
-    """A pending or parked message."""
+    """A pending, paused or parked message."""
 
     message_id: str
     position: int
-    status: str = field(metadata=one_of("pending", "parked"))
+    status: str = field(metadata=one_of("pending", "paused", "parked"))
     attempts: int
     admitted_at: int
     sender: str | None

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from chronicle.ids import MessageId
     from chronicle.journal.records import Draft
     from podium.events import ErrorInfo
+    from podium.turn.steps.pausing import Pause
 
-__all__ = ["AttemptFailed", "HookRunner", "describe", "is_permanent"]
+__all__ = ["AttemptFailed", "AttemptPaused", "HookRunner", "describe", "is_permanent"]
 
 _MAX_ERROR_TEXT: Final = 2000
 """Characters of an exception's text that are recorded; the agent's log has the rest."""
@@ -65,6 +66,16 @@ class AttemptFailed(Portable):
         self.hook = hook
 
 
+class AttemptPaused(Portable):
+    """A hook was stopped because its turn pauses (`HookRunner.pause`).
+
+    Attributes:
+        pause: where; set by the runner of the turn.
+    """
+
+    pause: Pause
+
+
 @dataclass(slots=True)
 class _Call:
     """A running hook."""
@@ -98,6 +109,7 @@ class HookRunner:
         self._call: _Call | None = None
         self._cancelled: set[str] = set()
         self._interrupted = False
+        self._paused = False
 
     @property
     def deadline_s(self) -> float | None:
@@ -120,6 +132,7 @@ class HookRunner:
 
         Raises:
             AttemptFailed: it raised, exceeded its time limit, or its message was cancelled.
+            AttemptPaused: it was stopped by `pause`, whatever it did then.
         """
         scope = asyncio.timeout(limit_s)
         self._call = _Call(message_id, scope, limit_s, self._clock.monotonic_s() + limit_s)
@@ -127,7 +140,10 @@ class HookRunner:
             async with scope:
                 if message_id in self._cancelled:
                     self.expire()
-                return await hook()
+                answer = await hook()
+                if self._paused:  # it has caught its cancellation
+                    raise AttemptPaused("the turn pauses")
+                return answer
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
@@ -138,6 +154,8 @@ class HookRunner:
         except BaseException as error:  # some of these would end the event loop or the activation
             if message_id is not None and message_id in self._cancelled:
                 raise AttemptFailed({"type": "Cancelled", "message": "it was cancelled"}, cancelled=True) from error
+            if self._paused:
+                raise AttemptPaused("the turn pauses") from error
             if self._interrupted:
                 message = "its service or its lease ended before the turn did; the message waits"
                 raise AttemptFailed({"type": "Interrupted", "message": message}, interrupted=True) from error
@@ -148,7 +166,12 @@ class HookRunner:
             raise AttemptFailed(describe(error), permanent=is_permanent(error)) from error
         finally:
             self._call = None
-            self._interrupted = False
+            self._interrupted = self._paused = False
+
+    def pause(self) -> None:
+        """Stop the running hook, because its turn pauses."""
+        self._paused = True
+        self.expire()
 
     def interrupt(self) -> None:
         """Stop the hook that handles a message, if there is one, because the activation must end."""

@@ -10,15 +10,26 @@ from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.canonical import decode
 from chronicle.journal.chain import seal
-from chronicle.journal.records import Commit, Draft, Outcome, Settlement, Snapshot
+from chronicle.journal.records import (
+    Commit,
+    Draft,
+    DropReminder,
+    MessageStatus,
+    Outcome,
+    SetReminder,
+    Settlement,
+    Snapshot,
+)
 from podium.events import (
     AGENT_CREATED,
     TURN_CANCELLED,
     TURN_COMMITTED,
     TURN_FAILED,
+    TURN_PAUSED,
     USER_MESSAGE,
 )
 from podium.messages.headers import Headers
+from podium.reminders.expiries import EXPIRY, expiry_body
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -26,9 +37,11 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, IdSource, MessageId
-    from chronicle.journal.records import DropReminder, Head, InboxMessage, OutboxMessage, Session, SetReminder
+    from chronicle.journal.records import Head, InboxMessage, OutboxMessage, Session
     from chronicle.workspace.port import TreeRef
+    from podium.address import Address
     from podium.events import Cause, ErrorInfo, FileChange
+    from podium.turn.steps.pausing import Pause
 
 __all__ = [
     "Cancellation",
@@ -40,6 +53,7 @@ __all__ = [
     "cancel_commit",
     "created_commit",
     "failure_commit",
+    "pause_commit",
     "turn_commit",
     "user_message",
 ]
@@ -223,6 +237,33 @@ def failure_commit(next_commit: NextCommit, attempt: FailedAttempt) -> Commit:
     )
 
 
+def pause_commit(next_commit: NextCommit, message: InboxMessage, address: Address, pause: Pause) -> Commit:
+    """Return the commit that ends an attempt because its turn pauses."""
+    record = pause.record
+    assert record.pause is not None, "it is the step of a pause"
+    expires_ms = record.pause["expires"]
+    payload: JsonObject = {
+        "message_id": message.message_id,
+        "call_id": record.key,
+        "number": pause.number,
+        "kind": record.pause["kind"],
+        "reason": record.pause["reason"],
+        "schema": record.pause["schema"],
+        "args_hash": record.args_hash,
+        "expires": expires_ms,
+        **_tree_keys(record.tree),
+        "epoch": next_commit.epoch,
+    }
+    commit = next_commit.of(
+        [next_commit.draft(TURN_PAUSED, payload, message.message_id, next_commit.head.turn)],
+        [Settlement(message.message_id, Outcome.PAUSED)],
+    )
+    if expires_ms is None:
+        return commit
+    body = expiry_body(address, message.message_id, pause.number)
+    return replace(commit, reminders=(SetReminder(EXPIRY, expires_ms, body),))
+
+
 def cancel_commit(
     next_commit: NextCommit,
     message: InboxMessage,
@@ -251,7 +292,9 @@ def cancel_commit(
         "epoch": next_commit.epoch,
     }
     drafts.append(next_commit.draft(TURN_CANCELLED, payload, message_id, turn))
-    return next_commit.of(drafts, [Settlement(message_id, Outcome.CANCELLED)])
+    commit = next_commit.of(drafts, [Settlement(message_id, Outcome.CANCELLED)])
+    was_paused = message.status is MessageStatus.PAUSED
+    return replace(commit, reminders=(DropReminder(EXPIRY),)) if was_paused else commit
 
 
 def _tree_keys(tree: TreeRef | None) -> dict[str, Json]:

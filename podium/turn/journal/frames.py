@@ -21,6 +21,7 @@ from podium.events import (
     TURN_FAILED,
     USER_MESSAGE,
 )
+from podium.history.step_record import args_hash_of, open_pause
 from podium.turn.busy import BusyPolicy
 from podium.turn.journal.commit import Cancellation
 from podium.turn.stream import turn_start
@@ -34,9 +35,10 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from chronicle.journal.ports.events import EventRecords
     from chronicle.journal.records import Event, Head, InboxMessage
+    from podium.history.step_record import PauseRecord
     from podium.turn.stream import Frame
 
-__all__ = ["retry_frames", "settled_frames"]
+__all__ = ["pause_frames", "retry_frames", "settled_frames"]
 
 _WINDOW: Final = 1000
 """Events read at a time, backwards from the head: the message is nearly always a recent one."""
@@ -50,7 +52,7 @@ _DROPPED: Final[Json] = {
 
 
 def settled_frames(store: JournalStore, blobs: BlobReader, branch_id: BranchId, message_id: MessageId) -> list[Frame]:
-    """Return the frames of a message if it is settled, the terminal one last; an empty list while it is pending.
+    """Return the frames of a message if it is settled or paused, the terminal one last; none while it is pending.
 
     Args:
         blobs: where large payloads are.
@@ -60,11 +62,31 @@ def settled_frames(store: JournalStore, blobs: BlobReader, branch_id: BranchId, 
         NotFound: no such message, or its record was pruned.
     """
     message = store.message(message_id)
+    if message.status is MessageStatus.PAUSED:
+        step = store.steps(message_id)[-1]
+        pause = open_pause(step.body)
+        shown = pause_frames(step.key, pause, args_hash_of(step.body)) if pause is not None else []
+        return [{"message_id": message_id, **frame} for frame in shown]  # none if it is answered at this moment
     if not message.status.is_settled:
         return []
     head = store.head(branch_id)
     frames = _committed if message.status is MessageStatus.CONSUMED else _not_committed
     return [{"message_id": message_id, **frame} for frame in frames(store, blobs, head, message)]
+
+
+def pause_frames(call_id: str, pause: PauseRecord, args_hash: str) -> list[Frame]:
+    """Return the frames that end the stream of a message whose turn pauses at a step.
+
+    Args:
+        call_id: the key of the step.
+        args_hash: of what is asked.
+    """
+    request: Frame = {"call_id": call_id, "reason": pause["reason"], "expires": pause["expires"]}
+    end: Frame = {"type": "turn_paused", "kind": pause["kind"], **request}
+    if pause["kind"] == "sleep":
+        return [end]
+    asked: Frame = {"type": "tool_decision_pending", **request, "schema": pause["schema"], "args_hash": args_hash}
+    return [asked, end]
 
 
 def retry_frames(store: EventRecords, blobs: BlobReader, head: Head, message: InboxMessage) -> list[Frame]:

@@ -15,6 +15,7 @@ from chronicle.errors import ChronicleError, Conflict, NotFound, StaleEpoch, Sto
 from chronicle.journal.records import Head, Outcome
 from podium.address import label
 from podium.errors import Evicted, TurnsLost
+from podium.reminders.expiries import of_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,6 +46,8 @@ _RETRY_DELAYS_S: Final = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
 
 _READ_AHEAD: Final = 8
 """Messages read at a time: a read of one costs half as much as one of eight."""
+_READ_AGAIN: Final = frozenset({Outcome.FAILED, Outcome.PAUSED})
+"""Outcomes after which what was read ahead is not next: the message has one more attempt, or holds up the others."""
 _SMALL_BYTES: Final = 64 * 1024
 """After a larger message, messages are read one by one, which bounds the memory for large ones."""
 
@@ -88,7 +91,10 @@ class Ledger:
         """The oldest pending messages, read ahead: only the lease's holder settles messages."""
         self._small = True
         self._all_ahead = False
-        """Whether the last read of the inbox returned all that was in it."""
+        """Whether the last read of the inbox returned all that was in it, so that what is admitted next is next."""
+        self._held_up: bool | None = None
+        """Whether the head of the inbox was paused when it was last read; ``None`` until that is known. Only the
+        lease's holder pauses one."""
         self._read_to = 0
         """The highest position of a message that was read, offered or passed over."""
         self._with_steps: set[MessageId] | None = None
@@ -205,13 +211,26 @@ class Ledger:
         if not self._ahead:
             limit = _READ_AHEAD if self._small else 1
             self._ahead = list(await self.read(lambda: self._store.pending(self.session.session_id, limit=limit)))
-            self._all_ahead = len(self._ahead) < limit
+            if self._ahead:
+                self._held_up = False
+            elif self._held_up is None:
+                self._held_up = await self.paused_message() is not None
+            self._all_ahead = len(self._ahead) < limit and not self._held_up
             if self._ahead:
                 self._read_to = max(self._read_to, self._ahead[-1].position)
         if not self._ahead:
             return None
         self._small = len(self._ahead[0].body or b"") <= _SMALL_BYTES
         return self._ahead[0]
+
+    async def paused_message(self) -> InboxMessage | None:
+        """Return the paused message, which is the head of the inbox; ``None`` without one."""
+        return await self.read(lambda: self._store.paused_message(self.session.session_id))
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether the head of the inbox was paused when it was last read."""
+        return bool(self._held_up)
 
     def offer(self, offer: Offer) -> None:
         """Take the next message from the process that has just admitted it, which spares a read of the inbox.
@@ -254,7 +273,7 @@ class Ledger:
 
     async def reminders(self) -> Sequence[Reminder]:
         """Return the agent's reminders, by name."""
-        return await self.read(lambda: self._store.reminders(self.session.session_id))
+        return of_program(await self.read(lambda: self._store.reminders(self.session.session_id)))
 
     async def read(self, call: Callable[[], _T]) -> _T:
         """Run a blocking read of the store; retry while the store is unavailable."""
@@ -293,7 +312,8 @@ class Ledger:
     def _drop_settled(self, commit: Commit) -> None:
         """Drop the messages that a commit has settled from those read ahead."""
         settled = {settlement.message_id for settlement in commit.settled}
-        if any(settlement.outcome is Outcome.FAILED for settlement in commit.settled):
-            self._ahead, self._all_ahead = [], False  # still the next one, with one more attempt: read it again
+        if any(settlement.outcome in _READ_AGAIN for settlement in commit.settled):
+            self._ahead, self._all_ahead = [], False
+            self._held_up = any(settlement.outcome is Outcome.PAUSED for settlement in commit.settled)
         elif settled:
             self._ahead = [message for message in self._ahead if message.message_id not in settled]

@@ -16,6 +16,7 @@ from podium.turn.scope.history import FileHistory
 from podium.turn.scope.model_calls import ModelCalls
 from podium.turn.scope.open_turn import RunningHook
 from podium.turn.scope.outbox import Outbox
+from podium.turn.scope.pauses import Pauses
 from podium.turn.scope.reminders import Reminders
 from podium.turn.scope.replies import Replies
 from podium.turn.scope.steps import Steps
@@ -52,6 +53,7 @@ class TurnScope:
         self.reminders = Reminders(hook)
         self.steps = Steps(hook, self)
         self.asks = Asks(hook, self.steps)
+        self.pauses = Pauses(hook)
         self.models = ModelCalls(hook)
         self.files = FileHistory(hook)
 

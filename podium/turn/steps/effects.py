@@ -43,6 +43,8 @@ class RunningStep:
     """Its span, once its function runs."""
     attempts: int = 1
     """Calls of its function so far."""
+    is_read: bool = False
+    """Whether it goes on only as the hook reads its parts."""
 
     def note_text(self, ordinal: int, text: str, *, begun: bool = False, end: bool = False) -> None:
         """Note a piece of a reply: its beginning, a text, its end."""

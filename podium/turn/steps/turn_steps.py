@@ -27,10 +27,12 @@ from podium.state.plain_json import plain_json
 from podium.turn.steps.effects import RunningStep, current_step
 from podium.turn.steps.failures import failed_step
 from podium.turn.steps.fitting import check_fit
+from podium.turn.steps.pausing import Pause
 from podium.turn.steps.replay import Replay
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
+    from typing import Any, NoReturn
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, MessageId
@@ -38,11 +40,12 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
     from podium.events import ModelCallSummary
-    from podium.history.step_record import FailedStep
+    from podium.history.step_record import FailedStep, PauseRecord
     from podium.state import Patch
     from podium.turn.journal.ledger import Ledger
     from podium.turn.ports import Environment
     from podium.turn.steps.kinds import StepKind
+    from podium.turn.steps.pausing import PauseRequest
     from podium.turn.turn_telemetry import TurnTelemetry
 
 __all__ = ["LiveAgent", "TurnSteps"]
@@ -73,6 +76,7 @@ class TurnSteps:
         stored: the steps that earlier attempts ended.
         base: returns the state's document at the beginning of the turn.
         steer: steers the turn with a message that steered an earlier attempt; returns whether it is still there.
+        stop: stops the hook, because the turn pauses.
     """
 
     def __init__(
@@ -82,6 +86,7 @@ class TurnSteps:
         stored: Sequence[StoredStep],
         base: Callable[[], Awaitable[JsonObject]],
         steer: Callable[[str], Awaitable[bool]],
+        stop: Callable[[], None],
     ) -> None:
         self._address = agent.address
         self._message_id = message_id
@@ -93,6 +98,7 @@ class TurnSteps:
         self._base = base
         self._base_turn = agent.ledger.head.turn
         self._steer = steer
+        self._stop = stop
         self._telemetry = agent.telemetry
         self._bodies = [step.body for step in stored]
         self._records = [read_record(body, agent.env.blobs) for body in self._bodies]
@@ -101,6 +107,8 @@ class TurnSteps:
         self._ending = asyncio.Lock()
         """Held while a step ends or is replayed."""
         self._running: list[RunningStep] = []
+        self._ended = asyncio.Event()
+        """Set, and replaced, when a step is not running any more."""
         self._sources: set[AsyncGenerator[Json, None]] = set()
         """Sources of the steps that stream."""
         self._failed: list[FailedStep] = []
@@ -114,6 +122,8 @@ class TurnSteps:
         self._misfit: Permanent | None = None
         """Why the recorded steps do not fit."""
         self._over = False
+        self.pause_at: Pause | None = None
+        """Where the turn pauses; no step begins any more."""
         self.patch: Patch = []
         """All changes of the state that were drained for steps, since the beginning of the turn."""
         self.recheck = False
@@ -174,7 +184,7 @@ class TurnSteps:
             ProgramChanged: the program asks for other steps than an earlier attempt.
             Exception: what the source raised.
         """
-        key, hashed = self._asked(kind, prefix)
+        key, hashed = self._asked(kind.name, kind.arguments, prefix)
         replay = self._replay
         try:
             if not replay.over:
@@ -198,6 +208,8 @@ class TurnSteps:
                     yield part
                 return
             await replay.until_over(key)
+            if self.pause_at is not None:
+                await _for_ever()
         except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
             self._misfit = self._misfit or misfit
             raise
@@ -219,10 +231,43 @@ class TurnSteps:
             raise
         finally:
             self._running.remove(step)
+            self._ended.set()
+            self._ended = asyncio.Event()
             self._sources.discard(source)
             await source.aclose()
         if made and kind.is_last(made[-1]):
             yield made[-1]
+
+    async def pause(self, request: PauseRequest) -> StepRecord:
+        """Pause the turn at a step: the hook is stopped. If the pause has ended, return the step's record.
+
+        Steps that run are ended before. The pause is durable as an open step when the hook is stopped.
+
+        Raises:
+            ProgramChanged: the program asks for other steps than an earlier attempt.
+            ContextMisuse: the turn is over, this is called inside of a step, or the answer of a model is being read.
+        """
+        key, hashed = self._asked(request.kind, (request.schema, request.reason))
+        replay = self._replay
+        try:
+            if not replay.over:
+                await self._steer_again()
+            replay.asked(key)
+            record = replay.record(key, hashed)
+            if record is not None:
+                await replay.until_returned(key)
+                await self._restore(record)
+                self._telemetry.step_replayed()
+                if not record.is_open:
+                    return record
+            else:
+                await replay.until_over(key)
+                await self._end_open(request, key, hashed)
+        except (ProgramChanged, StepsOutdated) as misfit:
+            self._misfit = self._misfit or misfit
+            raise
+        self._stop()
+        return await _for_ever()
 
     async def finish(self) -> None:
         """Close the steps at the end of the hook.
@@ -247,9 +292,8 @@ class TurnSteps:
 
     # -- a step ---------------------------------------------------------------------------------------------------
 
-    def _asked(self, kind: StepKind, prefix: str) -> tuple[str, str]:
+    def _asked(self, name: str, arguments: Sequence[object], prefix: str = "") -> tuple[str, str]:
         """Return the key of the step that the program asks for, and the hash of its arguments."""
-        name = kind.name
         self._check_open(name)
         outer = current_step()
         if outer is not None:
@@ -260,16 +304,53 @@ class TurnSteps:
         if not name:
             raise InvalidInput("a step has no name; give a text that tells what it does")
         self._occurrences[prefix + name] += 1
-        return f"{prefix}{name}#{self._occurrences[prefix + name]}", args_hash(plain_json(list(kind.arguments)))
+        return f"{prefix}{name}#{self._occurrences[prefix + name]}", args_hash(plain_json(list(arguments)))
 
     def _begin(self, kind: StepKind, key: str, hashed: str) -> RunningStep:
         self._drain()
         for other in self._running:
             other.overlaps = True
         now_ms = self._env.clock.now_ms()
-        step = RunningStep(key, kind.name, hashed, now_ms, len(self._unrecorded), overlaps=bool(self._running))
+        step = RunningStep(
+            key,
+            kind.name,
+            hashed,
+            now_ms,
+            len(self._unrecorded),
+            overlaps=bool(self._running),
+            is_read=kind.repeats_changes,
+        )
         self._running.append(step)
         return step
+
+    async def _end_open(self, request: PauseRequest, key: str, hashed: str) -> None:
+        """Make the step of a pause durable, without a result, once no other step runs."""
+        while True:
+            reading = next((step for step in self._running if step.is_read), None)
+            if reading is not None:
+                raise ContextMisuse(
+                    f"the turn cannot pause at {key!r} while step {reading.key!r}, the answer of a model, is being "
+                    "read: read it to its end first"
+                )
+            if self._running:
+                await self._ended.wait()
+                continue
+            async with self._ending:
+                if self._running:
+                    continue
+                if self.pause_at is not None:  # another task came first
+                    await _for_ever()
+                self._drain()
+                now_ms = self._env.clock.now_ms()
+                step = RunningStep(key, request.kind, hashed, now_ms, len(self._unrecorded), overlaps=False)
+                pause: PauseRecord = {
+                    "kind": request.kind,
+                    "reason": request.reason,
+                    "schema": request.schema,
+                    "expires": request.expires_ms,
+                }
+                await self._not_cancelled(step, self._end(step, None, None, pause))
+                return
 
     async def _end_durably(self, kind: StepKind, step: RunningStep, parts: list[Json]) -> None:
         """Make a step durable. The lock is held."""
@@ -279,8 +360,11 @@ class TurnSteps:
         if step.overlaps:
             await _let_others_continue()
         result, call = kind.result(parts), kind.described(step.args_hash, parts)
-        # Not cancelled half-way: what was drained and sealed for the record has to be recorded.
-        ending = asyncio.create_task(self._end(step, result, call), name=f"end of step {step.key}")
+        await self._not_cancelled(step, self._end(step, result, call))
+
+    async def _not_cancelled(self, step: RunningStep, end: Coroutine[Any, Any, None]) -> None:
+        """Await the end of a step. It is not cancelled half-way: what is drained and sealed has to be recorded."""
+        ending = asyncio.create_task(end, name=f"end of step {step.key}")
         try:
             await asyncio.shield(ending)
         except asyncio.CancelledError:
@@ -289,7 +373,9 @@ class TurnSteps:
                 ending.exception()  # the cancellation is raised instead
             raise
 
-    async def _end(self, step: RunningStep, result: Json, call: ModelCallSummary | None) -> None:
+    async def _end(
+        self, step: RunningStep, result: Json, call: ModelCallSummary | None, pause: PauseRecord | None = None
+    ) -> None:
         """Make a step durable. The lock is held."""
         self._check_open(step.key)
         self._drain()
@@ -314,12 +400,16 @@ class TurnSteps:
             self._base_turn,
             step.attempts,
             call,
+            pause,
         )
         large: dict[BlobId, bytes] = {}
         body = write_record(record, large)
         if large:
             await self._env.run_blocking(self._env.blobs.put, large)
-        await self._ledger.put_step(StoredStep(self._message_id, len(self._bodies) + 1, step.key, body))
+        number = len(self._bodies) + 1
+        await self._ledger.put_step(StoredStep(self._message_id, number, step.key, body))
+        if pause is not None:
+            self.pause_at = Pause(number, record)
         self._bodies.append(body)
         del self._unrecorded[:drained], self._failed[:failed], self._steered[:steered]
 
@@ -351,6 +441,8 @@ class TurnSteps:
                     f"step {record.key!r} does not fit the agent any more, which was changed since by another turn "
                     f"({error}); retry the message and drop its recorded steps"
                 ) from error
+            if record.is_open:  # before other tasks go on, which begin no step any more
+                self.pause_at = Pause(len(self._bodies), record)
             self._replay.advance()
         await self._steer_again()
 
@@ -412,6 +504,12 @@ class TurnSteps:
             raise ContextMisuse(
                 f"the turn of step {name!r} is over; await the steps that a hook begins before the hook returns"
             )
+
+
+async def _for_ever() -> NoReturn:
+    """Wait until the hook is stopped."""
+    while True:
+        await asyncio.Event().wait()
 
 
 async def _let_others_continue() -> None:

@@ -165,9 +165,9 @@ async def test_the_frames_of_a_run_begin_with_its_receipt_and_end_with_its_outco
         assert run.position.endswith("/end")
         assert "".join(frame["delta"] for frame in frames if frame["type"] == "message_update") == "1: hi"
         assert (await run.answer()).text == "1: hi"
-    again = [frame["type"] async for frame in podium.resume(AGENT, run.message_id).events()]
+    again = [frame["type"] async for frame in podium.follow(AGENT, run.message_id).events()]
     assert again == types
-    after = podium.resume(AGENT, run.message_id, after=run.position)
+    after = podium.follow(AGENT, run.message_id, after=run.position)
     assert [frame async for frame in after.events()] == []
 
 
@@ -180,7 +180,7 @@ async def test_a_run_that_was_cut_at_any_frame_goes_on_there(streaming: AsyncPod
         positions.append(run.position)
     for cut in range(len(whole)):
         if positions[cut]:
-            rest = [frame async for frame in podium.resume(AGENT, run.message_id, after=positions[cut]).events()]
+            rest = [frame async for frame in podium.follow(AGENT, run.message_id, after=positions[cut]).events()]
             places = [place for place, position in enumerate(positions) if position == positions[cut]]
             assert [frame["type"] for frame in rest if frame["type"] != "agent_start"] == [
                 frame["type"] for frame in whole[places[-1] + 1 :] if frame["type"] != "agent_start"
@@ -279,7 +279,7 @@ async def test_a_run_that_begins_with_a_waiting_message_tells_its_place(streamin
     await podium.send("slow/a", "one")
     await asyncio.wait_for(Slow.begun.wait(), 60)
     waiting = await podium.send("slow/a", "two")
-    async with aclosing(podium.resume("slow/a", waiting.message_id).events()) as frames:
+    async with aclosing(podium.follow("slow/a", waiting.message_id).events()) as frames:
         accepted = await anext(frames)
     assert (accepted["type"], accepted["position"], accepted["before"]) == ("accepted", 2, 1)
     Slow.go_on.set()

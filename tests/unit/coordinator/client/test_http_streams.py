@@ -90,7 +90,7 @@ async def test_an_answer_is_read_once_from_the_stream() -> None:
 async def test_an_answer_is_fetched_if_its_stream_was_read_or_not_from_its_beginning(read: bool) -> None:
     script = [scripted_sse_response(*(STREAM if read else STREAM[4:])), ScriptedResponse.json(RECORD)]
     async with ScriptedServer(script) as server, client(server) as podium:
-        run = await podium.stream(AGENT, "hi") if read else podium.resume(AGENT, MESSAGE, after=STREAM[3][0])
+        run = await podium.stream(AGENT, "hi") if read else podium.follow(AGENT, MESSAGE, after=STREAM[3][0])
         if read:
             assert len(await types_of(run)) == len(STREAM)
         assert (await run.answer()).as_json() == RECORD["answer"]
@@ -135,10 +135,10 @@ async def test_a_receipt_that_was_lost_is_asked_for_again() -> None:
 async def test_a_run_resumes_by_its_id_and_position_in_another_client() -> None:
     script = [scripted_sse_response(LO, END, COMMIT, LAST), ScriptedResponse(204)]
     async with ScriptedServer(script) as server, client(server) as podium:
-        run = podium.resume(AGENT, MESSAGE, after=HEL[0])
+        run = podium.follow(AGENT, MESSAGE, after=HEL[0])
         assert await types_of(run) == ["message_update", "message_end", "turn_end", "agent_end"]
         assert server.requests[0].headers["last-event-id"] == HEL[0]
-        assert await types_of(podium.resume(AGENT, MESSAGE, after=run.position)) == []
+        assert await types_of(podium.follow(AGENT, MESSAGE, after=run.position)) == []
         assert server.requests[1].headers["last-event-id"] == "msg_1/end"
 
 

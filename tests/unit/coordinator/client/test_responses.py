@@ -53,7 +53,7 @@ def app_of(podium: AsyncPodium) -> Starlette:
         return run.to_response()  # type: ignore[return-value]  # an ASGI application, as Starlette asks for
 
     async def resume(request: Request) -> Response:
-        return podium.resume(AGENT, request.path_params["message_id"]).to_response()  # type: ignore[return-value]
+        return podium.follow(AGENT, request.path_params["message_id"]).to_response()  # type: ignore[return-value]
 
     return Starlette(routes=[Route("/chat", chat), Route("/runs/{message_id}", resume)])
 

@@ -76,7 +76,7 @@ def test_messages_are_sent_and_answers_read(podium: Podium) -> None:
         assert run.receipt is not None
         assert run.text() == run.answer().text == "Hello"
     assert podium.ask(AGENT, "hi", timeout=60).replies[0].text == "Hello"
-    assert podium.resume(AGENT, MESSAGE).message_id == MESSAGE
+    assert podium.follow(AGENT, MESSAGE).message_id == MESSAGE
 
 
 def test_handlers_wait_for_their_results(podium: Podium) -> None:

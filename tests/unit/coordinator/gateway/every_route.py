@@ -74,11 +74,11 @@ BODIES: Final[dict[str, Any]] = {
     "send_message": {"message": {"text": "x"}},
 }
 """By operation: a body that it accepts. ``AGENT`` stands for an agent's address, ``<…>`` for an id of a thing."""
-QUERIES: Final = {"get_difference": "?from=0"}
+QUERIES: Final = {"get_difference": "?from=0", "list_runs": "?status=paused"}
 SESSION_IDS: Final = ("session_id", "branch_id", "event_id", "stored_artifact_id", "bundle_id", "response_id")
 NAMES: Final = {
     name: f"<{name}>"
-    for name in (*SESSION_IDS, "message_id", "artifact_id", "path", "key_id", "name", "chat_id", "node")
+    for name in (*SESSION_IDS, "message_id", "run_id", "artifact_id", "path", "key_id", "name", "chat_id", "node")
 }
 FOREIGN: Final = "alice"
 """The key of an agent that the other tenant has."""
@@ -178,6 +178,7 @@ async def tenants_of_home(tmp_path: Path) -> AsyncIterator[Tenants]:
         other, _ = keys.create("theirs", "default", [Scope.READ], 1)
         ids = {
             "message_id": str(said["message_id"]),
+            "run_id": str(said["message_id"]),
             "artifact_id": str(artifact[1]["artifact_id"]),
             "path": "notes.txt",
             "key_id": other.key_id,

@@ -337,7 +337,7 @@ async def test_the_client_library_says_that_the_key_ended(served: Served) -> Non
     message_id = await served.send()
     async with AsyncPodium(url=served.url, key=served.headers["Authorization"].removeprefix("Bearer ")) as podium:
         follows: list[AsyncGenerator[Any]] = [
-            podium.resume("slow/a", message_id).events(),
+            podium.follow("slow/a", message_id).events(),
             podium.events("slow/a", follow=True),
         ]
         for follow in follows:
@@ -353,7 +353,7 @@ async def test_the_homes_socket_asks_for_no_key(served: Served, tmp_path: Path) 
     message_id = await served.send()
     async with AsyncPodium(home=tmp_path / "home") as podium:
         podium._backend = LocalBackend(tmp_path / "home", 5, link=served.home.fleet)
-        frames = podium.resume("slow/a", message_id).events()
+        frames = podium.follow("slow/a", message_id).events()
         assert (await anext(frames))["type"] == "accepted"
         await end_the_tenant(served)
         Slow.go_on.set()

@@ -28,13 +28,13 @@ SCOPES: Final = {
         "get_difference",
         *("list_root", "get_file", "head_file", "get_file_history"),
         *("list_artifacts", "get_artifact", "head_artifact", "find_artifact"),
-        *("get_message", "list_inbox", "list_reminders", "list_model_calls"),
+        *("get_message", "list_inbox", "list_reminders", "list_model_calls", "list_runs"),
         *("get_chat", "resume_chat", "get_agent_chat", "resume_chat_of_agent"),
         *("list_sessions", "get_session", "list_branches", "get_branch", "list_session_events"),
         *("list_stored_artifacts", "get_stored_artifact", "list_bundles", "get_bundle", "get_response"),
     },
     Scope.WRITE: {
-        *("send_message", "cancel_message", "retry_message", "drop_message", "cancel_reminder"),
+        *("send_message", "cancel_message", "retry_message", "drop_message", "decide_run", "cancel_reminder"),
         *("send_chat", "send_chat_to_agent", "run_thread", "run_agent"),
         *("put_file", "delete_file", "fork_agent", "rewind_agent", "passivate_agent"),
         *("verify_agent", "export_agent"),  # they read all that an agent has stored

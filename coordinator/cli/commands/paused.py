@@ -1,0 +1,99 @@
+"""``podium paused`` and ``resolve``: runs that wait for a decision, and deciding."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from chronicle.cli_kit.terminal import json_text, say, write_json, write_line
+from chronicle.cli_kit.times import iso
+from coordinator.cli.options import command
+from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, collect, say_rest
+from coordinator.cli.target import Target
+from coordinator.cli.terminal import table
+
+__all__ = ["paused", "resolve"]
+
+RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, as podium paused shows it.")]
+
+
+@command
+def paused(
+    agent: Annotated[
+        str | None, typer.Argument(metavar="[TYPE/KEY]", help="Only this agent; by default all of the tenant.")
+    ] = None,
+    *,
+    limit: LimitOption = None,
+    cursor: CursorOption = None,
+    everything: AllOption = False,
+    target: Target,
+) -> None:
+    """List the runs whose turns are paused, and what each waits for.
+
+    A run is the handling of one message, and has its id. Messages behind it wait until it goes on: podium resolve
+    answers it, podium drop cancels it.
+    """
+    wanted = bounds(limit, cursor, everything=everything, target=target)
+    found, rest = target.ask(
+        "reading what waits",
+        lambda podium: collect(lambda limit, cursor: podium.pages().paused(agent, limit=limit, cursor=cursor), wanted),
+        *((agent,) if agent is not None else ()),
+    )
+    if target.json:
+        write_json({"runs": found, **rest})
+        return
+    if not found:
+        say("no run is paused")
+    else:
+        table(("RUN", "AGENT", "WAITS FOR", "UNTIL", "REASON", "ANSWER"), [_row(each) for each in found])
+    say_rest(rest)
+
+
+@command
+def resolve(
+    run: RunArgument,
+    answer: Annotated[
+        str, typer.Argument(metavar="JSON", help="The answer, such as 'true' or '{\"verdict\": \"yes\"}'.")
+    ],
+    *,
+    call: Annotated[
+        str | None, typer.Option("--call", metavar="CALL", help="Refuse the answer if the run waits at another step.")
+    ] = None,
+    target: Target,
+) -> None:
+    """Answer a paused run, which then goes on.
+
+    The answer must fit the JSON Schema of the request, which podium paused --json shows. It is taken once.
+    """
+    try:
+        value: Any = json.loads(answer)
+    except ValueError as error:
+        raise typer.BadParameter(f"{answer!r} is no JSON ({error}); a text needs quotes inside: '\"yes\"'") from error
+    done = target.ask(f"answering {run}", lambda podium: podium.resume(run, value, call_id=call), writes=True)
+    if target.json:
+        write_json(done.as_json())
+    else:
+        write_line(f"{run} of {done.agent} goes on")
+
+
+def _row(run: dict[str, Any]) -> tuple[str, ...]:
+    until = iso(run["expires"]) if run["expires"] is not None else "-"
+    waits_for = run["call_id"] if run["kind"] == "decide" else "its time"
+    return run["run_id"], run["agent"], waits_for, until, run["reason"] or "-", _schema_text(run["schema"])
+
+
+def _schema_text(schema: Any) -> str:
+    """Return what a schema asks for in a few words."""
+    match schema:
+        case False:
+            return "-"
+        case {"enum": [*values]}:
+            return " or ".join(map(json_text, values))
+        case {"type": "object", "properties": dict(names)}:
+            return f"{{{', '.join(names)}}}"
+        case {"type": str(kind)}:
+            return kind
+        case _:
+            return "JSON"

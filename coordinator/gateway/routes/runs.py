@@ -1,0 +1,62 @@
+"""Routes of runs: those that are paused, and the answers that they wait for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from fastapi import Path, Query
+
+from coordinator.access.caller import Scope
+from coordinator.gateway.bodies import DecisionBody
+from coordinator.gateway.dependencies import AUDITED, Agents, Called, Cursor, Limit, permitted
+from coordinator.gateway.documents import statuses
+from coordinator.gateway.patterns import ADDRESS
+from coordinator.gateway.routers import router_at
+from coordinator.operations.objects import Page, PausedRun, Resumed
+
+__all__ = ["router"]
+
+router = router_at("/v1/runs", "runs")
+
+
+@router.get("", responses=statuses(404))
+async def list_runs(
+    agents: Agents,
+    caller: Called,
+    status: Annotated[Literal["paused"], Query(description="The status of the runs.")],
+    agent: Annotated[
+        str | None,
+        Query(max_length=256, description="Of this agent only: `type/key`.", json_schema_extra={"pattern": ADDRESS}),
+    ] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+) -> Page[PausedRun]:
+    """List the runs that are paused, and what each waits for."""
+    if agent is not None:
+        return await agents.runs(status, permitted(caller, Scope.READ, agent), limit, cursor, tenant=caller.tenant)
+    caller.require(Scope.READ)
+    return await agents.runs(status, None, limit, cursor, tenant=caller.tenant)
+
+
+@router.post("/{run_id}/decision", responses=statuses(404, 409, 413), dependencies=[AUDITED])
+async def decide_run(
+    agents: Agents,
+    caller: Called,
+    run_id: Annotated[str, Path(max_length=64, description="The id of the run: that of its message, `msg_…`.")],
+    body: DecisionBody,
+) -> Resumed:
+    """Answer a paused run, which then goes on.
+
+    An answer is taken once, for the request that is open: a later one gets 409 `run_not_paused`.
+    """
+    caller.require(Scope.WRITE, caller.agent)
+    address = await agents.agent_of_run(run_id, tenant=caller.tenant)
+    caller.require(Scope.WRITE, address)
+    return await agents.decide(
+        run_id,
+        body.answer,
+        call_id=body.call_id,
+        args_hash=body.args_hash,
+        by=caller.key_id,
+        tenant=caller.tenant,
+    )

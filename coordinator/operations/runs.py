@@ -1,0 +1,102 @@
+"""Runs that pause: what they wait for, and answering one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from chronicle.errors import NotFound
+from chronicle.ids import MessageId
+from coordinator.operations import objects
+from coordinator.operations.cursors import cursor_after, place_after
+from podium.address import Address, label
+from podium.agent_record import find_session
+from podium.errors import RunNotFound
+from podium.history.step_record import args_hash_of, open_pause
+from podium.messages.answers import answer_run
+
+if TYPE_CHECKING:
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import InboxMessage, Session, StoredStep
+    from coordinator.operations.cursors import Rest
+    from podium.messages.answers import Answer
+
+__all__ = ["agent_of", "decide", "paused_page"]
+
+
+def paused_page(
+    store: JournalStore, tenant: str | None, agent: Address | None, limit: int, cursor: str | None
+) -> objects.Page[objects.PausedRun]:
+    """Return a page of paused runs.
+
+    Args:
+        tenant: only of its agents; ``None`` for all, whose addresses are then whole.
+        agent: only of this one, which has at most one.
+
+    Raises:
+        InvalidCursor: it is of another list.
+        UnknownAgent: there is no such agent.
+    """
+    of = [tenant, str(agent) if agent is not None else None]
+    after = place_after(cursor, "paused runs", of, -1)
+    if agent is not None:
+        session = find_session(store, agent)
+        message = store.paused_message(session.session_id)
+        steps = store.steps(message.message_id) if message is not None else ()
+        found = _object(session, message, steps[-1], of_all=False) if message is not None and steps else None
+        return objects.Page(items=[found] if found is not None else [])
+    page = store.paused_messages(tenant, after=after, limit=limit + 1)
+    rest: Rest = {"next_cursor": None, "remaining": 0}
+    if len(page) > limit:
+        page = page[:limit]
+        last = page[-1].place
+        rest = {
+            "next_cursor": cursor_after("paused runs", of, last),
+            "remaining": store.count_paused(tenant, after=last),
+        }
+    items = [
+        _object(each.session, each.message, each.step, of_all=tenant is None) for each in page if each.step is not None
+    ]
+    return objects.Page(items=[item for item in items if item is not None], **rest)
+
+
+def agent_of(store: JournalStore, tenant: str, run_id: str) -> Address:
+    """Return the agent of a run.
+
+    Raises:
+        RunNotFound: no agent of the tenant has it.
+    """
+    try:
+        session = store.session_of_id(store.message(MessageId(run_id)).session_id)
+    except NotFound as error:
+        raise RunNotFound(f"no run {run_id}") from error
+    if session.namespace != tenant:
+        raise RunNotFound(f"no run {run_id}")
+    return Address.of(session)
+
+
+def decide(store: JournalStore, address: Address, run_id: str, answer: Answer, now_ms: int) -> objects.Resumed:
+    """Answer a paused run, durably. The caller wakes its agent.
+
+    Raises:
+        RunNotFound, RunNotPaused, DecisionExpired, DecisionInvalid: the answer is not taken.
+    """
+    session = find_session(store, address)
+    answer_run(store, session, MessageId(run_id), answer, now_ms)
+    return objects.Resumed(run_id=run_id, agent=address.name)
+
+
+def _object(session: Session, message: InboxMessage, step: StoredStep, *, of_all: bool) -> objects.PausedRun | None:
+    """Return a paused run as a JSON object; ``None`` if it goes on at this moment."""
+    pause = open_pause(step.body)
+    if pause is None:
+        return None
+    return objects.PausedRun(
+        run_id=message.message_id,
+        agent=label(session) if of_all else session.name,
+        call_id=step.key,
+        kind=pause["kind"],
+        reason=pause["reason"],
+        schema=pause["schema"],
+        args_hash=args_hash_of(step.body),
+        expires=pause["expires"],
+    )

@@ -1,0 +1,96 @@
+"""Answers to paused turns, and the end of pauses by time.
+
+An answer is the end of the step at which the turn has paused: one transaction of the journal completes the step's
+record and makes the message pending again. So it is taken once, and cannot be lost between the answer and the attempt
+that goes on; whoever wakes the agent then only spares time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from chronicle.errors import NotFound
+from chronicle.journal.records import MessageStatus, PauseEnd
+from podium.answer_schema import check_answer
+from podium.errors import DecisionExpired, RunNotFound, RunNotPaused
+from podium.history.step_record import args_hash_of, closed, open_pause
+from podium.messages.inbox import message_of
+from podium.reminders.expiries import EXPIRY
+
+if TYPE_CHECKING:
+    from chronicle.canonical import Json
+    from chronicle.ids import MessageId
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Session
+
+__all__ = ["Answer", "answer_run"]
+
+_ATTEMPTS: Final = 3
+"""Of an answer: each that fails has seen that the request was open a moment ago."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer to a paused run."""
+
+    value: Json
+    by: str | None
+    """Who answers, as the edge knows them."""
+    call_id: str | None = None
+    """The request that it is for; ``None`` for the one that is open."""
+    args_hash: str | None = None
+    """Of the request, if the answer is to be refused for another one."""
+
+
+def answer_run(store: JournalStore, session: Session, run_id: MessageId, answer: Answer, now_ms: int) -> None:
+    """Answer a paused run of an agent. Durable on return; the caller wakes the agent.
+
+    Args:
+        run_id: the id of its message.
+        now_ms: the time, if the journal has no clock of its own.
+
+    Raises:
+        RunNotFound: the agent has no such run.
+        RunNotPaused: it does not wait for this answer: it is answered, has ended, or waits for something else.
+        DecisionExpired: the answer is late.
+        DecisionInvalid: it does not fit the schema.
+        InvalidInput: it is too large.
+    """
+    for _ in range(_ATTEMPTS):
+        end = _end(store, session, run_id, answer, now_ms)
+        if store.end_pause(session.session_id, end, now_ms):
+            return
+    raise RunNotPaused(f"run {run_id} changes at this moment; look at it, and answer again")
+
+
+def _end(store: JournalStore, session: Session, run_id: MessageId, answer: Answer, now_ms: int) -> PauseEnd:
+    """Return what ends the pause of a run, after all checks but that it is still open then."""
+    try:
+        message = message_of(store, session, run_id)
+    except NotFound as error:
+        raise RunNotFound(f"no run {run_id}: {error}") from error
+    if message.status is not MessageStatus.PAUSED:
+        raise RunNotPaused(f"run {run_id} waits for no answer: it is {message.status}")
+    step = store.steps(run_id)[-1]
+    pause = open_pause(step.body)
+    if pause is None:
+        raise RunNotPaused(f"run {run_id} waits for no answer: it was answered at this moment")
+    if pause["kind"] == "sleep":
+        raise RunNotPaused(f"run {run_id} sleeps until its time; nobody answers it")
+    if answer.call_id not in (None, step.key):
+        raise RunNotPaused(f"run {run_id} does not wait at {answer.call_id}, but at {step.key}")
+    if answer.args_hash not in (None, args_hash_of(step.body)):
+        raise RunNotPaused(f"run {run_id} asks something else at {step.key} than what was answered")
+    at_ms = store.now_ms(now_ms)
+    if pause["expires"] is not None and at_ms >= pause["expires"]:
+        raise DecisionExpired(f"run {run_id} waited for {step.key} until {pause['expires']}; the answer is late")
+    check_answer(pause["schema"], answer.value)
+    return PauseEnd(
+        run_id,
+        step.number,
+        step.body,
+        closed(step.body, "answered", answer.value, answer.by, at_ms),
+        until_ms=pause["expires"],
+        reminder=EXPIRY if pause["expires"] is not None else None,
+    )

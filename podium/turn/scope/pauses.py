@@ -1,0 +1,113 @@
+"""Pauses of a turn, as the code of its hook begins them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Final
+
+from chronicle.errors import InvalidInput, WrongType
+from podium.answer_schema import NO_DEFAULT, check_schema
+from podium.errors import ContextMisuse, DecisionExpired, DecisionInvalid
+from podium.state.plain_json import sent_json
+from podium.turn.steps.pausing import PauseRequest
+
+if TYPE_CHECKING:
+    from chronicle.canonical import Json
+    from podium.history.step_record import StepRecord
+    from podium.turn.scope.open_turn import RunningHook
+
+__all__ = ["Pauses"]
+
+_LONGEST_S: Final = 5 * 366 * 86_400
+"""Longest pause; an agent that is to do something later than that sets a reminder."""
+_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([smhd])")
+_LONGEST_REASON: Final = 2_000
+
+
+class Pauses:
+    """The pauses of one hook."""
+
+    def __init__(self, hook: RunningHook) -> None:
+        self._hook = hook
+
+    async def decide(self, schema: Any, reason: str, timeout: timedelta | float | str | None, default: Any) -> Any:
+        """Pause the turn until somebody decides; see `AgentContext.decide`."""
+        if type(reason) is not str or len(reason) > _LONGEST_REASON:
+            raise InvalidInput(f"a decision has a reason, a text of at most {_LONGEST_REASON} characters")
+        adapter = None
+        if not isinstance(schema, dict | bool):
+            adapter, schema = _adapter(schema)
+        plain = sent_json(schema, "decide")
+        check_schema(plain)
+        record = await self._pause("decide", reason, plain, timeout)
+        assert record.pause is not None, "it is the step of a pause"
+        if record.pause.get("outcome") == "expired":
+            if default is NO_DEFAULT:
+                raise DecisionExpired(f"nobody decided {record.key} in time: {reason}")
+            return default
+        return record.result if adapter is None else _typed(adapter, record.result)
+
+    async def sleep(self, duration: timedelta | float | str) -> None:
+        """Pause the turn for a time; see `AgentContext.sleep`."""
+        await self._pause("sleep", "", False, duration)
+
+    async def _pause(self, kind: Any, reason: str, schema: Json, timeout: timedelta | float | str | None) -> StepRecord:
+        turn = self._hook.turn
+        turn.check_open()
+        if turn.steps is None:
+            raise ContextMisuse("this hook handles no message, so its turn cannot pause; pause in on_message")
+        if self._hook.step_prefix:
+            raise ContextMisuse("on_steer cannot pause the turn that it steers; pause in on_message")
+        expires_ms = None
+        if timeout is not None:
+            expires_ms = turn.env.clock.now_ms() + math.ceil(_seconds(timeout) * 1000)
+        record = await turn.steps.pause(PauseRequest(kind, reason, schema, expires_ms))
+        assert record.pause is not None, "it is the step of a pause"
+        ended = {"outcome": record.pause.get("outcome"), "by": record.pause.get("by")}
+        self._hook.send({"type": "agent_resume", "call_id": record.key, **ended})
+        return record
+
+
+def _adapter(answer_type: Any) -> tuple[Any, Any]:
+    """Return what reads an answer of a type, and its JSON Schema."""
+    from pydantic import TypeAdapter  # noqa: PLC0415
+    from pydantic.errors import PydanticUserError  # noqa: PLC0415
+
+    try:
+        adapter = TypeAdapter(answer_type)
+        return adapter, adapter.json_schema()
+    except PydanticUserError as error:
+        raise DecisionInvalid(f"{answer_type!r} has no JSON Schema: {error.message}") from error
+
+
+def _typed(adapter: Any, answer: Json) -> Any:
+    from pydantic import ValidationError  # noqa: PLC0415
+
+    from chronicle.canonical import encode  # noqa: PLC0415
+
+    try:
+        return adapter.validate_json(encode(answer))
+    except ValidationError as error:
+        raise DecisionInvalid(f"the answer does not fit its type: {error}") from error
+
+
+def _seconds(duration: timedelta | float | str) -> float:
+    """Return the seconds of a duration: a number of them, a ``timedelta``, or a text such as ``2h``."""
+    match duration:
+        case bool():
+            raise WrongType("a pause lasts a number of seconds, a timedelta, or a text such as '2h'")
+        case timedelta():
+            seconds = duration.total_seconds()
+        case int() | float():
+            seconds = float(duration)
+        case str():
+            found = _DURATION.fullmatch(duration.strip())
+            seconds = float(found[1]) * _UNITS[found[2]] if found else math.nan
+        case _:
+            raise WrongType("a pause lasts a number of seconds, a timedelta, or a text such as '2h'")
+    if not 0 < seconds <= _LONGEST_S:
+        raise InvalidInput(f"a pause lasts more than 0 s and at most five years, not {duration!r}; write such as '2h'")
+    return seconds
