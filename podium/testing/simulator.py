@@ -72,6 +72,7 @@ class Simulator:
         nodes: creates the nodes; in memory by default.
         with_steps: whether messages have operations in steps.
         with_asks: whether agents ask others, and processes with several agents die.
+        with_pauses: whether turns wait for decisions, and sleep.
         verbose: print each step.
     """
 
@@ -83,10 +84,19 @@ class Simulator:
         nodes: Callable[[], SimulatedNodes] = ScratchNodes,
         with_steps: bool = False,
         with_asks: bool = False,
+        with_pauses: bool = False,
         verbose: bool = False,
     ) -> None:
         self.seed = seed
-        self._world = World(seed, store(), nodes(), with_steps=with_steps, with_asks=with_asks, verbose=verbose)
+        self._world = World(
+            seed,
+            store(),
+            nodes(),
+            with_steps=with_steps,
+            with_asks=with_asks,
+            with_pauses=with_pauses,
+            verbose=verbose,
+        )
         self._fleet = SimulatedFleet(self._world)
         self._clients = Clients(self._world, self._fleet)
 
@@ -128,6 +138,7 @@ class Simulator:
     def _command(self) -> str:
         """Return the command that repeats the run."""
         kinds = (" --steps" if self._world.with_steps else "") + (" --asks" if self._world.with_asks else "")
+        kinds += " --pauses" if self._world.with_pauses else ""
         return f"python -m podium.testing.simulator --seed {self.seed}{kinds} --verbose"
 
     async def _play(self) -> None:
@@ -140,6 +151,8 @@ class Simulator:
         _ = self._world.link.spawn(self._fleet.deliver(), "courier")
         for number in range(2):  # a coordinator that is presumed dead may go on
             _ = self._world.link.spawn(self._fleet.remind(), f"reminders {number}")
+        if self._world.with_pauses:
+            _ = self._world.link.spawn(self._clients.decide(), "who decides")
         async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
             for number in range(draw.randrange(2, 10)):
                 group.create_task(self._clients.send_one(number))
@@ -163,7 +176,7 @@ class Simulator:
         store = self._world.store
         if store.outbox() or store.next_reminder_ms() is not None:
             return True
-        return any(line.waiting for line in self._world.oracle.lines.values())
+        return any(line.waiting or line.paused for line in self._world.oracle.lines.values())
 
     async def _inspect(self, agent: SimulatedAgent) -> None:
         """Wake an agent once more, on some node, and compare it with its model."""
@@ -225,12 +238,14 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--runs", type=int, default=1, help="how many seeds")
     parser.add_argument("--steps", action="store_true", help="messages with steps")
     parser.add_argument("--asks", action="store_true", help="agents that ask others, and processes of several agents")
+    parser.add_argument("--pauses", action="store_true", help="turns that wait for decisions, and sleep")
     parser.add_argument("--verbose", action="store_true", help="print what happens")
     options = parser.parse_args(arguments)
     commits = 0
     for seed in range(options.seed, options.seed + options.runs):
         try:
-            run = Simulator(seed, with_steps=options.steps, with_asks=options.asks, verbose=options.verbose).run()
+            kinds = {"with_steps": options.steps, "with_asks": options.asks, "with_pauses": options.pauses}
+            run = Simulator(seed, **kinds, verbose=options.verbose).run()
             commits += run.commits
         except Broken as broken:
             print(broken, file=sys.stderr)  # noqa: T201

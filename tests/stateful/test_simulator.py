@@ -28,6 +28,7 @@ from chronicle.journal.records import (
     InboxMessage,
     MessageStatus,
     NewMessage,
+    PauseEnd,
     Receipt,
     Session,
     SetReminder,
@@ -58,6 +59,7 @@ PLAIN: Mapping[str, Any] = {}
 STEPS: Mapping[str, Any] = {"with_steps": True}
 ASKS: Mapping[str, Any] = {"with_asks": True}
 """With processes of several agents."""
+PAUSES: Mapping[str, Any] = {"with_pauses": True}
 BATCHED = 40
 """Seeds in which commits gather in 13 to 42 batches, whichever the first seed and the kind."""
 ENOUGH = 200
@@ -74,7 +76,12 @@ def part_of(first: int, kind: Mapping[str, Any] = PLAIN) -> int:
 
 @pytest.mark.parametrize(
     ("kind", "seeds", "least_commits"),
-    [(PLAIN, ENOUGH, 5 * ENOUGH), (STEPS, ENOUGH // 2, 5 * ENOUGH), (ASKS, ENOUGH // 2, 2 * ENOUGH)],
+    [
+        (PLAIN, ENOUGH, 5 * ENOUGH),
+        (STEPS, ENOUGH // 2, 5 * ENOUGH),
+        (ASKS, ENOUGH // 2, 2 * ENOUGH),
+        (PAUSES, ENOUGH // 4, 2 * ENOUGH),
+    ],
     ids=str,
 )
 def test_nothing_is_broken_in_hundreds_of_runs(kind: Mapping[str, Any], seeds: int, least_commits: int) -> None:
@@ -94,7 +101,7 @@ def test_a_message_that_would_steer_a_turn_in_its_replay_loses_nothing() -> None
 def test_nothing_is_broken_in_a_hundred_thousand_runs() -> None:
     parts = [
         (first, kind)
-        for kind, runs in ((PLAIN, 60_000), (STEPS, 20_000), (ASKS, 20_000))
+        for kind, runs in ((PLAIN, 50_000), (STEPS, 20_000), (ASKS, 15_000), (PAUSES, 15_000))
         for first in range(ENOUGH, ENOUGH + runs, PART)
     ]
     with ProcessPoolExecutor(os.cpu_count()) as pool:
@@ -319,6 +326,50 @@ class LosesSteps(OneByOne):
             super().put_step(session_id, step, epoch)
 
 
+class AnswersTwice(OneByOne):
+    """Takes an answer to a step that has one, while its message is pending."""
+
+    def end_pause(self, session_id: SessionId, end: PauseEnd, now_ms: int) -> bool:
+        if super().end_pause(session_id, end, now_ms):
+            return True
+        is_there = self.message(end.message_id).status is MessageStatus.PENDING
+        self.change(
+            "UPDATE step SET body = ? WHERE number = ? AND message = (SELECT id FROM inbox WHERE message_id = ?)",
+            end.after,
+            end.number,
+            end.message_id,
+        )
+        return is_there
+
+
+class AnswersLate(OneByOne):
+    """Takes an answer after its time, from those who do not look at the clock."""
+
+    def now_ms(self, given_ms: int) -> int:
+        return given_ms - 5_000
+
+    def end_pause(self, session_id: SessionId, end: PauseEnd, now_ms: int) -> bool:
+        return super().end_pause(session_id, replace(end, until_ms=None), now_ms)
+
+
+class LosesAnswers(OneByOne):
+    """Says that an answer was taken, and has lost it when the message is handled, in one case of three."""
+
+    answers = 0
+
+    def end_pause(self, session_id: SessionId, end: PauseEnd, now_ms: int) -> bool:
+        LosesAnswers.answers += 1
+        after = end.before if LosesAnswers.answers % 3 == 0 else end.after
+        return super().end_pause(session_id, replace(end, after=after), now_ms)
+
+
+class HandlesThoseBehind(OneByOne):
+    """Has messages behind a paused one pending."""
+
+    def pending(self, session_id: Any, limit: int = 100) -> list[InboxMessage]:
+        return list(self.messages(session_id, MessageStatus.PENDING))[:limit]
+
+
 def found_within(**arguments: Any) -> str:
     """Return how the simulator says that something is broken."""
     for seed in range(ENOUGH):
@@ -416,6 +467,19 @@ def test_an_answer_before_the_commit_is_found(swap: Callable[[type, str, Any], N
 @pytest.mark.parametrize("store", [StepsWithoutFence, LosesSteps])
 def test_a_broken_store_of_steps_is_found(store: type[MemoryJournalStore]) -> None:
     found_within(store=store, with_steps=True)
+
+
+@pytest.mark.parametrize(
+    ("store", "said"),
+    [
+        (AnswersTwice, "was answered"),
+        (AnswersLate, "has answered at"),
+        (LosesAnswers, "which is not open"),
+        (HandlesThoseBehind, "was paused"),
+    ],
+)
+def test_a_broken_store_of_pauses_is_found(store: type[MemoryJournalStore], said: str) -> None:
+    assert said in found_within(store=store, with_pauses=True)
 
 
 def test_a_tree_of_a_step_that_is_not_restored_is_found(swap: Callable[[type, str, Any], None]) -> None:

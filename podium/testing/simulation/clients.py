@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from chronicle.canonical import encode
 from chronicle.errors import IdempotencyConflict, Unavailable
 from chronicle.journal.records import NewMessage
-from podium.errors import AgentAsleep, Evicted
+from podium.errors import AgentAsleep, DecisionExpired, DecisionInvalid, Evicted, RunNotFound, RunNotPaused
+from podium.messages.answers import Answer, answer_run
 from podium.testing.simulation.puppet import KEYS, script
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from chronicle.journal.records import Receipt
+    from chronicle.canonical import Json
+    from chronicle.ids import MessageId
+    from chronicle.journal.records import Receipt, Session
     from podium.testing.simulation.fleet import SimulatedFleet
     from podium.testing.simulation.host import SimulatedAgent
     from podium.testing.simulation.world import World
@@ -37,7 +40,8 @@ class Clients:
         await asyncio.sleep(draw.random() * self._world.arrivals_s)
         agent = draw.choice(self._fleet.agents)
         asks = f"puppet/{KEYS[1]}" if self._world.with_asks and agent.address.key == KEYS[0] else None
-        body = encode(script(draw, number, with_steps=self._world.with_steps, asks=asks))
+        kinds = {"with_steps": self._world.with_steps, "with_pauses": self._world.with_pauses}
+        body = encode(script(draw, number, **kinds, asks=asks))
         key = f"key {number}" if draw.random() < 0.8 else None
         receipt = await self._admit(agent, body, key)
         if receipt is None:
@@ -59,7 +63,10 @@ class Clients:
             policy = draw.choice((BusyPolicy.INTERRUPT, BusyPolicy.ROLLBACK, BusyPolicy.STEER))
             if agent.host is not None and agent.host.activation is not None:
                 self._world.note("client", "asks to", policy, "for", receipt.message_id[-6:])
-                await agent.host.activation.preempt(receipt.message_id, policy)
+                with suppress(Evicted):  # as it would have cancelled a paused turn
+                    await agent.host.activation.preempt(receipt.message_id, policy)
+                if self._world.with_pauses:  # a paused turn may have held up the inbox
+                    self._fleet.poke(agent)
             await self._follow(agent, receipt)
         elif what < 0.9 and key is not None:
             await asyncio.sleep(draw.random() * 3)
@@ -67,6 +74,27 @@ class Clients:
             if again is not None and again.message_id != receipt.message_id:
                 self._world.oracle.verdict.fail(f"{key!r} was admitted twice")
             await self._must_conflict(agent, key)
+
+    async def decide(self) -> None:
+        """Answer paused turns: soon or late, several times at once, and wrongly."""
+        world, draw = self._world, self._world.generator
+        while not world.over:
+            await asyncio.sleep(draw.random())
+            for paused in world.store.paused_messages():
+                if draw.random() < 0.4:
+                    continue
+                self._answer(paused.session, paused.message.message_id)
+                if draw.random() < 0.3:  # somebody else, at the same time
+                    self._answer(paused.session, paused.message.message_id)
+                for agent in self._fleet.agents:
+                    if agent.session == paused.session and draw.random() < 0.9:
+                        self._fleet.poke(agent)
+
+    def _answer(self, session: Session, message_id: MessageId) -> None:
+        world = self._world
+        answer: Json = "no number" if world.generator.random() < 0.1 else world.next_run()
+        with suppress(RunNotPaused, RunNotFound, DecisionExpired, DecisionInvalid, Unavailable):
+            answer_run(world.link.store, session, message_id, Answer(answer, "a client"), world.clock.now_ms())
 
     async def _admit(self, agent: SimulatedAgent, body: bytes, key: str | None) -> Receipt | None:
         """Admit a message; with a key, retry until it is admitted."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.canonical import decode
 from chronicle.errors import ChronicleError
-from chronicle.journal.records import DropReminder, MessageStatus, Outcome
+from chronicle.journal.records import DropReminder, MessageStatus, Outcome, SetReminder
 from chronicle.workspace.port import TreeRef
 from podium.events import (
     AGENT_CREATED,
@@ -16,8 +16,10 @@ from podium.events import (
     TURN_CANCELLED,
     TURN_COMMITTED,
     TURN_FAILED,
+    TURN_PAUSED,
     USER_MESSAGE,
 )
+from podium.reminders.expiries import EXPIRY
 from podium.reminders.plans import Plan
 from podium.state import follow
 from podium.testing.simulation.puppet import Expected, Puppet, expect
@@ -39,6 +41,7 @@ _STATUS: Final = {
     Outcome.CANCELLED: MessageStatus.CANCELLED,
     Outcome.FAILED: MessageStatus.PENDING,
     Outcome.PARKED: MessageStatus.PARKED,
+    Outcome.PAUSED: MessageStatus.PAUSED,
 }
 
 
@@ -86,7 +89,11 @@ class CommitRules:
             line,
             f"{last.type} was put on {commit.expected.seq}, but the branch ends at {line.seq}",
         )
-        self._must(last.type == TURN_COMMITTED or not commit.reminders, line, f"{last.type} changes reminders")
+        self._must(
+            last.type == TURN_COMMITTED or all(change.name == EXPIRY for change in commit.reminders),
+            line,
+            f"{last.type} changes reminders",
+        )
         payload = cast("dict[str, Any]", decode(last.payload or b"null"))
         if line.owes_an_attempt and last.type.startswith("turn."):
             lost = last.type == TURN_FAILED and payload["error"]["type"] == "HostLost"
@@ -111,6 +118,8 @@ class CommitRules:
                 self._same(line, "files of a mark", self._files_of(tree) if tree else {}, line.expected.files)
             case "turn.failed":
                 self._failure(line, commit, last, payload)
+            case "turn.paused":
+                self._pause(line, commit, last, payload)
             case "turn.cancelled":
                 self._must(last.turn == line.turn, line, f"{TURN_CANCELLED} counted as a turn")
                 cancelled = self._settle(line, commit, (Outcome.CANCELLED,))
@@ -127,6 +136,15 @@ class CommitRules:
                 self._verdict.fail(f"{line.session.name}: a commit ends in {last.type}")
         line.seq = head.seq
         line.ends.append((line.seq, line.turn))
+
+    def _pause(self, line: BranchModel, commit: Commit, last: Event, payload: dict[str, Any]) -> None:
+        self._must(last.turn == line.turn, line, f"{TURN_PAUSED} counted as a turn")
+        message = self._settle(line, commit, (Outcome.PAUSED,))
+        step = message.steps.get(payload["call_id"])
+        self._must(step is not None and step.run is None, line, f"it pauses at {payload['call_id']}, which is not open")
+        self._must(self._kept(line, payload) is not None, line, "a pause has no tree")
+        expiry = [change.due_ms for change in commit.reminders if isinstance(change, SetReminder)]
+        self._same(line, "expiry", expiry, [payload["expires"]] if payload["expires"] is not None else [])
 
     def _turn(self, line: BranchModel, commit: Commit, payload: dict[str, Any]) -> None:
         last = commit.events[-1]
@@ -187,7 +205,7 @@ class CommitRules:
     ) -> Expected:
         """Return the expectation after a turn, with what the durable steps of its message returned."""
         steps = message.steps if message is not None else {}
-        runs = {key.removesuffix("#1"): step.run for key, step in steps.items()}
+        runs = {key.removesuffix("#1"): step.run for key, step in steps.items() if step.run is not None}
         body = message.body if message is not None else None
         try:
             expected = expect(line.expected, payload["cause"], body, [handed.body for handed in steered], runs)
@@ -268,13 +286,15 @@ class CommitRules:
     ) -> MessageModel:
         """Settle a message in the model; one that steered a turn (``handed``) need not be the next."""
         message = line.messages[settlement.message_id]
-        dropped = settlement.outcome is Outcome.CANCELLED  # at any position, even if it was parked
+        dropped = settlement.outcome is Outcome.CANCELLED  # at any position, even if it was parked or paused
         self._must(
-            message.status is MessageStatus.PENDING or (dropped and message.status is MessageStatus.PARKED),
+            message.status is MessageStatus.PENDING or (dropped and message.status.is_in_inbox),
             line,
             f"{settlement.message_id} was {message.status} and is {settlement.outcome} again",
         )
         self._must(settlement.outcome in outcomes, line, f"{commit.events[-1].type} says {settlement.outcome}")
+        if not dropped:
+            self._must(line.paused is None, line, f"{settlement.message_id} was handled while {line.paused} was paused")
         if not dropped and not handed:
             first = next(one for one in line.waiting if one == settlement.message_id or not line.messages[one].put_back)
             self._must(

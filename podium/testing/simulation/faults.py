@@ -81,6 +81,7 @@ _WRITES: Final = frozenset(
         "cancel_reminder",
         "commit_many",
         "drop_steps",
+        "end_pause",
         "ensure_session",
         "erase",
         "fire_reminder",

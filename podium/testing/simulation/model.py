@@ -27,8 +27,8 @@ class Broken(AssertionError):
 class StepModel:
     """The model of a step that ended."""
 
-    run: int
-    """Its result."""
+    run: int | None
+    """Its result; ``None`` while it is that of a pause which has not ended."""
     turn: int
     """The last turn of the agent at that time."""
 
@@ -95,6 +95,14 @@ class BranchModel:
             if message.status is MessageStatus.PENDING
         ]
         return [message_id for _, message_id in sorted(pending)]
+
+    @property
+    def paused(self) -> MessageId | None:
+        """The paused message; ``None`` without one."""
+        return next(
+            (message_id for message_id, message in self.messages.items() if message.status is MessageStatus.PAUSED),
+            None,
+        )
 
 
 class Verdict:

@@ -17,6 +17,8 @@ from podium.history.step_record import read_record
 from podium.messages.headers import Headers
 from podium.testing.simulation.commit_rules import CommitRules
 from podium.testing.simulation.model import BranchModel, MessageModel, StepModel, Verdict
+from podium.testing.simulation.puppet import NOBODY
+from podium.turn.stream import TERMINAL_FRAMES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, MessageId, SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Branch, Lease, NewMessage, Receipt, Session, StoredStep
+    from chronicle.journal.records import Branch, Lease, NewMessage, PauseEnd, Receipt, Session, StoredStep
     from chronicle.workspace.port import TreeRef
     from podium.turn.stream import Frame
 
@@ -203,6 +205,25 @@ class JournalOracle:
         self.store.put_step(session_id, step, epoch)
         self._ended(session_id, step, epoch)
 
+    def end_pause(self, session_id: SessionId, end: PauseEnd, now_ms: int) -> bool:
+        """End a pause, and check that it was open, and that the time was right."""
+        taken = self.store.end_pause(session_id, end, now_ms)
+        line = self.lines[session_id]
+        if not taken:
+            return False
+        message, after = line.messages[end.message_id], read_record(end.after, NO_BLOBS)
+        open_step, pause = message.steps[after.key], after.pause
+        self._note("answer", line.session.name, after.key, f"of {end.message_id[-6:]}", pause and pause.get("outcome"))
+        assert pause is not None
+        self._must(message.status is MessageStatus.PAUSED, line, f"{after.key} was answered, and is {message.status}")
+        self._must(open_step.run is None, line, f"{after.key} was answered twice")
+        is_late = pause["expires"] is not None and now_ms >= pause["expires"]
+        self._must((pause["outcome"] == "expired") == is_late, line, f"{after.key} has {pause['outcome']} at {now_ms}")
+        run = NOBODY if is_late else cast("int", after.result)
+        message.steps[after.key] = StepModel(0 if pause["kind"] == "sleep" else run, open_step.turn)
+        message.status = MessageStatus.PENDING
+        return True
+
     def drop_steps(self, message_id: MessageId) -> None:
         """Drop the steps of a message."""
         self.store.drop_steps(message_id)
@@ -234,7 +255,7 @@ class JournalOracle:
         self._must(message.status is MessageStatus.PENDING, line, f"step {step.key} is of a message {message.status}")
         record = read_record(step.body, NO_BLOBS)
         self._files_of(record.tree)
-        found = StepModel(self._run_of(line, step.key, record.result), line.turn)
+        found = StepModel(None if record.is_open else self._run_of(line, step.key, record.result), line.turn)
         known = message.steps.setdefault(step.key, found)
         self._must(known.run == found.run, line, f"step {step.key} ended twice")
         self._must(step.number <= len(message.steps), line, f"step {step.key} is number {step.number}")
@@ -276,7 +297,7 @@ class JournalOracle:
         """Check the frames that a client got of a message, from its subscription to the last one."""
         line = self.lines[session_id]
         message = line.messages[message_id]
-        terminal = [frame for frame in frames if frame["type"] in {"turn_end", "error"}]
+        terminal = [frame for frame in frames if frame["type"] in TERMINAL_FRAMES]
         self._must(len(terminal) == 1 and terminal[0] is frames[-1], line, f"{message_id} ended {len(terminal)} times")
         (end,) = terminal
         if end["type"] == "turn_end":
@@ -288,6 +309,8 @@ class JournalOracle:
             starts = [number for number, frame in enumerate(frames) if frame["type"] == "turn_start"]
             texts = [frame["text"] for frame in frames[starts[-1] if starts else 0 :] if frame["type"] == "message_end"]
             self._same(line, f"replies shown for {message_id}", tuple(texts), message.said)
+            return
+        if end["type"] == "turn_paused":  # it may have gone on since
             return
         if end["error"]["type"] == "HistoryDropped":
             self._must(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from podium.agent.context import AgentContext
 
-__all__ = ["CROWD", "KEYS", "STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
+__all__ = ["CROWD", "KEYS", "NOBODY", "STAGE", "Expected", "Puppet", "Stage", "expect", "script"]
 
 KEYS: Final = ("alice", "quiet-bob")
 """The agents that may exist from the start, and that others send messages to."""
@@ -35,7 +35,9 @@ CROWD: Final = ("quiet-carol", "quiet-dan", "quiet-erin", "quiet-frank")
 """Further agents of crowded runs."""
 _PATHS: Final = ("a.txt", "b.txt", "c.txt")
 _REMINDERS: Final = ("tea", "walk")
-_NOT_IN_STEPS: Final = frozenset({"remind", "forget", "ask"})
+_NOT_IN_STEPS: Final = frozenset({"remind", "forget", "ask", "decide", "nap"})
+NOBODY: Final = -1
+"""What a decision is that nobody makes in time."""
 
 
 _PATIENCE_S: Final = 2.0
@@ -154,6 +156,12 @@ class Puppet(BaseAgent):
                 await ctx.remind(reminder, at=due, message=reminding)
             case "forget", [reminder]:
                 await ctx.cancel_reminder(reminder)
+            case "decide", [timeout]:
+                decided = await ctx.decide({"type": "integer"}, reason="which?", timeout=timeout, default=NOBODY)
+                ctx.state.table["decided"] = cast("int", decided)
+            case "nap", [seconds]:
+                await ctx.sleep(seconds)
+                ctx.state.items.append({"value": 0})
             case "wait", [seconds]:
                 await asyncio.sleep(seconds)
             case "step", [step, inner]:
@@ -181,11 +189,19 @@ def _has_hooks(key: str) -> bool:
     return not key.startswith("quiet")
 
 
-def script(generator: random.Random, number: int, *, with_steps: bool = False, asks: str | None = None) -> JsonObject:
+def script(
+    generator: random.Random,
+    number: int,
+    *,
+    with_steps: bool = False,
+    with_pauses: bool = False,
+    asks: str | None = None,
+) -> JsonObject:
     """Return a message for a puppet.
 
     Args:
         with_steps: it has some of its operations in steps.
+        with_pauses: its turn may wait for a decision, or sleep.
         asks: it may ask this agent.
     """
     tellings = itertools.count(1)
@@ -218,6 +234,11 @@ def script(generator: random.Random, number: int, *, with_steps: bool = False, a
     if asks is not None and generator.random() < 0.6:
         question = {"number": 100_000_000 + number, "do": [["say", "asked"], ["add", number], ["answer"]]}
         steps.insert(generator.randrange(len(steps) + 1), ["ask", asks, question])
+    if with_pauses and generator.random() < 0.5:
+        timeout = generator.choice((None, None, 0.3, 2, 5))
+        steps.insert(generator.randrange(len(steps) + 1), ["decide", timeout])
+    if with_pauses and generator.random() < 0.3:
+        steps.insert(generator.randrange(len(steps) + 1), ["nap", generator.random() * 3 + 0.01])
     if with_steps:
         for place in range(len(steps)):
             if generator.random() < 0.6 and steps[place][0] not in _NOT_IN_STEPS:
@@ -298,6 +319,10 @@ def expect(
                     after.files.pop(path, None)
                 case "say", [text]:
                     after.said.append(text)
+                case "decide", [_]:
+                    table["decided"] = runs["decide"]
+                case "nap", [_]:
+                    items.append({"value": runs["sleep"]})
                 case "ask", [agent, _]:
                     table["asked"] = runs[f"ask {agent}"]
                 case "remind", [reminder, _, reminding]:

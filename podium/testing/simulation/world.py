@@ -53,14 +53,24 @@ class World:
         with_steps: whether messages have steps.
         with_asks: whether agents ask others, and the agents of a node with a shared committer die together.
         verbose: print each step.
+        with_pauses: whether turns wait for decisions, and sleep.
     """
 
     def __init__(
-        self, seed: int, store: JournalStore, nodes: SimulatedNodes, *, with_steps: bool, with_asks: bool, verbose: bool
+        self,
+        seed: int,
+        store: JournalStore,
+        nodes: SimulatedNodes,
+        *,
+        with_steps: bool,
+        with_asks: bool,
+        verbose: bool,
+        with_pauses: bool = False,
     ) -> None:
         self.seed = seed
         self.with_steps = with_steps
         self.with_asks = with_asks
+        self.with_pauses = with_pauses
         self.generator = random.Random(seed)
         self.loop = VirtualLoop()
         self.clock = LoopClock(self.loop)
