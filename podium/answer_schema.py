@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from podium.errors import DecisionInvalid
 
@@ -42,7 +42,7 @@ def _validator(schema: Json) -> Validator:
 
     try:
         # Patterns are matched in linear time: anybody who may decide sends the text.
-        return Draft202012Validator(schema, pattern_options=RegexOptions(), offline=True)
+        return Draft202012Validator(cast("Any", schema), pattern_options=RegexOptions(), offline=True)
     except (ValidationError, ValueError) as error:
         text = _text(error) if isinstance(error, ValidationError) else str(error)
         raise DecisionInvalid(f"the schema of a decision cannot be used: {text}") from error

@@ -239,7 +239,7 @@ async def test_streams_that_were_read_to_their_ends_share_a_connection() -> None
     async with ScriptedServer([scripted_sse_response(*STREAM)] * 3) as server, client(server) as podium:
         await podium.ask(AGENT, "hi")
         await podium.ask(AGENT, "hi")
-        assert await types_of(podium.resume(AGENT, MESSAGE)) == [frame["type"] for _, frame in STREAM]
+        assert await types_of(podium.follow(AGENT, MESSAGE)) == [frame["type"] for _, frame in STREAM]
         assert [request.connection for request in server.requests] == [1, 1, 1]
 
 

@@ -212,7 +212,12 @@ async def test_an_activation_that_finds_a_paused_turn_knows_it(agent: AgentHarne
 
 @pytest.mark.parametrize(
     ("answer", "place"),
-    [({"verdict": "maybe"}, "/verdict"), ({}, "'verdict' is a required"), ("yes", "is not of type"), (None, "None")],
+    [
+        ({"verdict": "maybe"}, "/verdict"),
+        ({}, '"verdict" is a required'),
+        ("yes", "is not of type"),
+        (None, "null is not of type"),
+    ],
 )
 async def test_an_answer_that_does_not_fit_is_refused(agent: AgentHarness, answer: Any, place: str) -> None:
     asked = await agent.send("buy")
