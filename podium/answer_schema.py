@@ -42,7 +42,9 @@ def _validator(schema: Json) -> Validator:
 
     try:
         # Patterns are matched in linear time: anybody who may decide sends the text.
-        return Draft202012Validator(cast("Any", schema), pattern_options=RegexOptions(), offline=True)
+        return Draft202012Validator(
+            cast("Any", schema), pattern_options=RegexOptions(), offline=True, validate_formats=True
+        )
     except (ValidationError, ValueError) as error:
         text = _text(error) if isinstance(error, ValidationError) else str(error)
         raise DecisionInvalid(f"the schema of a decision cannot be used: {text}") from error

@@ -72,10 +72,10 @@ def _end(store: JournalStore, session: Session, run_id: MessageId, answer: Answe
         raise RunNotFound(f"no run {run_id}: {error}") from error
     if message.status is not MessageStatus.PAUSED:
         raise RunNotPaused(f"run {run_id} waits for no answer: it is {message.status}")
-    step = store.steps(run_id)[-1]
-    pause = open_pause(step.body)
-    if pause is None:
-        raise RunNotPaused(f"run {run_id} waits for no answer: it was answered at this moment")
+    step = next(iter(store.steps(run_id)[-1:]), None)
+    pause = open_pause(step.body) if step is not None else None
+    if step is None or pause is None:
+        raise RunNotPaused(f"run {run_id} waits for no answer: it was answered or dropped at this moment")
     if pause["kind"] == "sleep":
         raise RunNotPaused(f"run {run_id} sleeps until its time; nobody answers it")
     if answer.call_id not in (None, step.key):

@@ -213,6 +213,8 @@ class TurnRunner:
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 if steps is not None:
                     await steps.finish()
+                    if steps.pause_at is not None:  # by a task that the hook has left behind
+                        raise AttemptPaused("the turn pauses")
                 steered = steering.taken if steering is not None else ()
                 patch = await self._commit(cause, message, turn, steered)
         except AttemptFailed as failed:

@@ -148,6 +148,8 @@ class HookRunner:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
+            if self._paused:
+                raise AttemptPaused("the turn pauses") from error
             raise AttemptFailed({"type": "CancelledError", "message": "a task it awaited was cancelled"}) from error
         except GeneratorExit:  # its event loop was closed
             raise
@@ -169,8 +171,8 @@ class HookRunner:
             self._interrupted = self._paused = False
 
     def pause(self) -> None:
-        """Stop the running hook, because its turn pauses."""
-        self._paused = True
+        """Stop the running hook, if there is one, because its turn pauses."""
+        self._paused = self._call is not None
         self.expire()
 
     def interrupt(self) -> None:

@@ -63,10 +63,12 @@ def settled_frames(store: JournalStore, blobs: BlobReader, branch_id: BranchId, 
     """
     message = store.message(message_id)
     if message.status is MessageStatus.PAUSED:
-        step = store.steps(message_id)[-1]
-        pause = open_pause(step.body)
-        shown = pause_frames(step.key, pause, args_hash_of(step.body)) if pause is not None else []
-        return [{"message_id": message_id, **frame} for frame in shown]  # none if it is answered at this moment
+        step = next(iter(store.steps(message_id)[-1:]), None)
+        pause = open_pause(step.body) if step is not None else None
+        if step is None or pause is None:  # it is answered or dropped at this moment
+            return []
+        shown = pause_frames(step.key, pause, args_hash_of(step.body))
+        return [{"message_id": message_id, **frame} for frame in shown]
     if not message.status.is_settled:
         return []
     head = store.head(branch_id)

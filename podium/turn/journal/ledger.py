@@ -312,6 +312,8 @@ class Ledger:
     def _drop_settled(self, commit: Commit) -> None:
         """Drop the messages that a commit has settled from those read ahead."""
         settled = {settlement.message_id for settlement in commit.settled}
+        if self._held_up and any(settlement.outcome is Outcome.CANCELLED for settlement in commit.settled):
+            self._held_up = None  # it may be the paused one
         if any(settlement.outcome in _READ_AGAIN for settlement in commit.settled):
             self._ahead, self._all_ahead = [], False
             self._held_up = any(settlement.outcome is Outcome.PAUSED for settlement in commit.settled)

@@ -266,7 +266,6 @@ class TurnSteps:
         except (ProgramChanged, StepsOutdated) as misfit:
             self._misfit = self._misfit or misfit
             raise
-        self._stop()
         return await _for_ever()
 
     async def finish(self) -> None:
@@ -352,6 +351,11 @@ class TurnSteps:
                 await self._not_cancelled(step, self._end(step, None, None, pause))
                 return
 
+    def _pause_at(self, pause: Pause) -> None:
+        """Stop the hook at a pause, which is durable: also if the task that asked for it was cancelled meanwhile."""
+        self.pause_at = pause
+        self._stop()
+
     async def _end_durably(self, kind: StepKind, step: RunningStep, parts: list[Json]) -> None:
         """Make a step durable. The lock is held."""
         if kind.repeats_changes:
@@ -409,7 +413,7 @@ class TurnSteps:
         number = len(self._bodies) + 1
         await self._ledger.put_step(StoredStep(self._message_id, number, step.key, body))
         if pause is not None:
-            self.pause_at = Pause(number, record)
+            self._pause_at(Pause(number, record))
         self._bodies.append(body)
         del self._unrecorded[:drained], self._failed[:failed], self._steered[:steered]
 
@@ -442,7 +446,7 @@ class TurnSteps:
                     f"({error}); retry the message and drop its recorded steps"
                 ) from error
             if record.is_open:  # before other tasks go on, which begin no step any more
-                self.pause_at = Pause(len(self._bodies), record)
+                self._pause_at(Pause(len(self._bodies), record))
             self._replay.advance()
         await self._steer_again()
 

@@ -68,6 +68,13 @@ class Buyer(BaseAgent):
                 ctx.state.seen.append("sleeps")
                 await ctx.sleep(duration)
                 ctx.state.seen.append("wakes")
+            case ["leave", loops]:
+                asked = asyncio.create_task(ctx.decide({"type": "integer"}, reason="left"))
+                for _ in range(int(loops)):
+                    await asyncio.sleep(0)
+                if int(loops) % 2:
+                    asked.cancel()
+                    await asyncio.wait([asked])
             case ["default"]:
                 answer = await ctx.decide({"type": "integer"}, reason="how many?", timeout=5, default=7)
                 ctx.reply(answer)
@@ -225,6 +232,18 @@ async def test_an_answer_that_does_not_fit_is_refused(agent: AgentHarness, answe
         await agent.resume(run_of(asked), answer)
     assert status(agent, asked) is MessageStatus.PAUSED
     assert (await agent.resume(run_of(asked), {"verdict": "no"})).ok
+
+
+@pytest.mark.parametrize("loops", range(1, 16))
+async def test_a_decision_that_the_hook_leaves_pauses_the_turn_or_was_not_asked_for(
+    agent: AgentHarness, loops: int
+) -> None:
+    asked = await agent.send(f"leave {loops}")
+    assert status(agent, asked) in (MessageStatus.PAUSED, MessageStatus.CONSUMED), asked.frames[-1]
+    if status(agent, asked) is MessageStatus.PAUSED:
+        assert (await agent.resume(run_of(asked), 1)).frames[-1]["type"] in ("turn_end", "error")
+    assert (await agent.send("hello")).ok
+    assert (await agent.send("buy")).frames[-1]["type"] == "turn_paused"
 
 
 async def test_answers_to_something_else_are_refused(agent: AgentHarness) -> None:
