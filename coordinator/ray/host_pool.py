@@ -389,6 +389,24 @@ class HostPool:
             handle.stop.remote(address, 0.0)
             await self._left(host, address)
 
+    async def check_recovered(self, placement: Placement) -> bool:
+        """Take an agent off a host that a restarted coordinator found with its lease, and that does not run it.
+
+        Its activation has failed while there was no coordinator, or was never asked for; one that is under way has the
+        time of a wake.
+
+        Returns:
+            whether the host did not run it.
+        """
+        await asyncio.sleep(self._config.wake_timeout_s)
+        now = self._table.placement(placement.address)
+        is_there = now is not None and (now.host_id, now.epoch) == (placement.host_id, placement.epoch)
+        if not is_there or await self._runs(placement.host_id, placement.address):
+            return False
+        _log.warning("agent_not_on_host", host_id=placement.host_id, agent_id=str(placement.address))
+        await self.wait_gone(placement.address, placement.host_id)
+        return True
+
     async def withdraw(self, host: Host, address: Address, *, died: bool) -> None:
         """Take an agent off a host that did not activate it; end the host, unless it is shared and alive."""
         if host.is_shared and not died:

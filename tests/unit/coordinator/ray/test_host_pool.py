@@ -60,7 +60,9 @@ class Fleet:
         self.removed_at_change: list[bool] = []
         monkeypatch.setattr(host_pool, "find_actor", lambda _: self.node)
         self.settled: list[tuple[AgentsLost, bool]] = []
-        config = cast("CoordinatorConfig", SimpleNamespace(named_nodes={}, silence_s=60.0, hang_s=5.0))
+        config = cast(
+            "CoordinatorConfig", SimpleNamespace(named_nodes={}, silence_s=60.0, hang_s=5.0, wake_timeout_s=0.0)
+        )
         deaths = cast(
             "Deaths",
             SimpleNamespace(note_end=self._settle, note_node_gone=self._node_gone, agents_lost=self._lost),
@@ -127,6 +129,25 @@ async def test_the_cause_that_its_watch_knows_counts_also_if_another_call_remove
             await asyncio.sleep(0)
         fleet.node.ended.set()
     assert fleet.lost == [(ALICE, "RuntimeError: its state does not fit")]
+
+
+@pytest.mark.parametrize("runs", [True, False])
+@pytest.mark.parametrize("kind", ["alone", "shared"])
+async def test_an_agent_is_taken_off_a_recovered_host_that_does_not_run_it(
+    monkeypatch: pytest.MonkeyPatch, kind: str, *, runs: bool
+) -> None:
+    """The coordinator died after the host had the lease, and the activation failed, or was never asked for."""
+    fleet = Fleet(monkeypatch) if kind == "alone" else Shared(monkeypatch, None)
+    fleet.node.ended.set()
+
+    async def answer(_: Address) -> bool:
+        return runs
+
+    fleet.node.runs = type("Method", (), {"remote": staticmethod(answer)})  # type: ignore[attr-defined]
+    assert await fleet.pool.check_recovered(Placement("host_1", ALICE, epoch=1)) is not runs
+    assert (fleet.table.placement(ALICE) is not None) is runs
+    assert ("host_1" in fleet.table) is (runs or kind == "shared")
+    assert not await fleet.pool.check_recovered(Placement("host_1", ALICE, epoch=0)), "it has left meanwhile"
 
 
 async def test_the_end_of_a_living_shared_host_is_noted(monkeypatch: pytest.MonkeyPatch) -> None:
