@@ -103,8 +103,8 @@ class HostPool:
                 raise
 
     async def describe_nodes(self, drains: Drains) -> list[NodeFacts]:
-        """Return the nodes and their hosts as they are now, and those that are drained, or not used."""
-        states = [await self._describe(node) for node in self._nodes]
+        """Return the nodes and their hosts as they are now, by name, and those that are drained, or not used."""
+        states = [await self._describe(node) for node in sorted(self._nodes)]
         states += [unreachable_node(node, "it is gone") for node in drains if node not in self._nodes]
         states += [unreachable_node(name, problem) for name, problem in self._nodes.unused]
         return [
