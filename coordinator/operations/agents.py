@@ -356,10 +356,14 @@ class HomeAgents(HomeDeploys):
         """
         now_ms = self._clock.now_ms()
         try:
-            await self._stores.write(lambda store, _: messages.drop(store, address, message_id, self._ids, now_ms))
+            was_paused = await self._stores.write(
+                lambda store, _: messages.drop(store, address, message_id, self._ids, now_ms)
+            )
         except AgentAwake as awake:
             await (await self._service_of(awake)).cancel(str(address), message_id)
-        await self._wake_if_waiting(address)
+        else:
+            if was_paused:  # those behind it are pending now
+                await self._wake_if_waiting(address)
         return await self.message(address, message_id)
 
     # -- runs -----------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from chronicle.canonical import decode
 from chronicle.ids import MessageId
+from chronicle.journal.records import MessageStatus
 from coordinator.operations import objects
 from coordinator.operations.answers import answer_of
 from coordinator.operations.cursors import place_after, rest_of
@@ -119,15 +120,21 @@ def retry(store: JournalStore, address: Address, message_id: str, now_ms: int, *
     retry_message(store, find_session(store, address), MessageId(message_id), now_ms, drop_steps=drop_steps)
 
 
-def drop(store: JournalStore, address: Address, message_id: str, ids: IdSource, now_ms: int) -> None:
-    """Remove a pending or parked message of a sleeping agent, durably.
+def drop(store: JournalStore, address: Address, message_id: str, ids: IdSource, now_ms: int) -> bool:
+    """Remove a pending, paused or parked message of a sleeping agent, durably.
+
+    Returns:
+        whether it was paused, and held up those behind it.
 
     Raises:
         UnknownAgent: there is no such agent.
         NotFound: it never got the message, or handled it already.
         AgentAwake: the agent is awake; its activation cancels the message.
     """
-    drop_message(store, find_session(store, address), MessageId(message_id), ids, now_ms)
+    session = find_session(store, address)
+    was_paused = message_of(store, session, MessageId(message_id)).status is MessageStatus.PAUSED
+    drop_message(store, session, MessageId(message_id), ids, now_ms)
+    return was_paused
 
 
 def _error_of(entry: InboxEntry) -> objects.MessageError | None:
