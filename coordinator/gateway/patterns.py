@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from typing import Final
 
-from podium.address import MAX_KEY_LENGTH
-
 __all__ = ["ADDRESS", "CURSOR", "FILE_PATH", "KEY", "TENANT", "TYPE"]
 
 _TYPE: Final = r"[A-Za-z_](\.?[A-Za-z0-9_-])*\.?"
@@ -24,6 +22,6 @@ _KEY: Final = rf"(?!.*\.\.)(?!\.$){_VISIBLE}( *{_VISIBLE})*"
 TYPE: Final = f"^{_TYPE}$"
 TENANT: Final = f"^{_TENANT}$"
 KEY: Final = f"^{_KEY}$"
-ADDRESS: Final = f"^({_TENANT}:)?(?=.{{1,64}}/){_TYPE}/(?=.{{1,{MAX_KEY_LENGTH}}}$){_KEY}$"
+ADDRESS: Final = f"^({_TENANT}:)?{_TYPE}/{_KEY}$"
 CURSOR: Final = "^[A-Za-z0-9_-]+$"
 FILE_PATH: Final = r"^[^\u0000]*$"
