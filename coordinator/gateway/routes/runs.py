@@ -13,6 +13,7 @@ from coordinator.gateway.documents import statuses
 from coordinator.gateway.patterns import ADDRESS
 from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import Page, PausedRun, Resumed
+from podium.errors import InvalidAddress, UnknownAgent
 
 __all__ = ["router"]
 
@@ -23,7 +24,7 @@ router = router_at("/v1/runs", "runs")
 async def list_runs(
     agents: Agents,
     caller: Called,
-    status: Annotated[Literal["paused"], Query(description="The status of the runs.")],
+    status: Annotated[Literal["paused"], Query(description="The status of the runs.")] = "paused",
     agent: Annotated[
         str | None,
         Query(max_length=256, description="Of this agent only: `type/key`.", json_schema_extra={"pattern": ADDRESS}),
@@ -33,7 +34,11 @@ async def list_runs(
 ) -> Page[PausedRun]:
     """List the runs that are paused, and what each waits for."""
     if agent is not None:
-        return await agents.runs(status, permitted(caller, Scope.READ, agent), limit, cursor, tenant=caller.tenant)
+        try:
+            address = permitted(caller, Scope.READ, agent)
+        except InvalidAddress as error:  # the pattern does not say how long its parts are
+            raise UnknownAgent(f"no such agent: {error}") from error
+        return await agents.runs(status, address, limit, cursor, tenant=caller.tenant)
     caller.require(Scope.READ)
     return await agents.runs(status, None, limit, cursor, tenant=caller.tenant)
 

@@ -33,6 +33,7 @@ def fits(schema: dict[str, Any], text: str) -> bool:
     return (
         schema.get("type", "string") == "string"
         and ("enum" not in schema or text in schema["enum"])
+        and ("const" not in schema or text == schema["const"])
         and schema.get("minLength", 0) <= len(text) <= schema.get("maxLength", len(text))
         and re.search(schema.get("pattern", ""), text) is not None
     )
