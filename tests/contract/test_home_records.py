@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from chronicle.errors import Corrupt, Unavailable, UnsupportedFormat
+from chronicle.journal.postgres.session_lock import SessionLock
 from coordinator.access.caller import Scope, UnknownKey
 from coordinator.access.quotas import Quota
 from coordinator.home import Home
@@ -133,12 +134,33 @@ class TestPostgres(HomeRecordsContract):
         with psycopg.connect(server, autocommit=True, application_name=name) as earlier:
             claim.release()
             earlier.execute("SELECT pg_advisory_lock(x'43484a4c'::int, hashtext(%s))", (f"{schema} service",))
+            claim = records.service_claim()
             claim.hold()  # in place of an earlier session of the same directory, which the server has still
         claim.release()
         others.hold()
         with pytest.raises(HomeError, match=":/other: end that one first"):
             records.service_claim().hold()
         others.release()
+
+    def test_a_claim_that_is_released_while_it_is_looked_after_does_not_come_back(
+        self, server: str, records: PostgresHomeRecords, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        claim, other = records.service_claim(), records.service_claim()
+        claim.hold()
+
+        def is_alive(_: object) -> bool:
+            claim.release()  # as by another thread
+            return False
+
+        monkeypatch.setattr(SessionLock, "_is_alive", staticmethod(is_alive))
+        with pytest.raises(Unavailable, match="was released"):
+            claim.hold()
+        with psycopg.connect(server) as db:
+            held = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'"
+            wait_until(lambda: db.execute(held).fetchone() == (0,), "the lock is held")
+        monkeypatch.undo()
+        other.hold()
+        other.release()
 
     def test_directories_with_long_names_are_told_apart(self, server: str, schema: str) -> None:
         one, other = (

@@ -44,6 +44,7 @@ class SessionLock:
         self._name = name
         self._holder = holder.encode(errors="replace")[:63].decode(errors="ignore")
         self._session: psycopg.Connection[tuple[Any, ...]] | None = None
+        self._is_released = False
 
     def hold(self) -> str | None:
         """Acquire the lock, or make sure that it is held still: a connection that has ended is made again.
@@ -52,25 +53,33 @@ class SessionLock:
             ``None`` if it is held; else who has it.
 
         Raises:
-            Unavailable: the server cannot be reached; whether the lock is held is not known.
+            Unavailable: the server cannot be reached; whether the lock is held is not known. Or it was released, also
+                by another thread meanwhile: then it is not held.
         """
         try:
-            if self._session is None or not self._is_alive(self._session):
-                self._session = psycopg.connect(
-                    self._conninfo,
-                    autocommit=True,
-                    connect_timeout=_CONNECT_S,
-                    application_name=self._holder,
-                    **_ALIVE,
-                )
-                self._session.execute(_ALIVE_THERE)
-                return self._take(self._session)
+            holder = self._hold()
         except psycopg.Error as error:
             raise Unavailable(f"the lock {self._name}: {str(error).strip().partition(chr(10))[0]}") from error
-        return None
+        if self._is_released:
+            self._close()
+            raise Unavailable(f"the lock {self._name} was released")
+        return holder
+
+    def _hold(self) -> str | None:
+        if self._session is not None and self._is_alive(self._session):
+            return None
+        self._session = psycopg.connect(
+            self._conninfo, autocommit=True, connect_timeout=_CONNECT_S, application_name=self._holder, **_ALIVE
+        )
+        self._session.execute(_ALIVE_THERE)
+        return self._take(self._session)
 
     def release(self) -> None:
-        """Release the lock, if it is held."""
+        """Release the lock for good, if it is held."""
+        self._is_released = True  # first: a call of `hold` that connects again meanwhile closes its own session
+        self._close()
+
+    def _close(self) -> None:
         if self._session is not None:
             self._session.close()
 
