@@ -63,7 +63,8 @@ class MemberState(StrEnum):
 class Member:
     """What a service tells of itself."""
 
-    state: MemberState
+    state: MemberState | None
+    """``None`` for one that this version does not know."""
     podium: str
     """Its version."""
     told_ms: int
@@ -78,7 +79,8 @@ def member(documents: Documents, name: str) -> Member | None:
     found = _read(documents, _MEMBER.format(name))
     if not found:
         return None
-    return Member(MemberState(found["state"]), found["podium"], found["told_ms"])
+    state = MemberState(found["state"]) if found["state"] in set(MemberState) else None
+    return Member(state, found["podium"], found["told_ms"])
 
 
 def tell_member(documents: Documents, name: str, state: MemberState | None, podium: str) -> None:

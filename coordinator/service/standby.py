@@ -121,7 +121,7 @@ class Standby:
             try:
                 name = await asyncio.to_thread(ordered, self._documents)
                 other = await asyncio.to_thread(member, self._documents, name) if name else None
-            except (ChronicleError, ValueError) as error:  # also of a later version that says more
+            except ChronicleError as error:
                 _log.warning("order_not_known", error=str(error))
                 continue
             stands_by = other is not None and name != self._name and other.state is MemberState.STANDBY

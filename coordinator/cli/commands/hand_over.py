@@ -73,7 +73,8 @@ def _wait(documents: Documents, name: str, timeout_s: float, on_progress: Callab
         if is_served and not drains.holds(left):
             return
         if not is_served:
-            stage = f"{name} is {found.state.value}" if found else f"no service of the name {name} has told of itself"
+            missing = f"no service of the name {name} has told of itself"
+            stage = f"{name} is {found.state or 'of a later version'}" if found else missing
         else:
             stage = f"{left[0] if left else name} ends its turns"
         on_progress(stage)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from coordinator.documents import FileDocuments
-from coordinator.fleet.handover import MemberState, draining, give_order, member
+from coordinator.fleet.handover import Member, MemberState, draining, give_order, member
 from coordinator.service import standby
 from coordinator.service.standby import Standby
 from podium.errors import HomeError
@@ -125,6 +126,21 @@ async def test_an_order_for_one_that_does_not_stand_by_is_not_followed(
     await away
     new.stopping.set()
     assert not await taking
+
+
+async def test_what_a_later_version_does_is_not_known_and_stops_nobody(
+    services: list[Service], documents: FileDocuments, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, _ = services
+    monkeypatch.setattr(standby, "_PREFERENCE_S", 0.2)
+    told = {"state": "something new", "podium": "9.0", "told_ms": 1}
+    documents.write("service-later.json", json.dumps(told).encode())
+    assert member(documents, "later") == Member(None, "9.0", 1)
+    give_order(documents, "later")
+    away = asyncio.ensure_future(old.standby.wait_ordered_away())
+    assert await old.take(), "it tells nothing any more"
+    assert not away.done()
+    away.cancel()
 
 
 async def test_a_free_claim_is_for_the_one_that_is_ordered_and_soon_for_anybody_if_that_is_gone(
