@@ -263,6 +263,15 @@ class Admission:
             before = self._store.waiting_before(receipt.message_id)
         return Admitted(receipt, when_busy, before, self._store, self._blobs, session, offer)
 
+    def repeated(self, arrival: Arrival) -> Admitted | None:
+        """Return the message that one repeats under its idempotency key; ``None`` if it is a new one.
+
+        Raises:
+            IdempotencyConflict: the key was used with another body.
+        """
+        first = self._first(arrival.address, self._message(arrival))
+        return self._admitted(*first, arrival.when_busy) if first is not None else None
+
     def _first(self, address: Address, message: NewMessage) -> tuple[Session, Receipt] | None:
         """Return the receipt of the message that a message repeats, with its session; ``None`` if it is a new one."""
         if message.idempotency_key is None:

@@ -321,7 +321,13 @@ class ServiceServer:
             if self._ending:
                 raise Unavailable("the service is ending; send the message again")
             code, epoch = await self._types.prepare(sent.address, sent.agent)
-            await self._types.check(sent.address, sent.agent, request["message"])
+            try:
+                await self._types.check(sent.address, sent.agent, request["message"])
+            except InvalidMessage:  # the class may have been deployed since it was admitted
+                arrival = Arrival(sent.address, sent.body, sent.idempotency_key, sent.when_busy)
+                if (message := await asyncio.to_thread(self._admission.repeated, arrival)) is None:
+                    raise
+                return sent.address, code, message
             with self._tracing.sending(sent.address, sent.trace) as span:
                 message = await self._group_admission.admit(
                     Arrival(sent.address, sent.body, sent.idempotency_key, sent.when_busy, span.traceparent, epoch)

@@ -130,6 +130,21 @@ async def test_a_message_that_does_not_fit_its_handler(
     assert len(agents.delivered) == 1
 
 
+async def test_a_repetition_of_a_message_that_does_not_fit_any_more_is_answered_as_the_first_one(home: Home) -> None:
+    agents = Agents()
+    untyped = Registry([RegisteredAgent("hello", "/a.py", "Searcher")])
+    typed = Registry([RegisteredAgent("hello", "/a.py", "Searcher", interface=interface_of(Searcher))])
+    path, sent = "/v1/agents/hello/a/messages", {"message": {"text": "hi"}}
+    headers = {"Prefer": "respond-async", "Idempotency-Key": "k"}
+    async with gateway(home, agents, untyped) as http:
+        first = await http.post(path, json=sent, headers=headers)
+    async with gateway(home, agents, typed) as http:
+        again = await http.post(path, json=sent, headers=headers)
+        assert (again.status_code, again.json()["message_id"]) == (202, first.json()["message_id"])
+        refused(await http.post(path, json={"message": {"text": "ho"}}, headers=headers), 409)
+        refused(await http.post(path, json=sent, headers={**headers, "Idempotency-Key": "other"}), 422)
+
+
 async def test_a_bug_of_the_service_is_hidden(home: Home, caplog: pytest.LogCaptureFixture) -> None:
     class Broken(Agents):
         async def cancel(self, *_: object) -> None:
