@@ -25,7 +25,7 @@ from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
 from podium.errors import AgentAsleep, HostDied
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from chronicle.ids import MessageId
     from coordinator.fleet.deaths import Deaths
@@ -389,16 +389,21 @@ class HostPool:
             handle.stop.remote(address, 0.0)
             await self._left(host, address)
 
-    async def check_recovered(self, placement: Placement) -> bool:
-        """Take an agent off a host that a restarted coordinator found with its lease, and that does not run it.
+    async def check_recovered(self, agents: Sequence[Placement]) -> AsyncIterator[Address]:
+        """Take agents off a host that a restarted coordinator found with their leases, and that does not run them.
 
-        Its activation has failed while there was no coordinator, or was never asked for; one that is under way has the
-        time of a wake.
+        Their activations have failed while there was no coordinator, or were never asked for; one that is under way has
+        the time of a wake. They are asked for one after the other: a shared host has thousands.
 
-        Returns:
-            whether the host did not run it.
+        Yields:
+            each agent that the host did not run.
         """
         await asyncio.sleep(self._config.wake_timeout_s)
+        for placement in agents:
+            if await self._take_off_unless_it_runs(placement):
+                yield placement.address
+
+    async def _take_off_unless_it_runs(self, placement: Placement) -> bool:
         now = self._table.placement(placement.address)
         is_there = now is not None and (now.host_id, now.epoch) == (placement.host_id, placement.epoch)
         if not is_there or await self._runs(placement.host_id, placement.address):

@@ -490,9 +490,9 @@ class Reconciler:
         state.hosts.add(host)
         for placement in agents:
             state.hosts.place(placement)
-            self._tasks.spawn(self._check_recovered(placement), f"check-{placement.address}")
+        self._tasks.spawn(self._check_recovered(agents), f"check-{host_id}")
         self._pool.watch(host)
 
-    async def _check_recovered(self, placement: Placement) -> None:
-        if await self._pool.check_recovered(placement):
+    async def _check_recovered(self, agents: Sequence[Placement]) -> None:
+        async for _ in self._pool.check_recovered(agents):
             self._state.host_died.set()  # of what came for it meanwhile only that host was told

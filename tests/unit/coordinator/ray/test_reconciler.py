@@ -34,7 +34,7 @@ from tests.otlp_receiver import otlp_receiver
 from tests.waiting import until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping, Sequence
 
     from chronicle.canonical import JsonObject
     from chronicle.journal.records import Lease
@@ -104,8 +104,10 @@ class Pool:
     async def ask_loaded(self, _: str) -> None:
         return None
 
-    async def check_recovered(self, placement: Placement) -> bool:
-        return placement.address == ALICE
+    async def check_recovered(self, agents: Sequence[Placement]) -> AsyncIterator[Address]:
+        for placement in agents:
+            if placement.address == ALICE:
+                yield ALICE
 
     def watch(self, host: Host) -> None:
         self.watched.append(host.host_id)
