@@ -25,7 +25,7 @@ from podium.agent_record import find_session, turn_end_seq
 from podium.errors import UnknownAgent, UnknownMoment
 from podium.events import TRANSCRIPT_EVENTS, TURN_CANCELLED, TURN_FAILED, USER_MESSAGE
 from podium.history.transcript import transcript_events, visible_transcript
-from podium.messages.inbox import list_inbox
+from podium.messages.inbox import list_inbox, waiting_messages
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ class _Planning:
 
     def _waiting(self, session: Session) -> Sequence[InboxMessage]:
         """Return the messages of front ends that wait or are being handled."""
-        return [each for each in self._store.pending(session.session_id) if wire_of(body_of(each))]
+        return [each for each in waiting_messages(self._store, session) if wire_of(body_of(each))]
 
     def _visible_place(self, head: Head) -> Event | None:
         """Return the event of the message in the transcript: a fork inherits messages that its inbox never had."""
@@ -321,9 +321,9 @@ def body_of(message: InboxMessage) -> Mapping[str, Any]:
 
 def _running(store: JournalStore, address: Address, chat: str) -> objects.Receipt | None:
     with suppress(UnknownAgent):
-        pending = store.pending(find_session(store, address).session_id)
-        own = (message for message in pending if _chat_of(body_of(message)) == chat)
-        if (message := next(own, pending[0] if pending else None)) is not None:
+        waiting = waiting_messages(store, find_session(store, address))
+        own = (message for message in waiting if _chat_of(body_of(message)) == chat)
+        if (message := next(own, waiting[0] if waiting else None)) is not None:
             return objects.Receipt(
                 message_id=message.message_id,
                 agent=address.name,

@@ -17,6 +17,7 @@ from podium.agent_record import find_session, is_agent
 from podium.errors import AgentExists, UnknownAgent
 from podium.events import USER_MESSAGE
 from podium.history.transcript import visible_transcript
+from podium.messages.inbox import waiting_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -155,7 +156,7 @@ class _Thread:
     def _run(self, agent: Address, run_id: str) -> _Run | None:
         """Return a run that an agent has, its own or an inherited one."""
         session = find_session(self._store, agent)
-        for message in self._store.pending(session.session_id):
+        for message in waiting_messages(self._store, session):
             if self._run_in(body_of(message)) == run_id:
                 return _Run(None)
         head = self._store.head(session.main_branch_id)
@@ -175,7 +176,7 @@ class _Thread:
         transcript = visible_transcript(self._store, self._blobs, agent, head)
         later = self._store.events(head.branch_id, event.seq, head.seq, (USER_MESSAGE,))
         return any(
-            self._run_in(body_of(message)) is not None for message in self._store.pending(session.session_id)
+            self._run_in(body_of(message)) is not None for message in waiting_messages(self._store, session)
         ) or any(
             transcript.has(each.seq) and self._run_in(body_of_event(each, self._blobs)) is not None for each in later
         )

@@ -41,6 +41,7 @@ __all__ = [
     "message_of",
     "open_messages",
     "retry_message",
+    "waiting_messages",
 ]
 
 
@@ -68,6 +69,16 @@ def open_messages(store: InboxRecords, session: Session) -> Sequence[InboxMessag
         for message in store.messages(session.session_id, status)
     ]
     return sorted(found, key=lambda message: message.position)
+
+
+def waiting_messages(store: JournalStore, session: Session) -> Sequence[InboxMessage]:
+    """Return the messages of an agent that are to be handled, by position: a paused one, and the pending ones."""
+    paused = store.paused_message(session.session_id)
+    if paused is None:
+        return store.pending(session.session_id)
+    return sorted(
+        [paused, *store.messages(session.session_id, MessageStatus.PENDING)], key=lambda message: message.position
+    )
 
 
 def inbox_entries(
