@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.errors import InvalidInput, WrongType
 from podium.answer_schema import NO_DEFAULT, check_schema
 from podium.errors import ContextMisuse, DecisionExpired, DecisionInvalid
+from podium.messages.headers import Headers
 from podium.state.plain_json import sent_json
 from podium.turn.steps.pausing import PauseRequest
 
@@ -64,6 +65,9 @@ class Pauses:
         expires_ms = None
         if timeout is not None:
             expires_ms = turn.env.clock.now_ms() + math.ceil(_seconds(timeout) * 1000)
+        if (asked := Headers.from_json(self._hook.message.headers if self._hook.message else None).ask) is not None:
+            # Then nobody waits for the answer any more, and the message is dropped.
+            expires_ms = min(expires_ms or asked.deadline_ms, asked.deadline_ms)
         record = await turn.steps.pause(PauseRequest(kind, reason, schema, expires_ms))
         assert record.pause is not None, "it is the step of a pause"
         ended = {"outcome": record.pause.get("outcome"), "by": record.pause.get("by")}

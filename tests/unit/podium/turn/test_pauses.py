@@ -8,8 +8,9 @@ from typing import Any, Literal
 import pytest
 from pydantic import BaseModel
 
+from chronicle.canonical import encode
 from chronicle.ids import MessageId
-from chronicle.journal.records import MessageStatus
+from chronicle.journal.records import MessageStatus, NewMessage
 from chronicle.journal.verify import verify_session
 from podium.agent import AgentContext, BaseAgent, DeltaState
 from podium.errors import (
@@ -20,7 +21,8 @@ from podium.errors import (
     RunNotPaused,
 )
 from podium.events import TURN_COMMITTED, TURN_PAUSED
-from podium.messages.inbox import list_inbox, retry_message
+from podium.messages.headers import AskHeader, Headers
+from podium.messages.inbox import list_inbox, retry_message, waiting_messages
 from podium.testing.harness import AgentHarness, Exchange
 from podium.turn.busy import BusyPolicy
 
@@ -244,6 +246,31 @@ async def test_a_decision_that_the_hook_leaves_pauses_the_turn_or_was_not_asked_
         assert (await agent.resume(run_of(asked), 1)).frames[-1]["type"] in ("turn_end", "error")
     assert (await agent.send("hello")).ok
     assert (await agent.send("buy")).frames[-1]["type"] == "turn_paused"
+
+
+async def test_what_waits_is_the_paused_message_and_those_behind_it(agent: AgentHarness) -> None:
+    session = agent.store.session("buyer/test")
+    assert not waiting_messages(agent.store, session)
+    behind = agent.admit("hello")
+    assert [each.message_id for each in waiting_messages(agent.store, session)] == [behind.message_id]
+    assert await agent.receive() == 1
+    asked, behind = await agent.send("buy"), agent.admit("hello")
+    waiting = waiting_messages(agent.store, session)
+    assert [each.message_id for each in waiting] == [run_of(asked), behind.message_id]
+
+
+@pytest.mark.parametrize("text", ["buy", "buy timeout=2h", "nap 2h"])
+async def test_a_question_waits_for_an_answer_as_long_as_its_asker(agent: AgentHarness, text: str) -> None:
+    now_ms = agent.clock.now_ms()
+    asked = Headers(ask=AskHeader(("asker/a",), now_ms + 60_000)).to_json()
+    question = NewMessage(MessageId("msg_asked"), encode({"text": text}), now_ms, headers=asked)
+    session = agent.store.session("buyer/test")
+    agent.store.admit(session.session_id, question)
+    await agent.receive()
+    assert agent.events(TURN_PAUSED)[0][1]["expires"] == now_ms + 60_000
+    await agent.advance(61)
+    assert agent.store.message(MessageId("msg_asked")).status is MessageStatus.CANCELLED
+    assert (await agent.send("hello")).ok
 
 
 async def test_answers_to_something_else_are_refused(agent: AgentHarness) -> None:
