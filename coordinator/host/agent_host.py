@@ -155,6 +155,7 @@ class AgentHost:
             lambda: self.types_to_tell,
             self._models,
             self._telemetry,
+            self._watch,
         )
         if is_alone:
             self._surroundings = OneAgent(parts, agent_class)

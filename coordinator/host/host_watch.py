@@ -7,6 +7,7 @@ deadline, or blocks the other agents of a shared host, can only be stopped by en
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import sys
 import threading
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chronicle.clock import Clock
+    from chronicle.ids import SessionId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Lease
     from coordinator.host.host_config import HostConfig
@@ -36,6 +38,8 @@ _DEADLINE_GRACE_S: Final = 5.0
 """Grace period of a turn after its deadline or its cancellation; then its process is ended."""
 _TICK_S: Final = 0.25
 """Interval of checks in a shared host. In a host of one agent it is four times as long."""
+_LATE_S: Final = 2.5
+"""By how much a renewal may come later than it is due, by ticks and by the call, before its lease is not sure."""
 _NOTICE_S: Final = 1.0
 """A blockage of the event loop that lasts longer is logged."""
 _MAX_RENEWED: Final = 1000
@@ -65,6 +69,8 @@ class HostWatch:
         """Of all agents, from the beginning of their activation."""
         self._agents: dict[Address, HostedAgent] = {}
         """The agents whose activation has completed."""
+        self._renewed_s: dict[SessionId, float] = {}
+        """When the leases were renewed last, by the clock's ``monotonic_s``."""
         self._lost: set[Address] = set()
         """Agents whose leases are lost; they are ending."""
         self._guard = threading.Lock()
@@ -84,6 +90,7 @@ class HostWatch:
         """Begin to renew the lease of an agent whose activation begins."""
         with self._guard:
             self._leases[address] = lease
+            self._renewed_s[lease.session_id] = self._clock.monotonic_s()
             if self._thread is None:
                 self._changed.clear()
                 self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
@@ -97,11 +104,28 @@ class HostWatch:
     def remove(self, address: Address) -> None:
         """Stop watching an agent, and do not renew its lease any more."""
         with self._guard:
-            self._leases.pop(address, None)
+            if (lease := self._leases.pop(address, None)) is not None:
+                self._renewed_s.pop(lease.session_id, None)
             self._agents.pop(address, None)
             self._lost.discard(address)
             if not self._leases:
                 self._changed.set()
+
+    def is_sure(self, lease: Lease) -> bool:
+        """Return whether a lease was renewed when it was due: who is taken for dead is cut off for longer."""
+        renewed_s = self._renewed_s.get(lease.session_id, -math.inf)
+        return self._clock.monotonic_s() <= renewed_s + self._config.lease_ttl_s / 3 + _LATE_S
+
+    def renew(self, lease: Lease) -> bool:
+        """Renew one lease now; return whether it is held. Blocks; raises `ChronicleError`."""
+        begun_s = self._clock.monotonic_s()
+        ttl_ms = round(self._config.lease_ttl_s * 1000)
+        if self._store.renew_leases([(lease.session_id, lease.epoch)], self._clock.now_ms(), ttl_ms):
+            return False
+        with self._guard:
+            if lease.session_id in self._renewed_s:
+                self._renewed_s[lease.session_id] = begun_s
+        return True
 
     def _run(self) -> None:
         interval_s = self._config.lease_ttl_s / 3
@@ -133,11 +157,15 @@ class HostWatch:
         ttl_ms = round(self._config.lease_ttl_s * 1000)
         holders = {lease.session_id: (address, lease) for address, lease in held}
         leases = [(lease.session_id, lease.epoch) for _, lease in held]
+        begun_s = self._clock.monotonic_s()
         try:
             stale = self._store.renew_leases(leases, self._clock.now_ms(), ttl_ms)
         except ChronicleError as error:
             _log.warning("leases_not_renewed", host_id=self._config.host_id, error=str(error))
             return
+        with self._guard:
+            held_still = {lease.session_id for lease in self._leases.values()} - set(stale)
+            self._renewed_s.update(dict.fromkeys(holders.keys() & held_still, begun_s))
         for session_id in stale:
             address, lease = holders[session_id]
             with self._guard:

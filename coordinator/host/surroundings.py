@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.base import BaseAgent
     from podium.blocking import BlockingRunner
-    from podium.turn.journal.ledger import Committer
+    from podium.turn.journal.ledger import Committer, LeaseWatch
     from podium.turn.ports import Models, WorkspaceOpener
 
 __all__ = ["HostParts", "ManyAgents", "OneAgent", "Surroundings"]
@@ -73,6 +73,7 @@ class HostParts:
     known_types: Callable[[], Collection[str] | None]
     models: Models
     telemetry: HostTelemetry
+    leases: LeaseWatch | None = None
 
     def environment(
         self,
@@ -94,6 +95,7 @@ class HostParts:
             run_store=self.stores.run,
             config=config,
             known_types=self.known_types,
+            leases=self.leases,
             asker=self.stores.asker,
             models=self.models,
             meter=self.telemetry.meter,

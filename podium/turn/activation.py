@@ -139,6 +139,7 @@ class Activation:
         if message is None:
             return Step.NOTHING
         try:
+            await self._runner.ledger.make_sure()
             with self._runner.telemetry.attempt(message, self._lease.epoch) as attempt:
                 return await self._handle(message, attempt)
         finally:

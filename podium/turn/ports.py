@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from podium.blocking import BlockingRunner
     from podium.models.port import LLMMessage, LLMStreamChunk
     from podium.models.quality import QualityOfService
-    from podium.turn.journal.ledger import Committer
+    from podium.turn.journal.ledger import Committer, LeaseWatch
     from podium.turn.stream import Frame
 
 __all__ = ["Asker", "Environment", "ModelCall", "Models", "WorkspaceOpener", "WorkspaceRequest"]
@@ -115,6 +115,8 @@ class Environment:
     """The agent's configuration, the same for the whole activation."""
     known_types: Callable[[], Collection[str] | None] = lambda: None
     """Returns the agent types that a turn may send messages to; ``None`` for any. Cheap; called for each message."""
+    leases: LeaseWatch | None = None
+    """Asked before a message is handled and before a step runs; ``None`` where no other process acquires leases."""
     asker: Asker | None = None
     """Asks other agents; ``None`` where no service runs them."""
     models: Models | None = None

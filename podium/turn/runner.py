@@ -133,7 +133,7 @@ class TurnRunner:
         """
         env = self._env
         head = await env.run_store(env.store.head, session.main_branch_id)
-        self.ledger = Ledger(env.store, env.committer, session, lease, head, env.run_store)
+        self.ledger = Ledger(env.store, env.committer, session, lease, head, env.run_store, env.leases)
         record = await self._read_or_create()
         opened = await env.open_workspace(WorkspaceRequest(self._address, record.tree, lease.epoch, self.turn + 1))
         self.workspace = opened.workspace

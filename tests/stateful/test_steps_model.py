@@ -18,7 +18,9 @@ from hypothesis import strategies as st
 from chronicle.canonical import JsonObject
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.messages.inbox import list_inbox
 from podium.testing import AgentHarness
+from podium.turn import activation
 
 Change: TypeAlias = tuple[str, str, int]
 """Where, which, and what: ``list`` and ``held`` append, ``dict`` and ``file`` set, ``log`` appends to a file."""
@@ -159,8 +161,10 @@ async def end_of(run: Run) -> tuple[JsonObject, dict[str, str]]:
     Programmed.run = run
     async with AgentHarness(Programmed) as agent:
         agent.admit("go")
-        session_id = agent.store.session(agent.address.name).session_id
-        run.recorded = lambda: {step.key.removesuffix("#1") for step in agent.store.steps_of_session(session_id)}
+        session = agent.store.session(agent.address.name)
+        run.recorded = lambda: {
+            step.key.removesuffix("#1") for step in agent.store.steps_of_session(session.session_id)
+        }
         while True:
             run.dying.clear()
             attempt = asyncio.create_task(agent.activation.handle_next())
@@ -173,6 +177,8 @@ async def end_of(run: Run) -> tuple[JsonObject, dict[str, str]]:
                 await agent.kill()
             elif agent.activation.turn:
                 break
+            else:
+                assert attempt.result() is activation.Step.RETRY, list_inbox(agent.store, agent.blobs, session)
         files = {path.name: path.read_text() for path in agent.workspace.iterdir()}
         return agent.state, files
 

@@ -37,6 +37,21 @@ if TYPE_CHECKING:
             """Do what `JournalStore.put_step` does."""
             ...
 
+    class LeaseWatch(Protocol):
+        """Knows whether the lease of an activation is held still."""
+
+        def is_sure(self, lease: Lease) -> bool:
+            """Return whether the lease was renewed lately, so that nobody else can have acquired it; cheap."""
+            ...
+
+        def renew(self, lease: Lease) -> bool:
+            """Renew the lease now; return whether it is held. Blocks.
+
+            Raises:
+                ChronicleError: the journal cannot be reached.
+            """
+            ...
+
 
 __all__ = ["Ledger", "Offer"]
 
@@ -73,6 +88,7 @@ class Ledger:
         lease: of all commits.
         head: the branch's head when the lease was acquired.
         run_store: makes the store's blocking calls.
+        leases: tells whether the lease is held still; ``None`` where no other process acquires it.
     """
 
     def __init__(
@@ -83,8 +99,10 @@ class Ledger:
         lease: Lease,
         head: Head,
         run_store: BlockingRunner = asyncio.to_thread,
+        leases: LeaseWatch | None = None,
     ) -> None:
         self._store = store
+        self._leases = leases
         self._committer = committer
         self._run_store = run_store
         self._ahead: list[InboxMessage] = []
@@ -107,6 +125,21 @@ class Ledger:
     def epoch(self) -> int:
         """The lease's epoch."""
         return self.lease.epoch
+
+    async def make_sure(self) -> None:
+        """Return when the lease is held for sure; at once, unless it was not renewed lately.
+
+        What begins after it may have effects outside, which no fence takes back: a host that was cut off, or stopped,
+        goes on where it was, and another one has handled its messages meanwhile.
+
+        Raises:
+            Evicted: another holder has the lease.
+        """
+        leases, lease = self._leases, self.lease
+        if leases is None or leases.is_sure(lease):
+            return
+        if not await self.read(lambda: leases.renew(lease)):
+            raise Evicted(f"{label(self.session)}: epoch {lease.epoch} is over: another holder has the lease")
 
     async def append(self, commit: Commit) -> Head:
         """Commit; durable when it returns.

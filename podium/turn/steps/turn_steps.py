@@ -213,6 +213,7 @@ class TurnSteps:
         except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
             self._misfit = self._misfit or misfit
             raise
+        await self._ledger.make_sure()
         step = self._begin(kind, key, hashed)
         made: list[Json] = []
         source = kind.source(step)

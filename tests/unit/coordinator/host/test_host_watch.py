@@ -53,3 +53,26 @@ def test_attempts_are_not_counted_of_others_than_the_culprit_if_that_is_known(
     assert [address for address, session_id in sessions.items() if store.lease(session_id) is not None] == kept
     assert last_culprit(words) == (str(culprit) if culprit is not None else None)
     assert "blocked the event loop of a shared host" in (last_words(words) or "")
+
+
+def test_a_lease_is_sure_until_a_renewal_is_overdue_and_again_from_the_next_one(tmp_path: Path) -> None:
+    store, clock, ids = MemoryJournalStore(), ManualClock(), IdSource()
+    config = SimpleNamespace(host_id="host_1", lease_ttl_s=30.0, block_limit_s=10.0, last_words=str(tmp_path / "words"))
+    watch = HostWatch(cast("HostConfig", config), store, clock, lambda _: None)
+    session_id = store.ensure_session(ALICE.name, ids.session(0), ids.branch(0), 0).session_id
+    lease = store.acquire_lease(session_id, "host_1", clock.now_ms(), 30_000)
+    assert not watch.is_sure(lease), "it is not held here"
+    watch.hold(ALICE, lease)
+    try:
+        clock.advance(10)
+        assert watch.is_sure(lease), "the renewal is due"
+        clock.advance(5)
+        assert not watch.is_sure(lease)
+        assert watch.renew(lease)
+        assert watch.is_sure(lease)
+        clock.advance(40)
+        store.acquire_lease(session_id, "host_2", clock.now_ms(), 30_000)
+        assert not watch.renew(lease)
+        assert not watch.is_sure(lease)
+    finally:
+        watch.remove(ALICE)
