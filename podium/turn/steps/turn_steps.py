@@ -208,12 +208,12 @@ class TurnSteps:
                     yield part
                 return
             await replay.until_over(key)
+            await self._ledger.make_sure()
             if self.pause_at is not None:
                 await _for_ever()
         except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
             self._misfit = self._misfit or misfit
             raise
-        await self._ledger.make_sure()
         step = self._begin(kind, key, hashed)
         made: list[Json] = []
         source = kind.source(step)
