@@ -336,6 +336,7 @@ class TurnSteps:
                 await self._ended.wait()
                 continue
             async with self._ending:
+                await self._let_failures_be_handled()
                 if self._running:
                     continue
                 if self.pause_at is not None:  # another task came first
@@ -352,6 +353,13 @@ class TurnSteps:
                 await self._not_cancelled(step, self._end(step, None, None, pause))
                 return
 
+    async def _let_failures_be_handled(self) -> None:
+        """Wait until who does not handle a failed step has ended those beside it: the failure is not recorded then."""
+        failed = 0
+        while failed != len(self._failed):
+            failed = len(self._failed)
+            await _let_others_continue()
+
     def _pause_at(self, pause: Pause) -> None:
         """Stop the hook at a pause, which is durable: also if the task that asked for it was cancelled meanwhile."""
         self.pause_at = pause
@@ -364,6 +372,7 @@ class TurnSteps:
             step.before = len(self._unrecorded)
         if step.overlaps:
             await _let_others_continue()
+        await self._let_failures_be_handled()
         result, call = kind.result(parts), kind.described(step.args_hash, parts)
         await self._not_cancelled(step, self._end(step, result, call))
 
@@ -378,13 +387,24 @@ class TurnSteps:
                 ending.exception()  # the cancellation is raised instead
             raise
 
-    async def _end(
+    def _end(
         self, step: RunningStep, result: Json, call: ModelCallSummary | None, pause: PauseRecord | None = None
-    ) -> None:
-        """Make a step durable. The lock is held."""
+    ) -> Coroutine[Any, Any, None]:
+        """Take what a step has changed so far, and return what makes it durable. The lock is held."""
         self._check_open(step.key)
         self._drain()
-        drained, failed, steered = len(self._unrecorded), len(self._failed), len(self._steered)
+        counts = len(self._unrecorded), len(self._failed), len(self._steered)
+        return self._write(step, result, call, pause, counts)
+
+    async def _write(
+        self,
+        step: RunningStep,
+        result: Json,
+        call: ModelCallSummary | None,
+        pause: PauseRecord | None,
+        counts: tuple[int, int, int],
+    ) -> None:
+        drained, failed, steered = counts
         tree = await self._env.run_blocking(self._workspace.seal)
         record = StepRecord(
             step.key,

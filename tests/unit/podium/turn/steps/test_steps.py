@@ -224,6 +224,33 @@ async def test_a_failure_that_the_program_handled_is_raised_again() -> None:
         assert agent.state == {"done": ["not today"], "notes": {"half": 1}, "items": []}
 
 
+@pytest.mark.parametrize("pauses", range(12))
+@pytest.mark.parametrize("beside", ["step", "pause"])
+async def test_a_failure_that_the_program_did_not_handle_is_not_raised_again(pauses: int, beside: str) -> None:
+    async def other(ctx: AgentContext[Any]) -> None:
+        if beside == "step":
+            await ctx.step("beside", ran, "beside")
+        else:
+            await ctx.sleep(1)
+
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        async def fail() -> None:
+            for _ in range(pauses):
+                await asyncio.sleep(0)
+            ran("failing")
+            self.fail_once("failing")
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(ctx.step("failing", fail))
+            group.create_task(other(ctx))
+
+    Planned.program, Planned.fail_after = program, "failing"
+    async with AgentHarness(Planned) as agent:
+        exchange = await agent.send("go")
+        assert exchange.ok if beside == "step" else exchange.paused, exchange.error
+    assert Planned.runs["failing"] == 2
+
+
 async def test_a_step_that_the_program_cancelled_is_not_run_again() -> None:
     async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         async def slow() -> None:
