@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 __all__ = ["DRAINED", "MODELS", "QUARANTINE", "Documents", "FileDocuments"]
 
 DRAINED: Final = "drained.json"
-"""The document of the nodes that are to have no agents (`coordinator.fleet.drains`)."""
+"""The document of the nodes that are to have no agents (`coordinator.fleet.nodes.drains`)."""
 MODELS: Final = "models.json"
 """The document of the profiles of models (`coordinator.models.config_file`)."""
 QUARANTINE: Final = "quarantine.json"
-"""The document of the agents that get processes of their own (`coordinator.fleet.quarantine`)."""
+"""The document of the agents that get processes of their own (`coordinator.fleet.deaths.quarantine`)."""
 
 
 class Documents(Protocol):

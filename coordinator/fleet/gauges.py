@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from coordinator.fleet.host_table import HostTable
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.nodes import NodeId
     from coordinator.telemetry.recorder import Series, Value
 
 __all__ = ["gauges_of"]

@@ -36,13 +36,13 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs
+from coordinator.fleet.nodes.nodes import LOCAL_NODE, NO_NEEDS, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from coordinator.fleet.model import Code, Loaded, Placement
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.nodes import NodeId
     from podium.address import Address
     from podium.agent.base import Isolation
 
@@ -82,7 +82,7 @@ class Host:
     isolation: Isolation | None = None
     """Whether it is for one agent or for many; ``None`` while it starts and does as its class declares."""
     group: int | None = None
-    """The group of suspects that it is for; see `coordinator.fleet.suspects`."""
+    """The group of suspects that it is for; see `coordinator.fleet.deaths.suspects`."""
     node: NodeId = LOCAL_NODE
     """Where its process is."""
     needs: Needs = NO_NEEDS

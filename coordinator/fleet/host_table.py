@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.host import Host
     from coordinator.fleet.model import Code
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.nodes import NodeId
     from podium.address import Address
 
 __all__ = ["HostTable"]

@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
-from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs
+from coordinator.fleet.nodes.nodes import LOCAL_NODE, NO_NEEDS, Needs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coordinator.fleet.code_stamp import CodeStamps
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.code.code_stamp import CodeStamps
+    from coordinator.fleet.nodes.nodes import NodeId
     from coordinator.registry.registry import RegisteredAgent
     from podium.address import Address
     from podium.agent.base import Isolation
@@ -64,7 +64,7 @@ class Loaded:
     sources: tuple[str, ...]
     """Absolute paths of the agent's file and of the modules of its directory that it imported; none of a bundle."""
     stamp: str
-    """Stamp of the content of the sources; see `coordinator.fleet.code_stamp`."""
+    """Stamp of the content of the sources; see `coordinator.fleet.code.code_stamp`."""
     isolation: Isolation = "process"
     """Declarations of the class."""
     is_alone: bool = False
@@ -141,7 +141,7 @@ class Route:
     """The configuration that the agent has, if known, as canonical JSON."""
     node: NodeId = LOCAL_NODE
     machine: str = ""
-    """As of `coordinator.fleet.nodes.Node`."""
+    """As of `coordinator.fleet.nodes.nodes.Node`."""
 
     def runs(self, code: Code, config: str, stamps: CodeStamps) -> bool:
         """Whether the host runs the current content of a code with a configuration; what is unknown counts as equal."""

@@ -11,7 +11,7 @@ The rules, in order:
    node with the least load. A ready host on another node comes before a new one: its start takes longer than what
    the wake has to fetch. A shared host activates only so many agents at a time, and the others wait for their turn.
    Agents that are suspected of having ended a shared host get hosts of their group, or processes of their own
-   (`coordinator.fleet.suspects`); such a host ends when it has no agents.
+   (`coordinator.fleet.deaths.suspects`); such a host ends when it has no agents.
 3. For each code the target number of starting hosts is the number of agents still without one, plus the warm reserve,
    which each node has. For a shared code it is the number of hosts for these agents; the reserve is one host with
    room. Starts for agents come first, in the order of the requests. Of a code that was never loaded one host is
@@ -43,14 +43,14 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 
 from coordinator.fleet.host import HostStatus
 from coordinator.fleet.model import Assign, EndHost, Refuse, StartHost, Vacate
-from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
+from coordinator.fleet.nodes.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from coordinator.fleet.host import Host
     from coordinator.fleet.model import Action, Code
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.nodes import NodeId
     from podium.address import Address
     from podium.agent.base import Isolation
 
@@ -90,7 +90,7 @@ class Observed:
     alone: frozenset[Address] = frozenset()
     """Of the wanted agents, those that get a process of their own although their class is shared."""
     groups: Mapping[Address, int] = field(default_factory=dict)
-    """Of the wanted agents, those that get a shared host of their group; see `coordinator.fleet.suspects`."""
+    """Of the wanted agents, those that get a shared host of their group; see `coordinator.fleet.deaths.suspects`."""
     last_nodes: Mapping[Address, NodeId] = field(default_factory=dict)
     """Of the wanted agents, those that are known to have been awake, and the node on which they were last."""
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.canonical import encode
 from chronicle.errors import ChronicleError
-from coordinator.fleet.bundles import BundleFits
-from coordinator.fleet.code_registry import CodeRegistry
-from coordinator.fleet.drains import Drains
-from coordinator.fleet.elsewhere import Elsewhere
+from coordinator.fleet.code.code_registry import CodeRegistry
+from coordinator.fleet.deaths.quarantine import Quarantine
+from coordinator.fleet.deaths.suspects import Suspects
 from coordinator.fleet.host_table import HostTable
-from coordinator.fleet.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
+from coordinator.fleet.nodes.bundles import BundleFits
+from coordinator.fleet.nodes.drains import Drains
+from coordinator.fleet.nodes.nodes import LOCAL_NODE, NO_NEEDS, Needs, Node, unmet
 from coordinator.fleet.plan import Observed, left_on
-from coordinator.fleet.quarantine import Quarantine
-from coordinator.fleet.suspects import Suspects
+from coordinator.fleet.services.elsewhere import Elsewhere
 from coordinator.fleet.wakes.quotas import held_asleep
 from coordinator.fleet.wakes.requests import WakeRequests
 from coordinator.fleet.wakes.retries import WakeRetries
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from coordinator.access.quotas import Quota
     from coordinator.fleet.model import Code, Loaded
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.nodes import NodeId
 
 __all__ = ["FleetState"]
 

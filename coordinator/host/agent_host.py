@@ -24,10 +24,10 @@ from chronicle.canonical import decode
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError, Unavailable
 from chronicle.ids import BlobId, IdSource
-from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.code.code_stamp import CodeStamps
 from coordinator.fleet.liveness import TASKS_CANCELLED
 from coordinator.fleet.model import Ended, Loaded, ProjectView
-from coordinator.fleet.nodes import needs_of
+from coordinator.fleet.nodes.nodes import needs_of
 from coordinator.host.delivery import DeliveryServer, Notice
 from coordinator.host.host_models import HostModels
 from coordinator.host.host_telemetry import HostTelemetry

@@ -228,7 +228,7 @@ class HostWatch:
         """End the process at once, and have no attempt counted of messages of agents other than the culprit.
 
         If that is not known, as for a callback without a task, the coordinator finds out by and by
-        (`coordinator.fleet.suspects`).
+        (`coordinator.fleet.deaths.suspects`).
         """
         _log.error("turn_would_not_stop", agent_id=str(culprit) if culprit else None, host_id=self._config.host_id)
         sys.stdout.flush()

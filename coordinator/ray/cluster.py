@@ -18,7 +18,7 @@ from chronicle.errors import Unavailable
 from coordinator.cluster_address import check_address
 from coordinator.environment import disable_ray_usage_statistics
 from coordinator.fleet.liveness import TASKS_CANCELLED
-from coordinator.fleet.node_names import Member
+from coordinator.fleet.nodes.node_names import Member
 from coordinator.ray.embedded import worker_template
 from coordinator.ray.embedded.starting import few_processes
 from coordinator.ray.token_auth import check_token, refuse_open_cluster

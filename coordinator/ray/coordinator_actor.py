@@ -21,16 +21,16 @@ from chronicle.journal.opening import open_journal
 from chronicle.journal.remote import remote_journal
 from coordinator.access.stored_quotas import FollowedQuotas, LatestQuotas, StoredQuotas
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.deaths import Deaths
-from coordinator.fleet.drains import Drains
-from coordinator.fleet.elsewhere import Elsewhere
+from coordinator.fleet.deaths.deaths import Deaths
+from coordinator.fleet.deaths.losses import Losses
+from coordinator.fleet.deaths.quarantine import Quarantine
 from coordinator.fleet.facts import agent_facts, awake_facts
 from coordinator.fleet.gauges import gauges_of
-from coordinator.fleet.losses import Losses
-from coordinator.fleet.machines import published_machine
 from coordinator.fleet.model import Code
-from coordinator.fleet.nodes import CPU, Needs
-from coordinator.fleet.quarantine import Quarantine
+from coordinator.fleet.nodes.drains import Drains
+from coordinator.fleet.nodes.machines import published_machine
+from coordinator.fleet.nodes.nodes import CPU, Needs
+from coordinator.fleet.services.elsewhere import Elsewhere
 from coordinator.fleet.state import FleetState
 from coordinator.home import Home
 from coordinator.homes.opening import open_records
@@ -52,10 +52,10 @@ if TYPE_CHECKING:
     from chronicle.journal.port import JournalStore
     from coordinator.access.quotas import Quota
     from coordinator.documents import Documents
+    from coordinator.fleet.deaths.losses import Seen
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
-    from coordinator.fleet.losses import Seen
     from coordinator.fleet.model import Route
-    from coordinator.fleet.nodes import Node, NodeId
+    from coordinator.fleet.nodes.nodes import Node, NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.registry.known_agents import KnownAgents
     from coordinator.telemetry.recorder import Series, Value

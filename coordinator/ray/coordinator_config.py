@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.nodes import NodeId
     from coordinator.ray.node_manager import NodeConfig
     from coordinator.store.links import StoreLink
 

@@ -15,7 +15,7 @@ from podium.address import Address
 
 if TYPE_CHECKING:
     from coordinator.fleet.host import Host
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.nodes import NodeId
     from coordinator.ray.node_pool import NodePool
 
 __all__ = ["known_cause", "named_culprit", "probe_host"]

@@ -1,7 +1,7 @@
 """Hosts' processes and actors: starts, watches and ends them through the node manager, and calls them for agents.
 
 What states a host has is in `coordinator.fleet.host`; `coordinator.fleet.plan` decides which hosts are wanted, and
-`coordinator.fleet.deaths` what follows from their ends.
+`coordinator.fleet.deaths.deaths` what follows from their ends.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coordinator.fleet.host import HostStatus
 from coordinator.fleet.leases import LEASE_POLL_S
 from coordinator.fleet.liveness import PROBES_PER_SILENCE, fate_of_silent, until_ended, with_probes
 from coordinator.fleet.model import AgentsLost
-from coordinator.fleet.nodes import NodeId
+from coordinator.fleet.nodes.nodes import NodeId
 from coordinator.ray.cluster import cause_of, find_actor
 from coordinator.ray.host_deaths import known_cause, named_culprit, probe_host
 from podium.errors import AgentAsleep, HostDied
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from chronicle.ids import MessageId
-    from coordinator.fleet.deaths import Deaths
-    from coordinator.fleet.drains import Drains
+    from coordinator.fleet.deaths.deaths import Deaths
     from coordinator.fleet.facts import NodeFacts, NodeState
     from coordinator.fleet.host import Host
     from coordinator.fleet.host_table import HostTable
     from coordinator.fleet.model import Code, Ended, Loaded, Placement
+    from coordinator.fleet.nodes.drains import Drains
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.node_pool import NodePool
     from podium.address import Address

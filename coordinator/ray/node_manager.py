@@ -26,7 +26,7 @@ from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
 from chronicle.ids import BlobId
-from coordinator.fleet.nodes import CPU, GPU, MEMORY, Node
+from coordinator.fleet.nodes.nodes import CPU, GPU, MEMORY, Node
 from coordinator.home import Home
 from coordinator.host.delivery import DELIVERIES
 from coordinator.host.host_config import HostConfig
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
     from coordinator.fleet.facts import NodeState
     from coordinator.fleet.model import Code, Loaded
-    from coordinator.fleet.nodes import Needs, NodeId
+    from coordinator.fleet.nodes.nodes import Needs, NodeId
     from coordinator.store.links import StoreAccess
     from podium.agent.base import Isolation
 

@@ -4,7 +4,7 @@ Ray tells which nodes live. A node is joined when its manager has told what the 
 soon as Ray takes it for dead. The names of nodes are kept by their managers, so a restarted coordinator finds them.
 
 A node of another machine than the service's is joined if ``podium node`` has told of that machine
-(`coordinator.fleet.machines`), and for as long as it tells of it.
+(`coordinator.fleet.nodes.machines`), and for as long as it tells of it.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ import structlog
 
 from chronicle.errors import ChronicleError, Unavailable
 from coordinator.fleet.liveness import until_ended
-from coordinator.fleet.machines import TELL_S
-from coordinator.fleet.node_names import name_nodes
+from coordinator.fleet.nodes.machines import TELL_S
+from coordinator.fleet.nodes.node_names import name_nodes
 from coordinator.ray.cluster import cause_of, find_actor, living_nodes, node_manager_name, podium_on
 from coordinator.ray.node_manager import start_node_manager
 from podium.errors import HostDied
@@ -31,9 +31,9 @@ from podium.tasks import beside
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator, Sequence
 
-    from coordinator.fleet.machines import Machine
-    from coordinator.fleet.node_names import Member
-    from coordinator.fleet.nodes import Node, NodeId
+    from coordinator.fleet.nodes.machines import Machine
+    from coordinator.fleet.nodes.node_names import Member
+    from coordinator.fleet.nodes.nodes import Node, NodeId
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.node_manager import NodeConfig
     from podium.address import Address

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.clock import Clock
-    from coordinator.fleet.nodes import Needs
+    from coordinator.fleet.nodes.nodes import Needs
 
 __all__ = ["NodeRequests"]
 

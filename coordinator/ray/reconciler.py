@@ -14,10 +14,10 @@ import structlog
 
 from chronicle.errors import ChronicleError, StorageRefused, Unavailable
 from coordinator.access.outbox_quotas import check_of_receivers
-from coordinator.fleet.demand import demand_of
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HOST_PREFIX, HostLeases
 from coordinator.fleet.model import Assign, EndHost, Placement, ProjectView, Refuse, Route, StartHost, Vacate
+from coordinator.fleet.nodes.demand import demand_of
 from coordinator.fleet.plan import plan
 from coordinator.fleet.wakes.requests import QuietPeriod
 from coordinator.fleet.wakes.retries import may_pass
@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
     from chronicle.journal.records import Lease
     from coordinator.fleet.cancellation import Withdrawals
-    from coordinator.fleet.deaths import Deaths
+    from coordinator.fleet.deaths.deaths import Deaths
     from coordinator.fleet.model import Action, Code
-    from coordinator.fleet.nodes import Needs, NodeId
+    from coordinator.fleet.nodes.nodes import Needs, NodeId
     from coordinator.fleet.state import FleetState
     from coordinator.fleet.wakes.requests import WakeRequest
     from coordinator.ray.coordinator_config import CoordinatorConfig

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coordinator.door import Door
-    from coordinator.fleet.machines import Machine
     from coordinator.fleet.model import Route
+    from coordinator.fleet.nodes.machines import Machine
     from coordinator.host.delivery import Notice
     from podium.address import Address
 

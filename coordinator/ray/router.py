@@ -17,11 +17,11 @@ from chronicle.clock import SystemClock
 from chronicle.fuse import available
 from chronicle.ids import IdSource
 from coordinator.environment import ray_address
-from coordinator.fleet.code_stamp import SharedStamps
-from coordinator.fleet.handover import HandedOver
+from coordinator.fleet.code.code_stamp import SharedStamps
 from coordinator.fleet.liveness import PROBES_PER_SILENCE, with_probes
-from coordinator.fleet.machines import published_machine
-from coordinator.fleet.nodes import LOCAL_NODE
+from coordinator.fleet.nodes.machines import published_machine
+from coordinator.fleet.nodes.nodes import LOCAL_NODE
+from coordinator.fleet.services.handover import HandedOver
 from coordinator.homes.opening import open_records
 from coordinator.host.delivery import DELIVERIES
 from coordinator.ray.cluster import (
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from chronicle.ids import MessageId
+    from coordinator.fleet.deaths.losses import Seen
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
-    from coordinator.fleet.losses import Seen
     from coordinator.fleet.model import Code, Route
-    from coordinator.fleet.node_names import Member
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.node_names import Member
+    from coordinator.fleet.nodes.nodes import NodeId
     from coordinator.home import Home
     from coordinator.registry.registry import Registry
     from coordinator.settings import Settings

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 import structlog
 
 from chronicle.errors import ChronicleError
-from coordinator.fleet.handover import HandedOver
+from coordinator.fleet.services.handover import HandedOver
 from podium.errors import PodiumError
 from podium.state import StateError
 from podium.tasks import BackgroundTasks

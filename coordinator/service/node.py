@@ -6,9 +6,9 @@ It holds, in this machine's directory of the home:
 * `models.sock`, from where calls of models go through the door of the service to the model gateway beside it;
 * a door, through which services reach the sockets of this machine's hosts.
 
-The coordinator finds all of it by the document of the machine (`coordinator.fleet.machines`), and uses the Ray nodes of
-this hostname then. Hosts do not notice the death of this process, but for calls of the store and of models, which wait
-for the next one, or are tried again; that has the same paths and the same secrets.
+The coordinator finds all of it by the document of the machine (`coordinator.fleet.nodes.machines`), and uses the Ray
+nodes of this hostname then. Hosts do not notice the death of this process, but for calls of the store and of models,
+which wait for the next one, or are tried again; that has the same paths and the same secrets.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ import structlog
 from chronicle.errors import ChronicleError, InvalidInput, UnsupportedFormat
 from coordinator.channel import pack
 from coordinator.door import PATIENCE_S, listening, options_of, pipe, piped_to, through_door
-from coordinator.fleet.machines import TELL_S, Machine, publish_machine, published_machine, withdraw_machine
+from coordinator.fleet.nodes.machines import TELL_S, Machine, publish_machine, published_machine, withdraw_machine
 from coordinator.gateway_record import gateway_runs
 from coordinator.homes.opening import open_records
 from coordinator.host.delivery import DELIVERIES

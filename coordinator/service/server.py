@@ -21,8 +21,8 @@ from coordinator.access.quotas import MessageQuotaExceeded, Quotas
 from coordinator.access.stored_quotas import StoredQuotas
 from coordinator.channel import BatchedWriter, PacketTooLong, id_of, pack, read_packet
 from coordinator.client_messages import Admission, Arrival, position_of
-from coordinator.fleet.handover import HandedOver
-from coordinator.fleet.nodes import NodeId
+from coordinator.fleet.nodes.nodes import NodeId
+from coordinator.fleet.services.handover import HandedOver
 from coordinator.homes.opening import open_records
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.registry.deploying import deployed_registry

@@ -1,9 +1,9 @@
 """A service that takes part in hand-overs: it stands by for the claim on the home, and gives it away when told to.
 
-`podium hand-over NAME` orders that the service of that name serves (`coordinator.fleet.handover`). The one that serves
-sees the order, and that the other one stands by; it admits no more, releases the claim, and ends its turns. The other
-one takes the claim at its next try. So each of them may be killed at any moment: the claim is free then, and whoever
-stands by has it, the one that was ordered first.
+`podium hand-over NAME` orders that the service of that name serves (`coordinator.fleet.services.handover`). The one
+that serves sees the order, and that the other one stands by; it admits no more, releases the claim, and ends its turns.
+The other one takes the claim at its next try. So each of them may be killed at any moment: the claim is free then, and
+whoever stands by has it, the one that was ordered first.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 import structlog
 
 from chronicle.errors import ChronicleError
-from coordinator.fleet.handover import (
+from coordinator.fleet.services.handover import (
     TELL_S,
     Freshness,
     MemberState,

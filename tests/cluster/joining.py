@@ -17,7 +17,7 @@ from ray.util.placement_group import placement_group_table
 
 from chronicle.clock import ManualClock
 from chronicle.errors import Unavailable
-from coordinator.fleet.nodes import CPU, Needs
+from coordinator.fleet.nodes.nodes import CPU, Needs
 from coordinator.ray.cluster import (
     COORDINATOR_NAME,
     disconnect,

@@ -13,7 +13,7 @@ import pytest
 
 from chronicle.journal.chain import event_hash
 from chronicle.journal.memory import MemoryJournalStore
-from coordinator.fleet.drains import Drains
+from coordinator.fleet.nodes.drains import Drains
 from coordinator.homes import generation
 from coordinator.homes.postgres import gone_back
 from coordinator.host.delivery import DeliveryChannel

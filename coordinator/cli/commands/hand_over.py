@@ -36,7 +36,7 @@ def hand_over(
     ended. Harmless if repeated.
     """
     from chronicle.cli_kit.progress import Progress  # noqa: PLC0415  slow to import, and --help needs none
-    from coordinator.fleet.handover import give_order  # noqa: PLC0415
+    from coordinator.fleet.services.handover import give_order  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.homes.opening import create_home, open_records  # noqa: PLC0415
     from podium.errors import HomeError  # noqa: PLC0415
@@ -61,7 +61,7 @@ def _wait(documents: Documents, name: str, timeout_s: float, on_progress: Callab
         TimeoutError: that is not so in time.
         HomeError: another service is ordered meanwhile.
     """
-    from coordinator.fleet.handover import Freshness, MemberState, draining, member, ordered  # noqa: PLC0415
+    from coordinator.fleet.services.handover import Freshness, MemberState, draining, member, ordered  # noqa: PLC0415
     from podium.errors import HomeError  # noqa: PLC0415
 
     serves, drains, ends_s = Freshness(is_seen=False), Freshness(is_seen=True), time.monotonic() + timeout_s

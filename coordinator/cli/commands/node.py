@@ -43,7 +43,7 @@ def node(
     import os  # noqa: PLC0415
 
     from coordinator.cli.starting import waited  # noqa: PLC0415
-    from coordinator.fleet.machines import Machine  # noqa: PLC0415
+    from coordinator.fleet.nodes.machines import Machine  # noqa: PLC0415
     from coordinator.home import Home  # noqa: PLC0415
     from coordinator.homes.opening import create_home  # noqa: PLC0415
     from coordinator.host.node.process_marks import take_mark_off  # noqa: PLC0415

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final
 import ray
 
 from coordinator.fleet.model import Code, Loaded
-from coordinator.fleet.node_names import Member
-from coordinator.fleet.nodes import CPU, Node, NodeId
+from coordinator.fleet.nodes.node_names import Member
+from coordinator.fleet.nodes.nodes import CPU, Node, NodeId
 from coordinator.ray.cluster import COORDINATOR_NAME, node_manager_name
 from podium.tasks import BackgroundTasks
 from tests.stateful.cluster.host_process import HostProcess

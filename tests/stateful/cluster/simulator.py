@@ -26,9 +26,9 @@ from chronicle.canonical import encode
 from chronicle.errors import ChronicleError, NotFound, Unavailable
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.client_messages import Admission
-from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.code.code_stamp import CodeStamps
 from coordinator.fleet.model import Code
-from coordinator.fleet.nodes import NodeId
+from coordinator.fleet.nodes.nodes import NodeId
 from coordinator.ray import coordinator_actor, host_pool, node_pool, reconciler, router
 from coordinator.ray.cluster import COORDINATOR_NAME
 from coordinator.ray.coordinator_config import CoordinatorConfig

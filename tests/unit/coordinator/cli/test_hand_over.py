@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.cli.commands import hand_over
 from coordinator.documents import FileDocuments
-from coordinator.fleet.handover import MemberState, give_order, tell_draining, tell_member
+from coordinator.fleet.services.handover import MemberState, give_order, tell_draining, tell_member
 from podium.errors import HomeError
 
 if TYPE_CHECKING:

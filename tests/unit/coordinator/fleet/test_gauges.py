@@ -6,7 +6,7 @@ from coordinator.fleet.gauges import gauges_of
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Code
-from coordinator.fleet.nodes import LOCAL_NODE, NodeId
+from coordinator.fleet.nodes.nodes import LOCAL_NODE, NodeId
 from coordinator.telemetry.recorder import Series, Value
 from podium.address import Address
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.fleet import host_table
-from coordinator.fleet.code_registry import CodeRegistry
+from coordinator.fleet.code.code_registry import CodeRegistry
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import Code, Loaded, Placement, Route
-from coordinator.fleet.nodes import NodeId
+from coordinator.fleet.nodes.nodes import NodeId
 from podium.address import Address
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.model import Assign, Code, EndHost, Refuse, StartHost
-from coordinator.fleet.nodes import CPU, LOCAL_NODE, Needs, Node, NodeId
+from coordinator.fleet.nodes.nodes import CPU, LOCAL_NODE, Needs, Node, NodeId
 from coordinator.fleet.plan import Observed, plan
 from podium.address import Address
 

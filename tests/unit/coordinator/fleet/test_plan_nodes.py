@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.model import Assign, Code, EndHost, Placement, Refuse, StartHost, Vacate
-from coordinator.fleet.nodes import CPU, Needs, Node, NodeId
+from coordinator.fleet.nodes.nodes import CPU, Needs, Node, NodeId
 from coordinator.fleet.plan import Observed, plan
 from podium.address import Address
 

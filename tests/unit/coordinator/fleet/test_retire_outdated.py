@@ -11,7 +11,7 @@ from chronicle.clock import ManualClock
 from chronicle.ids import IdSource, MessageId
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.code.code_stamp import CodeStamps
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.model import Code, Loaded, Route
 from coordinator.fleet.state import FleetState

@@ -17,7 +17,7 @@ from coordinator.fleet.facts import agent_facts, node_facts, unreachable_node
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.liveness import fate_of_silent
 from coordinator.fleet.model import Code, Loaded, Placement
-from coordinator.fleet.nodes import LOCAL_NODE, Node, needs_of
+from coordinator.fleet.nodes.nodes import LOCAL_NODE, Node, needs_of
 from coordinator.fleet.state import FleetState
 from coordinator.operations.explaining import why_object
 from coordinator.operations.objects import Outbox

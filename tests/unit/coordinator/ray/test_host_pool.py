@@ -13,9 +13,9 @@ import ray
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.host_table import HostTable
 from coordinator.fleet.model import AgentsLost, Code, Ended, Loaded, Placement
-from coordinator.fleet.node_names import Member
-from coordinator.fleet.nodes import LOCAL_NODE, NodeId
-from coordinator.fleet.nodes import Node as NodeValue
+from coordinator.fleet.nodes.node_names import Member
+from coordinator.fleet.nodes.nodes import LOCAL_NODE, NodeId
+from coordinator.fleet.nodes.nodes import Node as NodeValue
 from coordinator.ray import host_deaths, host_pool, node_pool
 from coordinator.ray.host_pool import HostPool
 from coordinator.ray.node_pool import NodePool, _Joined
@@ -24,7 +24,7 @@ from podium.errors import HostDied
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from coordinator.fleet.deaths import Deaths
+    from coordinator.fleet.deaths.deaths import Deaths
     from coordinator.ray.coordinator_config import CoordinatorConfig
 
 pytestmark = pytest.mark.usefixtures("caplog")  # deaths are logged as warnings

@@ -15,9 +15,9 @@ import ray
 
 from chronicle.errors import ChronicleError, Unavailable
 from coordinator.door import Door
-from coordinator.fleet.machines import Machine
-from coordinator.fleet.node_names import Member
-from coordinator.fleet.nodes import Node, NodeId
+from coordinator.fleet.nodes.machines import Machine
+from coordinator.fleet.nodes.node_names import Member
+from coordinator.fleet.nodes.nodes import Node, NodeId
 from coordinator.ray import node_pool
 from coordinator.ray.node_pool import NodePool
 from coordinator.store.links import StoreAccess

@@ -17,10 +17,10 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import NewMessage
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.deaths import Deaths
+from coordinator.fleet.deaths.deaths import Deaths
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.model import AgentsLost, Code, Loaded, Placement, StartHost
-from coordinator.fleet.nodes import Node, NodeId
+from coordinator.fleet.nodes.nodes import Node, NodeId
 from coordinator.fleet.plan import plan
 from coordinator.fleet.state import FleetState
 from coordinator.ray import reconciler

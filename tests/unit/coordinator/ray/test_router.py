@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.fleet.model import Route
-from coordinator.fleet.node_names import Member
+from coordinator.fleet.nodes.node_names import Member
 from coordinator.home import Home
 from coordinator.ray.router import Router
 from coordinator.settings import Settings
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from coordinator.fleet.losses import Seen
+    from coordinator.fleet.deaths.losses import Seen
 
 HERE = Member("1", "n1", "10.0.0.1", socket.gethostname())
 THERE = Member("2", "n2", "10.0.0.2", "gpu-7")

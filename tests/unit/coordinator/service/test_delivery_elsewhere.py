@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from coordinator.door import Door, DoorOptions, listening, piped_to
-from coordinator.fleet.machines import Machine
 from coordinator.fleet.model import Code, Route
+from coordinator.fleet.nodes.machines import Machine
 from coordinator.home import Home
 from coordinator.host.delivery import DELIVERIES, DeliveryServer
 from coordinator.ray.route_cache import RouteCache

@@ -9,10 +9,10 @@ import pytest
 
 from chronicle.errors import NotFound
 from chronicle.ids import BlobId
-from coordinator.fleet.code_registry import CodeRegistry
-from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.code.code_registry import CodeRegistry
+from coordinator.fleet.code.code_stamp import CodeStamps
+from coordinator.fleet.deaths.quarantine import Quarantine
 from coordinator.fleet.model import Code, Loaded
-from coordinator.fleet.quarantine import Quarantine
 from coordinator.homes.opening import open_records
 from coordinator.registry.registry import RegisteredAgent, Registry
 from coordinator.service.client import ServiceRefused

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from coordinator.fleet.handover import HandedOver
+from coordinator.fleet.services.handover import HandedOver
 from coordinator.service import connecting, link
 from coordinator.service.client import ServiceClient, ServiceError, ServiceLeft, ServiceRefused
 from coordinator.service.link import ServiceLink

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.documents import FileDocuments
-from coordinator.fleet.handover import Member, MemberState, draining, give_order, member
+from coordinator.fleet.services.handover import Member, MemberState, draining, give_order, member
 from coordinator.service import standby
 from coordinator.service.standby import Standby
 from podium.errors import HomeError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coordinator.fleet.node_names import Member, name_nodes
+from coordinator.fleet.nodes.node_names import Member, name_nodes
 
 
 def member(ray_id: str, name: str = "10.0.0.1", hostname: str = "vm") -> Member:

@@ -14,8 +14,8 @@ import structlog
 
 from chronicle.clock import SystemClock
 from chronicle.errors import ChronicleError
-from coordinator.fleet.handover import STALE_S, Freshness, draining
 from coordinator.fleet.leases import HOST_PREFIX
+from coordinator.fleet.services.handover import STALE_S, Freshness, draining
 from podium.address import Address
 from podium.errors import InvalidAddress
 

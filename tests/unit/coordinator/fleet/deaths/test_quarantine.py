@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from coordinator.documents import FileDocuments
-from coordinator.fleet.code_stamp import CodeStamps
+from coordinator.fleet.code.code_stamp import CodeStamps
+from coordinator.fleet.deaths.quarantine import Quarantine
 from coordinator.fleet.model import Code, Loaded
-from coordinator.fleet.quarantine import Quarantine
 from podium.address import Address
 
 if TYPE_CHECKING:

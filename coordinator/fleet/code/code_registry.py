@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from coordinator.fleet.code_stamp import CodeStamps
-from coordinator.fleet.nodes import NO_NEEDS, Needs
+from coordinator.fleet.code.code_stamp import CodeStamps
+from coordinator.fleet.nodes.nodes import NO_NEEDS, Needs
 from coordinator.fleet.wakes.retries import retry_delay_s
 
 if TYPE_CHECKING:

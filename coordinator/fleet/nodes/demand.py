@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from coordinator.fleet.host import HostStatus
 from coordinator.fleet.model import Assign, StartHost
-from coordinator.fleet.nodes import NO_NEEDS
+from coordinator.fleet.nodes.nodes import NO_NEEDS
 from coordinator.fleet.plan import left_on
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from coordinator.fleet.model import Action
-    from coordinator.fleet.nodes import Needs
+    from coordinator.fleet.nodes.nodes import Needs
     from coordinator.fleet.plan import Observed
 
 __all__ = ["MAX_LACKING", "demand_of"]

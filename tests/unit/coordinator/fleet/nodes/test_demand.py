@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from coordinator.fleet.demand import MAX_LACKING, demand_of
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.model import Code
-from coordinator.fleet.nodes import CPU, Needs, Node, NodeId
+from coordinator.fleet.nodes.demand import MAX_LACKING, demand_of
+from coordinator.fleet.nodes.nodes import CPU, Needs, Node, NodeId
 from coordinator.fleet.plan import Observed, plan
 from podium.address import Address
 

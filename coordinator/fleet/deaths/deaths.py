@@ -1,4 +1,4 @@
-"""The consequences of the end or death of a host for its agents: `coordinator.fleet.blame` decides who pays.
+"""The consequences of the end or death of a host for its agents: `coordinator.fleet.deaths.blame` decides who pays.
 
 They have two steps. When the process has ended, and before another host may take the agents, all leases but that of the
 payer are released. For an agent whose activation had not completed, its wake does that, which has the lease. When the
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 import structlog
 
 from chronicle.errors import ChronicleError
-from coordinator.fleet.blame import judge
+from coordinator.fleet.deaths.blame import judge
 from podium.agent.base import BaseAgent
 from podium.agent_record import find_session
 from podium.errors import PodiumError
@@ -34,7 +34,7 @@ __all__ = ["Deaths"]
 
 _OTHERS_FAULT: Final = "another agent of its shared host ended it, or blocked its event loop"
 
-_log = structlog.stdlib.get_logger("coordinator.fleet.deaths")
+_log = structlog.stdlib.get_logger("coordinator.fleet.deaths.deaths")
 
 
 class Deaths:

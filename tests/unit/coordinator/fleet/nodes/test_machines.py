@@ -12,9 +12,9 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.documents import FileDocuments
 from coordinator.door import Door
-from coordinator.fleet.machines import Machine, publish_machine, published_machine, withdraw_machine
 from coordinator.fleet.model import Code
-from coordinator.fleet.nodes import Node, NodeId
+from coordinator.fleet.nodes.machines import Machine, publish_machine, published_machine, withdraw_machine
+from coordinator.fleet.nodes.nodes import Node, NodeId
 from coordinator.fleet.state import FleetState
 from coordinator.store.links import StoreAccess
 

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from coordinator.fleet.suspects import MAX_GROUPS, Suspects
+from coordinator.fleet.deaths.suspects import MAX_GROUPS, Suspects
 from podium.address import Address
 
 

@@ -10,7 +10,7 @@ import structlog
 
 from chronicle.errors import ChronicleError
 from coordinator.documents import DRAINED
-from coordinator.fleet.nodes import NodeId
+from coordinator.fleet.nodes.nodes import NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ _FORMAT: Final = 1
 _AGAIN_S: Final = 5.0
 """Pause before a document that could not be reached is read again."""
 
-_log = structlog.stdlib.get_logger("coordinator.fleet.drains")
+_log = structlog.stdlib.get_logger("coordinator.fleet.nodes.drains")
 
 
 class Drains:

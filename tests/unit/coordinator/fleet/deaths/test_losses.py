@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from coordinator.fleet.losses import Losses
+from coordinator.fleet.deaths.losses import Losses
 
 
 async def test_losses_are_told_once_and_waited_for() -> None:

@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from coordinator.fleet.code_stamp import CodeStamps, SharedStamps
+from coordinator.fleet.code.code_stamp import CodeStamps, SharedStamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

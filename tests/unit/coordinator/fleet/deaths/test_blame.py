@@ -15,7 +15,7 @@ from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import MessageStatus, NewMessage
 from coordinator.fleet.cancellation import Withdrawals
-from coordinator.fleet.deaths import Deaths
+from coordinator.fleet.deaths.deaths import Deaths
 from coordinator.fleet.host import Host, HostStatus
 from coordinator.fleet.leases import HostLeases
 from coordinator.fleet.model import AgentsLost, Code, Loaded, Placement

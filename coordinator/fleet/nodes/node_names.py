@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from coordinator.fleet.nodes import NodeId
+from coordinator.fleet.nodes.nodes import NodeId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

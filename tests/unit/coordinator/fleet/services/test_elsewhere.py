@@ -12,10 +12,10 @@ from chronicle.errors import Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
 from coordinator.documents import FileDocuments
-from coordinator.fleet import handover
-from coordinator.fleet.elsewhere import Elsewhere
-from coordinator.fleet.handover import Freshness, MemberState, member, tell_draining, tell_member
 from coordinator.fleet.model import Code
+from coordinator.fleet.services import handover
+from coordinator.fleet.services.elsewhere import Elsewhere
+from coordinator.fleet.services.handover import Freshness, MemberState, member, tell_draining, tell_member
 from coordinator.fleet.state import FleetState
 from podium.address import Address
 

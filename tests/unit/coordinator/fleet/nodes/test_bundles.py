@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from coordinator.fleet.bundles import BundleFits
 from coordinator.fleet.model import Code
-from coordinator.fleet.nodes import NodeId
+from coordinator.fleet.nodes.bundles import BundleFits
+from coordinator.fleet.nodes.nodes import NodeId
 
 A, B = NodeId("a"), NodeId("b")
 OLD, NEW, FILE = Code("x.py", "X", "x", "1"), Code("x.py", "X", "x", "2"), Code("/x.py", "X", "y")

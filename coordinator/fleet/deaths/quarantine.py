@@ -20,13 +20,13 @@ from podium.errors import InvalidAddress
 
 if TYPE_CHECKING:
     from coordinator.documents import Documents
-    from coordinator.fleet.code_stamp import CodeStamps
+    from coordinator.fleet.code.code_stamp import CodeStamps
 
 __all__ = ["Quarantine"]
 
 _FORMAT: Final = 1
 
-_log = structlog.stdlib.get_logger("coordinator.fleet.quarantine")
+_log = structlog.stdlib.get_logger("coordinator.fleet.deaths.quarantine")
 
 
 @dataclass(frozen=True, slots=True)

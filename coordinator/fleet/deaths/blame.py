@@ -8,7 +8,7 @@
 
 A host of one agent that died after the activation has begun was ended by that one. A lease that is left behind makes
 the agent's next activation count the attempt. That may never come so far, so for an agent whose activation had not
-completed the coordinator records the attempt itself (`coordinator.fleet.deaths`).
+completed the coordinator records the attempt itself (`coordinator.fleet.deaths.deaths`).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from coordinator.fleet.model import Code
-    from coordinator.fleet.nodes import NodeId
+    from coordinator.fleet.nodes.nodes import NodeId
 
 __all__ = ["BundleFits"]
 

@@ -8,8 +8,8 @@ import pytest
 
 from chronicle.errors import StorageRefused, Unavailable
 from coordinator.documents import DRAINED, FileDocuments
-from coordinator.fleet.drains import Drains
-from coordinator.fleet.nodes import NodeId
+from coordinator.fleet.nodes.drains import Drains
+from coordinator.fleet.nodes.nodes import NodeId
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -1,0 +1,1 @@
+"""Several services of one home: which of them serves it, and who still ends turns. Begin at `handover`."""
