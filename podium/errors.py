@@ -33,6 +33,7 @@
     │   └── AskTimeout          it did not answer in time
     ├── DecisionExpired         nobody decided in time
     ├── RunNotPaused            a run does not wait for an answer, or for another one
+    ├── ToolNotRegistered       a run waits for a decision about a tool that its loop does not have
     ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
     └── HomeError               the home directory cannot be used
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
@@ -93,6 +94,7 @@ __all__ = [
     "RunNotPaused",
     "StepFailed",
     "StepsOutdated",
+    "ToolNotRegistered",
     "TurnsLost",
     "UnknownAgent",
     "UnknownAgentType",
@@ -291,11 +293,33 @@ class DecisionExpired(PodiumError, TimeoutError):
 
 
 class DecisionInvalid(InvalidInput):
-    """An answer does not fit its schema, or a schema cannot be used."""
+    """An answer does not fit its schema, or a schema cannot be used.
+
+    Attributes:
+        errors: what is wrong, each with its place; empty if the schema cannot be used.
+    """
+
+    def __init__(self, message: str, errors: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.errors = errors
 
 
 class RunNotPaused(PodiumError):
     """A run does not wait for an answer: it was answered, has ended, or waits for something else."""
+
+
+class ToolNotRegistered(PodiumError):
+    """A run waits for a decision about a tool that its loop does not have (any more). The run is kept.
+
+    Attributes:
+        run_id: the run.
+        tool_name: the tool.
+    """
+
+    def __init__(self, run_id: str, tool_name: str) -> None:
+        super().__init__(f"run {run_id} waits for a decision about {tool_name!r}, a tool that its loop does not have")
+        self.run_id = run_id
+        self.tool_name = tool_name
 
 
 class StepFailed(PodiumError):

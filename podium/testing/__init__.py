@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import importlib
+from typing import TYPE_CHECKING, Any, Final
 
 from podium.testing.harness import AgentHarness, Exchange, HarnessOptions
 
 if TYPE_CHECKING:
+    from podium.testing.run_store_contract import RunStoreContract
     from podium.testing.simulator import Broken, Simulator
 
-__all__ = ["AgentHarness", "Broken", "Exchange", "HarnessOptions", "Simulator"]
+__all__ = ["AgentHarness", "Broken", "Exchange", "HarnessOptions", "RunStoreContract", "Simulator"]
+
+_LATER: Final = {
+    "Broken": "podium.testing.simulator",
+    "RunStoreContract": "podium.testing.run_store_contract",
+    "Simulator": "podium.testing.simulator",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Import the simulator at its first use: tests of agents do not need it, and it is a program of its own."""
-    if name not in {"Broken", "Simulator"}:
+    """Import the simulator, and what needs pytest, at the first use: tests of agents need neither."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from podium.testing import simulator  # noqa: PLC0415
-
-    return getattr(simulator, name)
+    return getattr(importlib.import_module(_LATER[name]), name)

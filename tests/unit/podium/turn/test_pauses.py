@@ -142,6 +142,7 @@ def run_of(exchange: Exchange) -> str:
 
 
 async def test_a_decision_pauses_the_turn_and_goes_on_with_the_answer(agent: AgentHarness) -> None:
+    # S4.1, S4.3, S4.4, S4.25
     await agent.send("hello")
     asked = await agent.send("buy")
     assert asked.paused
