@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.cluster.machines import Machine, Network, new_network
-from tests.contract.postgres_server import PostgresServer, find_binaries, new_postgres
+from tests.contract.postgres_server import PostgresServer, new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.s3_server import BUCKET, S3Server, running_s3
 from tests.waiting import wait_until
@@ -336,13 +336,11 @@ def running_fleet(
         clusters: how many.
         of_machines: as of `Fleet`.
     """
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
     with contextlib.ExitStack() as stack:
         network = stack.enter_context(new_network(directory))
         database, objects, _ = network.add("db", "s3", "out")
         network.add(*(f"n{number + 1}" for number in range(nodes)), *(f"g{number + 1}" for number in range(gateways)))
-        postgres = stack.enter_context(new_postgres(binaries, address=database.address))
+        postgres = stack.enter_context(new_postgres(address=database.address))
         with database.network():
             postgres.start()
         stack.callback(postgres.stop_at_once)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from chronicle.journal.postgres.database import PostgresDatabase
 from chronicle.journal.postgres.schema import JOURNAL
 from tests.cluster.machines import new_network
-from tests.contract.postgres_server import find_binaries, new_postgres
+from tests.contract.postgres_server import new_postgres
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -27,11 +27,9 @@ with PostgresDatabase(sys.argv[1], "journal", JOURNAL, 1).writing() as db:
 
 
 def test_the_server_ends_the_transaction_of_a_machine_that_has_lost_its_power(tmp_path: Path) -> None:
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
     with new_network(tmp_path / "machines") as network:
         server, writer = network.add("db", "writer")
-        with new_postgres(binaries, address=server.address) as postgres, server.network():
+        with new_postgres(address=server.address) as postgres, server.network():
             postgres.start()
             try:
                 conninfo = f"host={server.address} user=journal dbname=postgres"

@@ -132,17 +132,19 @@ class PostgresServer:
 
 
 @contextmanager
-def new_postgres(binaries: Path, primary: PostgresServer | None = None, address: str = "") -> Iterator[PostgresServer]:
+def new_postgres(primary: PostgresServer | None = None, address: str = "") -> Iterator[PostgresServer]:
     """Lend a server that is not started yet, and is to be stopped in the end; see `PostgresServer`."""
+    binaries = find_binaries()
+    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
     # Not below pytest's directory, which the server's own user may not enter.
     with new_directory("journal-pg-") as home:
         yield PostgresServer(binaries, home, primary, address)
 
 
 @contextmanager
-def running_server(binaries: Path) -> Iterator[str]:
+def running_server() -> Iterator[str]:
     """Run a server and yield how to connect to it as a superuser."""
-    with new_postgres(binaries) as server:
+    with new_postgres() as server:
         server.start()
         try:
             yield server.conninfo

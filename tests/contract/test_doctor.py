@@ -23,7 +23,7 @@ from coordinator.doctor.finding import Finding, Subject
 from coordinator.home import Home
 from coordinator.homes.opening import create_home
 from coordinator.settings import Settings
-from tests.contract.postgres_server import PostgresServer, find_binaries, new_postgres
+from tests.contract.postgres_server import PostgresServer, new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.faulty_proxy import running_proxy
 from tests.s3_server import BUCKET, S3Server, point_at
@@ -45,9 +45,7 @@ exec "$@"
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """A server that asks the user ``locked`` for a password."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with new_postgres(binaries, address="127.0.0.1") as server:
+    with new_postgres(address="127.0.0.1") as server:
         hba = Path(server.host) / "data" / "pg_hba.conf"
         hba.write_text(f"local all locked scram-sha-256\n{hba.read_text()}")
         server.start()

@@ -30,22 +30,12 @@ from coordinator.service.group_admission import GroupAdmission
 from podium.address import Address
 from podium.turn.busy import BusyPolicy
 from podium.turn.telemetry import NO_TRACER
-from tests.contract.postgres_server import find_binaries, running_server
 from tests.waiting import until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from coordinator.access.records import KeyRecords
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server for all tests here: how to connect to it."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with running_server(binaries) as conninfo:
-        yield conninfo
 
 
 @pytest.fixture

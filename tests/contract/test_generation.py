@@ -16,7 +16,7 @@ from coordinator.homes.generation import Generation, least_epoch, read_generatio
 from coordinator.homes.postgres.database import open_schema
 from coordinator.homes.postgres.generation import PostgresGeneration
 from coordinator.homes.postgres.records import PostgresHomeRecords
-from tests.contract.postgres_server import PostgresServer, find_binaries, new_postgres
+from tests.contract.postgres_server import PostgresServer, new_postgres
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -28,9 +28,7 @@ pytestmark = pytest.mark.usefixtures("caplog")
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with new_postgres(binaries) as server:
+    with new_postgres() as server:
         server.start()
         yield server
         server.stop_at_once()
@@ -135,10 +133,8 @@ def test_a_database_without_its_record_begins_a_generation(node: Node, server: P
 
 def test_a_promoted_standby_begins_a_generation(node: Node, server: PostgresServer, schema: str) -> None:
     """Whatever it lacks: its log may be as long as the primary's was. A new directory notices it, too."""
-    binaries = find_binaries()
-    assert binaries is not None
     node.check()
-    with new_postgres(binaries, server) as standby:
+    with new_postgres(server) as standby:
         standby.start()
         try:
             hosts = f"host={server.host},{standby.host} target_session_attrs=read-write"

@@ -35,7 +35,6 @@ from coordinator.homes.postgres.records import PostgresHomeRecords
 from coordinator.host.node.workspace_paths import WorkspacePaths
 from podium.errors import HomeError, HomeTooNew
 from tests.contract.home_records import keep
-from tests.contract.postgres_server import find_binaries, running_server
 from tests.s3_server import BUCKET, S3Server, point_at
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
 from tests.unit.coordinator.models.recorded import record
@@ -43,15 +42,6 @@ from tests.unit.coordinator.models.recorded import record
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server for all tests here: how to connect to it."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with running_server(binaries) as conninfo:
-        yield conninfo
 
 
 def url_of(server: str, schema: str, password: str = "") -> str:

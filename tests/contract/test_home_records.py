@@ -22,13 +22,10 @@ from coordinator.homes.postgres.records import PostgresHomeRecords
 from coordinator.homes.sqlite.records import SqliteHomeRecords
 from podium.errors import HomeError
 from tests.contract.home_records import HomeRecordsContract, keep
-from tests.contract.postgres_server import find_binaries, running_server
 from tests.unit.coordinator.models.recorded import record
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from coordinator.homes.records import HomeRecords
 
 
@@ -39,15 +36,6 @@ class TestSqlite(HomeRecordsContract):
     def records(self, tmp_path: Path) -> HomeRecords:
         """Those of a new home."""
         return SqliteHomeRecords(Home(tmp_path / "home").create())
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server for all tests here: how to connect to it."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with running_server(binaries) as conninfo:
-        yield conninfo
 
 
 def end_sessions(server: str) -> None:

@@ -56,7 +56,7 @@ from podium.reminders.firing import ReminderTask
 from podium.reminders.plans import Plan
 from podium.reminders.schedule import At
 from tests.contract.pgbouncer import find_pgbouncer, running_pooler
-from tests.contract.postgres_server import find_binaries, running_server
+from tests.contract.postgres_server import find_binaries
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -65,16 +65,7 @@ if TYPE_CHECKING:
     from chronicle.ids import MessageId, SessionId
     from chronicle.journal.port import JournalStore
 
-BINARIES = find_binaries()
-pytestmark = pytest.mark.skipif(BINARIES is None, reason="PostgreSQL is not installed: make setup-tests")
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server for all tests here: how to connect to it."""
-    assert BINARIES is not None
-    with running_server(BINARIES) as conninfo:
-        yield conninfo
+pytestmark = pytest.mark.skipif(find_binaries() is None, reason="PostgreSQL is not installed: make setup-tests")
 
 
 @pytest.fixture

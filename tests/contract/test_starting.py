@@ -17,7 +17,7 @@ import pytest
 
 from coordinator.cli.exits import ExitCode
 from tests.certificates import write_certificate
-from tests.contract.postgres_server import PostgresServer, find_binaries, new_postgres
+from tests.contract.postgres_server import PostgresServer, new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.e2e.conftest import command
 from tests.s3_server import BUCKET, S3Server, free_port, point_at
@@ -33,9 +33,7 @@ READY, UNREADY = (200, 200), (200, 503)
 @pytest.fixture(scope="module")
 def server() -> Iterator[PostgresServer]:
     """A server that does not run yet."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with new_postgres(binaries) as server:
+    with new_postgres() as server:
         yield server
 
 

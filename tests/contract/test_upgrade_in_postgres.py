@@ -17,27 +17,15 @@ from coordinator.cli.exits import ExitCode
 from coordinator.home import Home
 from coordinator.homes.opening import create_home, open_records
 from coordinator.homes.postgres.database import _RECORDS
-from tests.contract.postgres_server import find_binaries, running_server
 from tests.contract.test_home_in_postgres import url_of
 from tests.s3_server import BUCKET, S3Server, point_at
 from tests.unit.coordinator.cli.cli_home import Podium
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from chronicle.journal.postgres.schema import SchemaKind
 
 KINDS = {"journal": ("chronicle.journal.postgres.store.JOURNAL", JOURNAL)}
 KINDS |= {"records": ("coordinator.homes.postgres.database._RECORDS", _RECORDS)}
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server for all tests here: how to connect to it."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with running_server(binaries) as conninfo:
-        yield conninfo
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from tests.contract.postgres_server import PostgresServer, find_binaries, new_postgres
+from tests.contract.postgres_server import PostgresServer, new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.s3_server import BUCKET, S3Server, running_s3
 
@@ -31,9 +31,7 @@ class Servers:
 @contextmanager
 def servers(directory: Path) -> Iterator[Servers]:
     """Run both."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with new_postgres(binaries) as postgres, running_s3(directory) as s3:
+    with new_postgres() as postgres, running_s3(directory) as s3:
         postgres.start()
         settings = {
             "PODIUM_JOURNAL_URL": url_of(postgres.conninfo, f"home_{uuid4().hex}"),

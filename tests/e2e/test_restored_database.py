@@ -13,7 +13,7 @@ from chronicle.workspace.trees.tree import entry_at
 from coordinator.home import Home
 from podium.address import Address
 from podium.agent_record import find_session
-from tests.contract.postgres_server import find_binaries, new_postgres
+from tests.contract.postgres_server import new_postgres
 from tests.e2e.conftest import AGENTS, Podium, fresh_home, text_of
 from tests.e2e.servers import servers
 from tests.s3_server import point_at
@@ -83,9 +83,7 @@ def test_a_restore_while_agents_are_awake(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_a_standby_is_promoted_while_agents_are_awake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    binaries = find_binaries()
-    assert binaries is not None
-    with servers(tmp_path) as both, new_postgres(binaries, both.postgres) as standby:
+    with servers(tmp_path) as both, new_postgres(both.postgres) as standby:
         hosts = quote(f"{both.postgres.host},{standby.host}")
         named = f"host={quote(both.postgres.host)}"
         url = both.settings["PODIUM_JOURNAL_URL"].replace(named, f"host={hosts}&target_session_attrs=read-write")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from tests.cluster.machines import new_network
-from tests.contract.postgres_server import find_binaries, new_postgres
+from tests.contract.postgres_server import new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.k8s import rendering
 from tests.s3_server import BUCKET, running_s3
@@ -169,9 +169,7 @@ def answers(url: str) -> bool:
 def stores(network: Network, directory: Path) -> Iterator[dict[str, Any]]:
     """A database and a bucket on machines; yields the values of the chart that name them."""
     database, bucket = network.add("db", "s3")
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with new_postgres(binaries, address=database.address) as postgres:
+    with new_postgres(address=database.address) as postgres:
         with database.network():
             postgres.start()
         try:

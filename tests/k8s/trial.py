@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from tests.cluster.machines import ROOT, Network, new_network
-from tests.contract.postgres_server import find_binaries, new_postgres
+from tests.contract.postgres_server import new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.k8s import kuberay, rendering
 from tests.k8s.pods import Pod
@@ -263,9 +263,7 @@ def running_trial(
 def _stores(network: Network, directory: Path) -> Iterator[dict[str, Any]]:
     """A database and a bucket on machines; yields the values of the chart that name them."""
     database, bucket = network.add("db", "s3")
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with new_postgres(binaries, address=database.address) as postgres:
+    with new_postgres(address=database.address) as postgres:
         with database.network():
             postgres.start()
         try:

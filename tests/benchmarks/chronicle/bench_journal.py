@@ -212,7 +212,7 @@ def on_postgres() -> list[Row]:
     if binaries is None:
         return []
     ratios, rates = [], []
-    with running_server(binaries) as conninfo, psycopg.connect(conninfo, autocommit=True) as db:
+    with running_server() as conninfo, psycopg.connect(conninfo, autocommit=True) as db:
         db.execute("SET synchronous_commit TO on")
         db.execute("CREATE TABLE turn (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bytes BYTEA)")
         store = PostgresJournalStore(conninfo)

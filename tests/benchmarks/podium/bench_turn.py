@@ -228,7 +228,7 @@ def _on_postgres() -> list[Row]:
     binaries = find_binaries()
     if binaries is None:
         return []
-    with running_server(binaries) as conninfo, psycopg.connect(conninfo, autocommit=True) as db:
+    with running_server() as conninfo, psycopg.connect(conninfo, autocommit=True) as db:
         db.execute("SET synchronous_commit TO on")
         db.execute("CREATE TABLE floor (id BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, bytes BYTEA)")
         ratios, rates = zip(*asyncio.run(_postgres_rates(conninfo, db)), strict=True)

@@ -24,7 +24,6 @@ from chronicle.testing.blob_contract import named
 from coordinator.homes.postgres import collection_lease
 from coordinator.homes.postgres.collection_lease import PostgresCollectionLease
 from coordinator.homes.postgres.database import open_schema
-from tests.contract.postgres_server import find_binaries, running_server
 from tests.crash.home.gc_work import GRACE_S, WINDOW_S
 from tests.s3_server import BUCKET, S3Server, point_at
 from tests.waiting import wait_until
@@ -36,15 +35,6 @@ ROOT = Path(__file__).parents[3]
 GARBAGE, KEPT = 6, 3
 SHORT_S, LONG_S = 2.0, 600.0
 """Times to live of leases."""
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server for all tests here: how to connect to it."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with running_server(binaries) as conninfo:
-        yield conninfo
 
 
 class Place:

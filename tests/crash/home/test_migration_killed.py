@@ -18,25 +18,15 @@ from coordinator.homes.opening import create_home, open_records, records_at
 from coordinator.migration import move_home
 from podium.errors import HomeError
 from tests.contract.home_records import keep
-from tests.contract.postgres_server import find_binaries, running_server
 from tests.contract.test_home_in_postgres import url_of
 from tests.s3_server import BUCKET, S3Server, point_at
 from tests.unit.coordinator.cli.cli_home import HomeMaker
 from tests.unit.coordinator.models.recorded import record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    pass
 
 ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    """A server for all tests here: how to connect to it."""
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with running_server(binaries) as conninfo:
-        yield conninfo
 
 
 @pytest.fixture

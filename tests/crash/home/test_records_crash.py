@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from coordinator.homes.postgres.records import PostgresHomeRecords
-from tests.contract.postgres_server import PostgresServer, find_binaries, new_postgres
+from tests.contract.postgres_server import PostgresServer, new_postgres
 from tests.crash.home.records_work import HOME_ID, check_quotas
 from tests.waiting import DEADLINE_S, wait_until
 
@@ -29,9 +29,7 @@ KILLS = 6
 
 @pytest.fixture(scope="module")
 def new_server() -> Iterator[PostgresServer]:
-    binaries = find_binaries()
-    assert binaries is not None, "PostgreSQL is not installed: make setup-tests"
-    with new_postgres(binaries) as server:
+    with new_postgres() as server:
         yield server
 
 
