@@ -378,12 +378,49 @@ class AgentContext(Generic[S]):
         return await self._scope.artifacts.add(name, data, media_type)
 
     @overload
-    async def step(self, name: str, fn: Callable[..., Awaitable[R]], *args: Any, retry: Retry | None = None) -> R: ...
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., object],
+        *args: Any,
+        result: type[R],
+        kwargs: Mapping[str, Any] | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | float | str | None = None,
+    ) -> R: ...
 
     @overload
-    async def step(self, name: str, fn: Callable[..., R], *args: Any, retry: Retry | None = None) -> R: ...
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Awaitable[R]],
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | float | str | None = None,
+    ) -> R: ...
 
-    async def step(self, name: str, fn: Callable[..., Any], *args: Any, retry: Retry | None = None) -> Any:
+    @overload
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., R],
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | float | str | None = None,
+    ) -> R: ...
+
+    async def step(
+        self,
+        name: str,
+        fn: Callable[..., Any],
+        *args: Any,
+        kwargs: Mapping[str, Any] | None = None,
+        retry: Retry | None = None,
+        timeout: timedelta | float | str | None = None,
+        result: Any = None,
+    ) -> Any:
         """Run a part of this turn whose result is durable: a further attempt of the message does not run it again.
 
         When the function has returned, its result is stored with the change of the state and the files up to then,
@@ -400,20 +437,27 @@ class AgentContext(Generic[S]):
         Args:
             name: of the step. Steps of one name are told apart by their order.
             fn: async, or a function that does not block for long.
-            args: its arguments, JSON values; a further attempt must give the same.
+            args: its arguments, JSON values or pydantic models; a further attempt must give the same.
+            kwargs: its keyword arguments, as a dict: keywords of this call are options of the step, never arguments of
+                the function.
             retry: how often the function is tried, and when; by default once.
+            timeout: of each try: seconds, a ``timedelta``, or a text such as ``"30s"``. A function that blocks, or that
+                has handed its work to a thread, is not stopped by it.
+            result: the type of the result, which pydantic knows; by default the annotation of the function, if it is,
+                or has, a pydantic model.
 
         Returns:
-            the function's result as plain JSON: tuples have become lists.
+            the function's result, of its type; without one as plain JSON: tuples have become lists.
 
         Raises:
             InvalidValue: JSON cannot represent an argument or the result.
+            TimeoutError: the last try took longer than the timeout; the step did not end.
             ProgramChanged: an earlier attempt of the message ended other steps, or with other arguments; the message is
                 parked at once.
             PodiumError: the hook handles no message, its turn is over, or this is called inside of a step.
             Exception: what the function raised; the step did not end, and runs again in a further attempt.
         """
-        return await self._scope.steps.run(name, fn, args, retry)
+        return await self._scope.steps.step(name, fn, args, kwargs, retry, timeout, result)
 
     @overload
     async def decide(

@@ -12,6 +12,7 @@ from chronicle.canonical import encode
 from chronicle.journal.records import NewMessage
 from podium.errors import AskCycle, AskFailed, AskTimeout, ContextMisuse, PodiumError
 from podium.messages.headers import AskHeader, Headers, question_key
+from podium.turn.steps.calling import StepCall
 from podium.turn.steps.effects import current_step
 
 if TYPE_CHECKING:
@@ -70,7 +71,8 @@ class Asks:
             step.span.rename(f"step ask {receiver.agent_type}")
             return await question.answer(asker, clock, ids, step.key, step.span.traceparent or turn.traceparent)
 
-        return await self._steps.run(f"ask {receiver.name}", answer, (receiver.name, message), None)
+        answer_json: Json = await self._steps.run(StepCall(f"ask {receiver.name}", answer, (receiver.name, message)))
+        return answer_json
 
 
 class Question:

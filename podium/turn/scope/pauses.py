@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import math
-import re
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
-from chronicle.errors import InvalidInput, WrongType
+from chronicle.errors import InvalidInput
 from podium.answer_schema import NO_DEFAULT, check_schema
+from podium.durations import seconds_of
 from podium.errors import ContextMisuse, DecisionExpired, DecisionInvalid
 from podium.messages.headers import Headers
 from podium.state.plain_json import sent_json
 from podium.turn.steps.pausing import PauseRequest
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from chronicle.canonical import Json
     from podium.history.step_record import StepRecord
     from podium.turn.scope.open_turn import RunningHook
 
 __all__ = ["Pauses"]
 
-_LONGEST_S: Final = 5 * 366 * 86_400
-"""Longest pause; an agent that is to do something later than that sets a reminder."""
-_UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-_DURATION: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([smhd])")
 _LONGEST_REASON: Final = 2_000
 
 
@@ -64,7 +61,7 @@ class Pauses:
             raise ContextMisuse("on_steer cannot pause the turn that it steers; pause in on_message")
         expires_ms = None
         if timeout is not None:
-            expires_ms = turn.env.clock.now_ms() + math.ceil(_seconds(timeout) * 1000)
+            expires_ms = turn.env.clock.now_ms() + math.ceil(seconds_of(timeout, "a pause") * 1000)
         if (asked := Headers.from_json(self._hook.message.headers if self._hook.message else None).ask) is not None:
             # Then nobody waits for the answer any more, and the message is dropped.
             expires_ms = min(expires_ms or asked.deadline_ms, asked.deadline_ms)
@@ -96,22 +93,3 @@ def _typed(adapter: Any, answer: Json) -> Any:
         return adapter.validate_json(encode(answer))
     except ValidationError as error:
         raise DecisionInvalid(f"the answer does not fit its type: {error}") from error
-
-
-def _seconds(duration: timedelta | float | str) -> float:
-    """Return the seconds of a duration: a number of them, a ``timedelta``, or a text such as ``2h``."""
-    match duration:
-        case bool():
-            raise WrongType("a pause lasts a number of seconds, a timedelta, or a text such as '2h'")
-        case timedelta():
-            seconds = duration.total_seconds()
-        case int() | float():
-            seconds = float(duration)
-        case str():
-            found = _DURATION.fullmatch(duration.strip())
-            seconds = float(found[1]) * _UNITS[found[2]] if found else math.nan
-        case _:
-            raise WrongType("a pause lasts a number of seconds, a timedelta, or a text such as '2h'")
-    if not 0 < seconds <= _LONGEST_S:
-        raise InvalidInput(f"a pause lasts more than 0 s and at most five years, not {duration!r}; write such as '2h'")
-    return seconds

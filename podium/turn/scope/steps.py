@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from podium.errors import ContextMisuse
-from podium.turn.steps.calling import check_call
+from podium.turn.steps.calling import StepCall
 from podium.turn.steps.effects import current_step
 from podium.turn.steps.kinds import FunctionStep
+from podium.turn.steps.step_types import type_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from datetime import timedelta
 
-    from chronicle.canonical import Json
     from podium.agent.retry import Retry
     from podium.turn.scope.open_turn import RunningHook
     from podium.turn.steps.effects import StepSink
@@ -37,14 +39,25 @@ class Steps:
         step = current_step()
         return f"{step.key}:" if step is not None else ""
 
-    async def run(
-        self, name: str, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
-    ) -> Json:
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., object],
+        arguments: Sequence[object],
+        keywords: Mapping[str, object] | None,
+        retry: Retry | None,
+        timeout: timedelta | float | str | None,
+        result: Any,
+    ) -> Any:
         """Run a step of the turn; see `AgentContext.step`."""
+        call = StepCall(name, function, arguments, {} if keywords is None else keywords, retry, timeout)
+        return await self.run(replace(call, type=type_of(name, function, result)))
+
+    async def run(self, call: StepCall) -> Any:
+        """Run the call of a function as a step of the turn."""
         turn = self._hook.turn
         turn.check_open()
-        check_call(name, function, retry)
         if turn.steps is None:
             raise ContextMisuse("this hook handles no message, so it has no steps; begin steps in on_message")
-        step = FunctionStep(name, function, arguments, retry, self._sink, turn.address.tenant)
-        return await turn.steps.run(step, self._hook.step_prefix)
+        step = FunctionStep(call.name, call, self._sink, turn.address.tenant)
+        return await turn.steps.typed(step, call.type, self._hook.step_prefix)

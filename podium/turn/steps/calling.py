@@ -1,13 +1,17 @@
-"""Calls of the function of a step, with its retries."""
+"""Calls of the function of a step: its arguments, its time limit, its retries, and its result as JSON."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
 
 from chronicle.errors import WrongType
 from podium.agent.retry import Retry
+from podium.durations import seconds_of
 from podium.state import InvalidValue
 from podium.state.plain_json import plain_json
 from podium.state.tracked.node import MAX_DEPTH
@@ -15,49 +19,75 @@ from podium.turn.hooks.hook_runner import is_permanent
 from podium.turn.steps.effects import inside
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Mapping, Sequence
+    from datetime import timedelta
 
     from chronicle.canonical import Json
     from podium.turn.steps.effects import RunningStep
+    from podium.turn.steps.step_types import StepType
 
-__all__ = ["check_call", "result_of"]
+__all__ = ["StepCall", "result_of"]
 
 
-def check_call(name: object, function: object, retry: object) -> None:
-    """Check the arguments of a step.
+@dataclass(frozen=True, slots=True)
+class StepCall:
+    """The call of the function of a step.
 
     Raises:
-        WrongType: one cannot be used.
+        InvalidInput: a part of it cannot be used.
     """
-    if not isinstance(name, str):
-        raise WrongType(f"a step's name is a text, not {type(name).__name__}")
-    if inspect.iscoroutine(function):
-        function.close()  # nobody will await it
-        called = function.__name__
-        raise WrongType(
-            f"step {name!r} was given the coroutine of {called}(…), which a further attempt could not call again; give "
-            f"the function and its arguments: ctx.step({name!r}, {called}, …)"
-        )
-    if not callable(function):
-        raise WrongType(f"step {name!r} takes a function, not {type(function).__name__}")
-    if not isinstance(retry, Retry | None):
-        raise WrongType(f"step {name!r} takes retry=Retry(…), not {type(retry).__name__}")
+
+    name: str
+    function: Any
+    arguments: Sequence[object] = ()
+    keywords: Mapping[str, object] = field(default_factory=dict)
+    retry: Retry | None = None
+    timeout: timedelta | float | str | None = None
+    """Of each try."""
+    type: StepType | None = None
+    """The type of its result; ``None`` for plain JSON."""
+
+    def __post_init__(self) -> None:
+        name, function = self.name, self.function
+        if not isinstance(name, str):
+            raise WrongType(f"a step's name is a text, not {type(name).__name__}")
+        if inspect.iscoroutine(function):
+            function.close()  # nobody will await it
+            called = function.__name__
+            raise WrongType(
+                f"step {name!r} was given the coroutine of {called}(…), which a further attempt could not call again; "
+                f"give the function and its arguments: ctx.step({name!r}, {called}, …)"
+            )
+        if not callable(function):
+            raise WrongType(f"step {name!r} takes a function, not {type(function).__name__}")
+        if not isinstance(self.retry, Retry | None):
+            raise WrongType(f"step {name!r} takes retry=Retry(…), not {type(self.retry).__name__}")
+        if not isinstance(self.keywords, dict) or not all(isinstance(key, str) for key in self.keywords):
+            raise WrongType(f"step {name!r} takes the keyword arguments of its function as a dict: kwargs={{'key': …}}")
+        if self.timeout is not None:
+            seconds_of(self.timeout, f"the timeout of step {name!r}")
+
+    def as_json(self) -> object:
+        """Return its arguments, such that two calls with the same ones have the same."""
+        arguments = [_dumped(each) for each in self.arguments]
+        if not self.keywords:
+            return arguments
+        return {"args": arguments, "kwargs": {key: _dumped(value) for key, value in self.keywords.items()}}
 
 
-async def result_of(
-    step: RunningStep, function: Callable[..., object], arguments: Sequence[object], retry: Retry | None
-) -> Json:
+async def result_of(step: RunningStep, call: StepCall) -> Json:
     """Call the function of a step, again after failures that its policy names, and return its result as JSON.
 
     Raises:
         InvalidValue: JSON cannot represent the result.
+        TimeoutError: the last try took longer than its limit.
         Exception: what the function raised at last.
     """
+    retry = call.retry
     with inside(step):
         while True:
             try:
-                returned = function(*arguments)
-                result = await returned if inspect.isawaitable(returned) else returned
+                result = await _returned(step.key, call)
             except Exception as error:
                 if (
                     retry is None
@@ -69,7 +99,23 @@ async def result_of(
                 await asyncio.sleep(retry.delay_after_s(step.attempts))
                 step.attempts += 1
             else:
-                return _as_json(step.key, result)
+                return _as_json(step.key, result) if call.type is None else call.type.to_json(step.key, result)
+
+
+async def _returned(key: str, call: StepCall) -> object:
+    limit_s = None if call.timeout is None else seconds_of(call.timeout, "a step")
+    try:
+        async with asyncio.timeout(limit_s) as limit:
+            returned = call.function(*call.arguments, **call.keywords)
+            return await returned if inspect.isawaitable(returned) else returned
+    except TimeoutError as error:
+        if limit.expired():
+            raise TimeoutError(f"step {key!r} took longer than its timeout of {limit_s:g} s") from error
+        raise
+
+
+def _dumped(value: object) -> object:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
 
 
 def _as_json(key: str, value: object) -> Json:
@@ -78,6 +124,10 @@ def _as_json(key: str, value: object) -> Json:
     Raises:
         InvalidValue: JSON cannot represent it; the message has the step, the path and how to mend it.
     """
+    if isinstance(value, BaseModel):
+        name = type(value).__name__
+        raise InvalidValue("", f"a {name} is the result of step {key!r}; annotate its function '-> {name}', or give "
+                           f"result={name}")  # fmt: skip
     try:
         return plain_json(value, MAX_DEPTH + 1)  # the answer to a question has the value that the other agent gave
     except InvalidValue as error:

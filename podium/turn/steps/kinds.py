@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
 
     from chronicle.canonical import Json
-    from podium.agent.retry import Retry
     from podium.events import ModelCallSummary
     from podium.history.step_record import FailedStep
+    from podium.turn.steps.calling import StepCall
     from podium.turn.steps.effects import RunningStep, StepSink
 
 __all__ = ["FunctionStep", "StepKind", "StreamStep"]
@@ -32,7 +32,7 @@ class StepKind(Protocol):
         ...
 
     @property
-    def arguments(self) -> Sequence[object]:
+    def arguments(self) -> object:
         """JSON values; a further attempt must give the same."""
         ...
 
@@ -85,9 +85,7 @@ class FunctionStep:
     """A call of a function, whose result is the step's only part; see `AgentContext.step`."""
 
     name: str
-    function: Callable[..., object]
-    arguments: Sequence[object]
-    retry: Retry | None
+    call: StepCall
     sink: StepSink
     """The scope of the hook that asks."""
     tenant: str
@@ -95,9 +93,14 @@ class FunctionStep:
     has_span = True
     repeats_changes = False
 
+    @property
+    def arguments(self) -> object:
+        """See `StepKind`."""
+        return self.call.as_json()
+
     async def source(self, step: RunningStep) -> AsyncGenerator[Json, None]:
         """See `StepKind`."""
-        yield await result_of(step, self.function, self.arguments, self.retry)
+        yield await result_of(step, self.call)
 
     def is_last(self, part: Json) -> bool:  # noqa: ARG002  the port has it
         """See `StepKind`."""

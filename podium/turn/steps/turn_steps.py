@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from podium.turn.ports import Environment
     from podium.turn.steps.kinds import StepKind
     from podium.turn.steps.pausing import PauseRequest
+    from podium.turn.steps.step_types import StepType
     from podium.turn.turn_telemetry import TurnTelemetry
 
 __all__ = ["LiveAgent", "TurnSteps"]
@@ -168,6 +169,19 @@ class TurnSteps:
         """
         async with aclosing(self.stream(kind, prefix)) as parts:
             return await anext(parts)
+
+    async def typed(self, kind: StepKind, result_type: StepType | None, prefix: str = "") -> Any:
+        """Run a step as `run` does, and return its result as of a type.
+
+        Raises:
+            ProgramChanged: likewise; or an earlier attempt recorded a result that is not of the type any more.
+        """
+        result = await self.run(kind, prefix)
+        try:
+            return result if result_type is None else result_type.from_json(kind.name, result)
+        except ProgramChanged as misfit:
+            self._misfit = self._misfit or misfit
+            raise
 
     async def stream(self, kind: StepKind, prefix: str = "") -> AsyncGenerator[Json, None]:
         """Run a step whose result are the parts that its source yields, and yield each when it comes.
@@ -292,7 +306,7 @@ class TurnSteps:
 
     # -- a step ---------------------------------------------------------------------------------------------------
 
-    def _asked(self, name: str, arguments: Sequence[object], prefix: str = "") -> tuple[str, str]:
+    def _asked(self, name: str, arguments: object, prefix: str = "") -> tuple[str, str]:
         """Return the key of the step that the program asks for, and the hash of its arguments."""
         self._check_open(name)
         outer = current_step()
@@ -304,7 +318,7 @@ class TurnSteps:
         if not name:
             raise InvalidInput("a step has no name; give a text that tells what it does")
         self._occurrences[prefix + name] += 1
-        return f"{prefix}{name}#{self._occurrences[prefix + name]}", args_hash(plain_json(list(arguments)))
+        return f"{prefix}{name}#{self._occurrences[prefix + name]}", args_hash(plain_json(arguments))
 
     def _begin(self, kind: StepKind, key: str, hashed: str) -> RunningStep:
         self._drain()
