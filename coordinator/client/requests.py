@@ -187,6 +187,16 @@ class AsyncRequests:
         """
         return await self._backend.call(Request("GET", "why", "why", lambda: objects.Why), address_of(agent))
 
+    async def types(self) -> list[objects.AgentClass]:
+        """Return the agent types that are known, with the JSON Schemas of their typed messages.
+
+        Raises:
+            PermissionDenied: the key may not read, or is for one agent.
+            ServerFailed: no service runs.
+        """
+        request = Request("GET", "/types", "types", lambda: objects.AgentClassList)
+        return list((await self._backend.call(request)).items)
+
     async def nodes(self) -> list[objects.Node]:
         """Return the nodes that run agents.
 
@@ -319,6 +329,7 @@ class Requests(Twin):
     erase = waiting(AsyncRequests.erase)
     import_archive = waiting(AsyncRequests.import_archive)
     why = waiting(AsyncRequests.why)
+    types = waiting(AsyncRequests.types)
     nodes = waiting(AsyncRequests.nodes)
     drain = waiting(AsyncRequests.drain)
     deploys = waiting(AsyncRequests.deploys)

@@ -213,6 +213,21 @@ class HomeAgents(HomeDeploys):
         now_ms = self._clock.now_ms()
         return await self._stores.read(explaining.why_object, address, facts, now_ms)
 
+    async def types(self) -> objects.AgentClassList:
+        """Return the agent types that the home's service knows, with their handlers."""
+        types = await (await self._link.client()).types()
+        return objects.AgentClassList(
+            items=tuple(
+                objects.AgentClass(
+                    agent_type=each["type"],
+                    class_name=each["class"],
+                    on_message=each["on_message"],
+                    handlers=each["handlers"],
+                )
+                for each in types
+            )
+        )
+
     async def nodes(self) -> objects.NodeList:
         """Return the nodes of the home's service."""
         nodes = await (await self._link.client()).nodes()

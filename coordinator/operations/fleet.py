@@ -103,6 +103,10 @@ class Fleet(Protocol):
         """Have awake agents move to the current deploy after their running turns; return them."""
         ...
 
+    async def types(self) -> list[dict[str, Any]]:
+        """Return the agent types that are known, with their handlers."""
+        ...
+
     async def metrics(self) -> dict[Series, Value]:
         """Return the metrics of the home."""
         ...

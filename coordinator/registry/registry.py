@@ -45,6 +45,17 @@ class RegisteredAgent:
         """The class as clients are told, without paths of this machine: its spec, else the names of file and class."""
         return self.spec if self.spec and not self.spec.startswith("/") else source_of(self.file, self.class_name)
 
+    @property
+    def described(self) -> dict[str, Json]:
+        """The class for those who send messages: its type, and its handlers with their JSON Schemas."""
+        interface = self.interface or {"handlers": {}, "on_message": True}
+        return {
+            "type": self.agent_type,
+            "class": self.source,
+            "on_message": interface["on_message"],
+            "handlers": interface["handlers"],
+        }
+
     def to_wire(self) -> dict[str, Json]:
         """Return it as a JSON object."""
         return {

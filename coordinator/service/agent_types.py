@@ -12,6 +12,7 @@ from coordinator.registry.message_checks import MessageChecks
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from chronicle.canonical import Json
     from coordinator.ray.router import Router
     from coordinator.registry.registry import RegisteredAgent, Registry
     from podium.address import Address
@@ -142,6 +143,10 @@ class AgentTypes:
         known = self._known.registered(await asyncio.to_thread(self._deployed) or self._registered)
         await self._router.know(known)
         self._known = known
+
+    def types(self) -> list[dict[str, Json]]:
+        """Return all known classes as plain values, by type; see `RegisteredAgent.described`."""
+        return [self._known.get(agent_type).described for agent_type in self._known.types]
 
     async def describe(self) -> list[dict[str, Any]]:
         """Return the registered classes as plain values; ``problem`` is why a class cannot be loaded, or ``None``."""

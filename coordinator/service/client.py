@@ -366,6 +366,11 @@ class ServiceClient:
         """Return the state of the service; the keys are listed in `coordinator.service.protocol`."""
         return await self._ask({"op": "status"})
 
+    async def types(self) -> list[dict[str, Any]]:
+        """Return the agent types that are known; the keys are listed in `coordinator.service.protocol`."""
+        types: list[dict[str, Any]] = (await self._ask({"op": "types"}))["types"]
+        return types
+
     async def metrics(self) -> dict[Series, Value]:
         """Return the metrics of the home."""
         return from_wire((await self._ask({"op": "metrics"}))["metrics"])

@@ -63,6 +63,9 @@ that agents inherit (`coordinator.process_environment`);
     answers ``{"pid", "protocol", "pinned", "clients", "delivering", "registry": [{"agent_type", "file", "class",
     "bundle", "problem"}]}``; ``bundle`` is the bundle of the deploy that has the file, or null; ``problem`` is why the
     class cannot be loaded, or null; ``delivering`` is the number of messages whose streams are open;
+``types {}``
+    answers ``{"types": [{"type", "class", "on_message", "handlers"}]}``: the agent types that are known, by name. Of
+    each handler, ``input`` is the JSON Schema of the argument, and ``result`` that of the result, or null;
 ``metrics {}``
     answers ``{"metrics"}``: the metrics of the home, as a list of ``[name, [label, ...], value]``, with the names and
     labels of `coordinator.telemetry.instruments`. The value of a histogram is a list: the sum of what was observed, and

@@ -302,6 +302,8 @@ class ServiceServer:
                 return {}
             case "status":
                 return await self._status()
+            case "types":
+                return {"types": self._types.types()}
             case "metrics":
                 return {"metrics": to_wire(await self._metrics.snapshot())}
             case unknown:

@@ -25,6 +25,7 @@ from coordinator.gateway.patterns import TENANT
 from coordinator.gateway.routers import router_at
 from coordinator.operations.objects import (
     Agent,
+    AgentClassList,
     Deleted,
     Erased,
     Folded,
@@ -101,6 +102,13 @@ async def explain_agent(agents: Agents, address: Reading) -> Why:
         if (text := getattr(found, name)) is not None
     }
     return replace(found, **texts)
+
+
+@router.get("/types", responses=statuses())
+async def list_types(agents: Agents, caller: Called) -> AgentClassList:
+    """List the agent types, with the JSON Schemas of their typed messages. Not for a key of one agent."""
+    caller.require(Scope.READ)
+    return await agents.types()
 
 
 @router.get("/nodes", responses=statuses())

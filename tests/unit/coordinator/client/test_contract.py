@@ -390,6 +390,16 @@ async def test_a_turn_has_its_steps_and_the_times_of_its_last_attempt(podium: As
     )
 
 
+async def test_the_types_and_their_handlers(podium: AsyncPodium) -> None:
+    types = {each.agent_type: each for each in await podium.types()}
+    assert (types["notes"].class_name, types["notes"].on_message, types["notes"].handlers) == (
+        "agents.py:Notes",
+        True,
+        {},
+    )
+    assert types["searcher"].handlers["search"]["result"]["required"] == ["found"]
+
+
 async def test_why_and_nodes(podium: AsyncPodium) -> None:
     await handled(podium, AGENT, "one")
     why = await podium.why(AGENT)

@@ -27,6 +27,7 @@ from coordinator.gateway.app import AppOptions, create_app
 from coordinator.gateway.routes.project import Reload
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
+from coordinator.registry.registry import RegisteredAgent
 from coordinator.responses.reading import SessionReader
 from coordinator.responses.responses import HomeResponses
 from coordinator.service.client import AdmittedMessage, ServiceError, ServiceRefused
@@ -34,6 +35,7 @@ from coordinator.streams.home_streams import HomeStreams
 from podium.address import Address
 from podium.agent import BaseAgent
 from podium.agent.agent_types import agent_type_of
+from podium.agent.handler_specs import interface_of
 from podium.agent_record import find_session
 from podium.errors import PodiumError, UnknownAgentType
 from podium.history.branching import rewind_agent
@@ -204,6 +206,12 @@ class HarnessFleet:
         if self.silence is not None:
             raise self.silence
         return {agent: {"isolation": "process", "memory": 1024} for agent in agents if agent in self._harnesses}
+
+    async def types(self) -> list[dict[str, Any]]:
+        return [
+            RegisteredAgent(name, "agents.py", kind.__name__, interface=interface_of(kind)).described
+            for name, kind in sorted(self._classes.items())
+        ]
 
     async def nodes(self) -> list[NodeFacts]:
         node, agents = unreachable_node("local", "its manager does not answer"), len(self._harnesses)

@@ -24,14 +24,18 @@ from tests.unit.coordinator.service.served import AGENT, HELLO, Agents, client_o
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from chronicle.canonical import JsonObject
     from coordinator.home import Home
+
+HANDLERS: JsonObject = {"greet": {"input": {"type": "object"}, "result": None}}
+INTERFACE: JsonObject = {"handlers": HANDLERS, "on_message": True}
 
 
 def deployed(home: Home, directory: Path, content: str) -> BlobId:
     """Deploy an agent of this content; return the bundle."""
     file = directory / "hello.py"
     file.write_text(content)
-    classes = [RegisteredAgent("hello", "hello.py", "Hello", {"of": content}).to_wire()]
+    classes = [RegisteredAgent("hello", "hello.py", "Hello", {"of": content}, interface=INTERFACE).to_wire()]
     with closing(home.journal()) as store, closing(home.blobs()) as blobs:
         bundle = pack(blobs, directory, [file], classes).bundle
         make_deploy(store, blobs, bundle, "x", 5)
@@ -48,7 +52,9 @@ async def test_the_current_deploy_is_known_instead_of_what_is_registered(home: H
     first, agents = deployed(home, tmp_path, "first"), Agents()
     async with serving(home, agents), client_of(home) as client:
         assert [each.registry for each in agents.told] == [
-            Registry([RegisteredAgent("hello", "hello.py", "Hello", {"of": "first"}, bundle=first)])
+            Registry(
+                [RegisteredAgent("hello", "hello.py", "Hello", {"of": "first"}, bundle=first, interface=INTERFACE)]
+            )
         ], "before anybody asks"
         await client.register(HELLO, follow_edits=True)
         await client.admit("hello/a", {})
@@ -65,7 +71,9 @@ async def test_the_current_deploy_is_known_instead_of_what_is_registered(home: H
 
         with closing(home.journal()) as store, closing(home.blobs()) as blobs:
             make_deploy(store, blobs, None, "x", 5)
+        assert (await client.types())[0]["handlers"] == HANDLERS
         await client.redeploy()
+        assert (await client.types())[0]["handlers"] == {}, "the registered class has none"
         await client.admit("hello/a", {})
         assert agents.prepared[3:] == [Code(AGENT.file, AGENT.class_name, "hello")]
         assert (await client.status())["registry"][0]["bundle"] is None

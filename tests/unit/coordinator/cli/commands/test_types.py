@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
 from pathlib import Path
+
+from coordinator.testing import ScriptedResponse, ScriptedServer
 
 PODIUM = Path(sys.executable).with_name("podium")
 
@@ -59,3 +62,14 @@ def test_the_types_of_a_project_and_their_schemas(tmp_path: Path) -> None:
     assert searcher["handlers"]["search"]["input"]["required"] == ["text"]
     assert searcher["handlers"]["search"]["result"]["items"] == {"$ref": "#/$defs/Query"}
     assert searcher["handlers"]["change"]["result"] is None
+
+
+async def test_the_types_of_a_server_are_shown_without_a_project(tmp_path: Path) -> None:
+    search = {"input": {"title": "Query", "type": "object"}, "result": None}
+    types = [{"type": "searcher", "class": "a.py:S", "on_message": False, "handlers": {"search": search}}]
+    async with ScriptedServer(lambda _: ScriptedResponse.json({"items": types})) as server:
+        listed = await asyncio.to_thread(said, tmp_path, "--url", server.url)
+        described = await asyncio.to_thread(said, tmp_path, "--url", server.url, "--json")
+        assert {request.target for request in server.requests} == {"/v1/types"}
+    assert [line.split(maxsplit=2) for line in listed.splitlines()][1:] == [["searcher", "a.py:S", "search: Query"]]
+    assert json.loads(described) == {"types": types}
