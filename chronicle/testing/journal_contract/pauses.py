@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PauseContract"]
 
-_OPEN, _ANSWERED = b'{"answer":null}', b'{"answer":"yes"}'
+_OPEN, _ANSWERED, _EXPIRED = b'{"answer":null}', b'{"answer":"yes"}', b'{"expired":true}'
 _EXPIRY = "expiry"
 
 
@@ -42,6 +43,10 @@ def paused(writer: Writer, message_id: MessageId, steps: int = 1, due_ms: int | 
     reminders = (SetReminder(_EXPIRY, due_ms, b""),) if due_ms is not None else ()
     writer.write(settled=(Settlement(message_id, Outcome.PAUSED),), reminders=reminders)
     return PauseEnd(message_id, steps, _OPEN, _ANSWERED, reminder=_EXPIRY)
+
+
+def _now_ms(store: JournalStore) -> int:
+    return store.now_ms(time.time_ns() // 1_000_000)
 
 
 def pending(store: JournalStore, writer: Writer) -> Sequence[MessageId]:
@@ -154,6 +159,32 @@ class PauseContract(Contract):
             taken = list(pool.map(answer, answers))
         assert taken.count(True) == 1
         assert store.steps(first)[0].body == answers[taken.index(True)].after
+
+    def test_an_answer_in_the_moment_of_the_expiry_leaves_one_of_both(self, store: JournalStore) -> None:
+        for _ in range(5):
+            writer = Writer.on(store, f"hello/{IDS.message(NOW_MS)}")
+            session_id, first = writer.session.session_id, writer.admit()
+            due_ms = _now_ms(store) + 20
+            end = paused(writer, first, due_ms=due_ms)
+            answers = [replace(end, after=b'{"answer":%d}' % number, until_ms=due_ms) for number in range(2)]
+            ends = [*answers, replace(end, after=_EXPIRED, from_ms=due_ms)]
+
+            def end_at_the_moment(
+                each: PauseEnd, session_id: SessionId = session_id, moment_ms: int = due_ms - 1
+            ) -> bool:
+                while _now_ms(store) < moment_ms:
+                    pass
+                while store.paused_message(session_id) is not None:
+                    if store.end_pause(session_id, each, _now_ms(store)):
+                        return True
+                return False
+
+            with ThreadPoolExecutor(len(ends)) as pool:
+                taken = list(pool.map(end_at_the_moment, ends))
+            assert taken.count(True) == 1
+            assert store.steps(first)[0].body == ends[taken.index(True)].after
+            assert pending(store, writer) == [first]
+            assert not store.reminders(session_id)
 
     def test_an_answer_and_a_cancellation_at_once_leave_one_of_both(self, store: JournalStore) -> None:
         for _ in range(5):
