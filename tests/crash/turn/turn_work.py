@@ -6,8 +6,9 @@ of what is under test. ::
 
     python -m tests.crash.turn.turn_work writes DIRECTORY ROUNDS     ended right before each write of each kind of turn
     python -m tests.crash.turn.turn_work kills DIRECTORY SEED ROUNDS  killed from outside, at any time
+    python -m tests.crash.turn.turn_work pauses DIRECTORY URL  ended before and after each call that writes the journal
 
-The first needs ``syscalls.c``, built and preloaded.
+The first needs ``syscalls.c``, built and preloaded. The last has messages whose turns pause, in a journal at a URL.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -34,6 +35,7 @@ from chronicle.canonical import decode, encode
 from chronicle.clock import SystemClock
 from chronicle.ids import IdSource
 from chronicle.journal.committer import GroupCommitter
+from chronicle.journal.opening import open_journal
 from chronicle.journal.records import MessageStatus, NewMessage
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.journal.verify import verify_session
@@ -46,12 +48,22 @@ from podium.agent import AgentContext, BaseAgent, Retention
 from podium.agent.models.delta_state import DeltaState
 from podium.agent_record import AgentRecord, read_agent
 from podium.artifacts.artifacts import list_artifacts, read_artifact
-from podium.errors import UnknownAgent
+from podium.errors import RunNotPaused, UnknownAgent
+from podium.events import TURN_PAUSED
+from podium.history.step_record import open_pause
+from podium.messages.answers import Answer, answer_run
 from podium.turn.activation import Activation, Step
 from podium.turn.ports import Environment, WorkspaceRequest
 
+if TYPE_CHECKING:
+    from chronicle.ids import MessageId
+    from chronicle.journal.port import JournalStore
+    from chronicle.journal.records import Session
+
 ADDRESS = Address("clerk", "test")
-KINDS = ("plain", "delete", "large", "raises", "moves")
+KINDS = ("plain", "delete", "large", "raises", "moves", "pauses")
+WRITES = ("acquire_lease", "admit", "commit", "commit_many", "end_pause", "ensure_session", "put_step", "release_lease")
+"""Calls of a journal that write, of those that a life makes."""
 KILLED = 77
 """What the preloaded library ends a process with."""
 SMALL = 1_000
@@ -93,6 +105,7 @@ class Clerk(BaseAgent):
     class State(DeltaState):
         log: list[int] = []
         first: dict[str, int] = {}
+        answers: dict[str, int] = {}
 
     async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         number = message["number"]
@@ -112,6 +125,9 @@ class Clerk(BaseAgent):
                 (ctx.workspace / "folder").mkdir(exist_ok=True)
                 (ctx.workspace / "fresh").write_bytes(b"number %d" % number)
                 (ctx.workspace / "fresh").rename(ctx.workspace / "folder" / f"{number % 3}.txt")
+            case "pauses":
+                answer = await ctx.decide({"type": "integer"}, reason="who answers?", timeout="1h")
+                ctx.state.answers[str(number)] = answer
         if (wanted := handed_out(number)) is not None:
             large = ctx.workspace / "large.bin"
             await ctx.add_artifact(f"{number}.bin", large if len(wanted) > SMALL else wanted)
@@ -129,15 +145,19 @@ class Home:
     """What survives the processes."""
 
     directory: Path
+    url: str = ""
+    """Of its journal, if that is elsewhere."""
+    kind: str = ""
+    """Of all messages; by default of each kind one after the other."""
 
     @property
     def kept(self) -> Path:
         """What is under test: all writes below it count."""
         return self.directory / "kept"
 
-    def store(self) -> SqliteJournalStore:
+    def store(self) -> JournalStore:
         """Open the journal."""
-        return SqliteJournalStore(self.kept / "journal.db")
+        return open_journal(self.url) if self.url else SqliteJournalStore(self.kept / "journal.db")
 
     def blobs(self) -> PackBlobStore:
         """Open the blobs."""
@@ -159,9 +179,44 @@ class Home:
         return [int(line) for line in path.read_bytes().split()] if path.exists() else []
 
 
-async def life(home: Home, messages: int, *, sleep: bool = True) -> None:
-    """Wake the agent, check what it woke with, send it messages and handle all that wait, and let it sleep."""
-    store, ids, clock = home.store(), IdSource(), SystemClock()
+class Stopping:
+    """A journal that ends the process before or after one of the calls that write it.
+
+    Args:
+        at: 1 for before the first one, 2 for after it, and so on; 0 for never.
+    """
+
+    def __init__(self, store: JournalStore, at: int) -> None:
+        self._store = store
+        self._left = at
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a method of the journal."""
+        method = getattr(self._store, name)
+        if name not in WRITES:
+            return method
+
+        def write(*args: Any, **options: Any) -> Any:
+            self._pass()
+            done = method(*args, **options)
+            self._pass()
+            return done
+
+        return write
+
+    def _pass(self) -> None:
+        self._left -= 1
+        if not self._left:
+            os._exit(KILLED)
+
+
+async def life(home: Home, messages: int, *, sleep: bool = True, stop_at: int = 0) -> None:
+    """Wake the agent, check what it woke with, send it messages and handle all that wait, and let it sleep.
+
+    Args:
+        stop_at: see `Stopping`.
+    """
+    store, ids, clock = cast("JournalStore", Stopping(home.store(), stop_at)), IdSource(), SystemClock()
     now_ms = clock.now_ms()
     session = store.ensure_session(str(ADDRESS), ids.session(now_ms), ids.branch(now_ms), now_ms)
     before = store.lease(session.session_id)
@@ -177,20 +232,41 @@ async def life(home: Home, messages: int, *, sleep: bool = True) -> None:
     assert files_in(activation.workspace.root) == files_after(log), "the directory is not that of the state"
     unsure = sorted(set(home.noted("sent")) - set(home.noted("admitted")))
     first = max((*home.noted("sent"), -1)) + 1
+    while home.kind not in {"", KINDS[first % len(KINDS)]}:
+        first += 1
     for number in (*unsure, *range(first, first + messages)):
         home.note("sent", number)
         store.admit(
             session.session_id, NewMessage(ids.message(now_ms), encode({"number": number}), now_ms, str(number))
         )
         home.note("admitted", number)
-    while (message := next(iter(store.pending(session.session_id, 1)), None)) is not None:
+    while message := next(iter(store.pending(session.session_id, 1)), store.paused_message(session.session_id)):
         number = cast("Any", decode(message.body or b""))["number"]
+        if message.status is MessageStatus.PAUSED:
+            home.note(f"decided {number}", await answer(store, session, message.message_id))
         while await activation.handle_next() is Step.RETRY:
             pass
-        home.note("answered", number)
+        if store.message(message.message_id).status is MessageStatus.CONSUMED:
+            home.note("answered", number)
     if sleep:
         await activation.stop()
         store.release_lease(session.session_id, lease.epoch)
+
+
+async def answer(store: JournalStore, session: Session, run_id: MessageId) -> int:
+    """Answer a paused turn twice at once, and return the answer that was taken."""
+
+    def taken(value: int) -> bool:
+        try:
+            answer_run(store, session, run_id, Answer(value, by=None), SystemClock().now_ms())
+        except RunNotPaused:
+            return False
+        return True
+
+    answers = (os.getpid(), -os.getpid())
+    found = await asyncio.gather(*(asyncio.to_thread(taken, value) for value in answers))
+    assert sorted(found) == [False, True], "two answers were taken, or none"
+    return answers[found.index(True)]
 
 
 def files_in(root: Path) -> dict[str, bytes]:
@@ -209,7 +285,7 @@ class Left:
 
 def check(home: Home) -> Left:
     """Check what a death left."""
-    if not (home.kept / "journal.db").exists():
+    if not home.url and not (home.kept / "journal.db").exists():
         assert not home.noted("admitted")
         return Left()
     store = home.store()
@@ -220,11 +296,17 @@ def check(home: Home) -> Left:
         session = store.session(str(ADDRESS))
         report = verify_session(store, session)
         assert report.ok, str(report.damage)
-        messages = {
-            cast("Any", decode(message.body))["number"]
-            for message in store.pending(session.session_id, 1000)
-            if message.body is not None
-        }
+        paused = store.paused_message(session.session_id)
+        is_open = [open_pause(step.body) is not None for step in store.steps_of_session(session.session_id)]
+        assert any(is_open) >= (paused is not None), "a paused turn waits for nothing"
+        assert len(store.reminders(session.session_id)) == (paused is not None), "the end of a pause is not that of it"
+        waiting = [*store.messages(session.session_id, MessageStatus.PENDING), *([paused] if paused else [])]
+        messages = {cast("Any", decode(message.body))["number"] for message in waiting if message.body is not None}
+        pauses = [
+            cast("Any", decode(event.payload or b""))["message_id"]
+            for event in store.events(session.main_branch_id, types=(TURN_PAUSED,))
+        ]
+        assert len(pauses) == len(set(pauses)), "a turn has paused twice"
         blobs = home.blobs()
         try:
             record = read_agent(store, blobs, ADDRESS)
@@ -236,6 +318,10 @@ def check(home: Home) -> Left:
         assert set(home.noted("answered")) <= set(log), "an answered turn is gone"
         assert set(home.noted("admitted")) <= set(log) | messages, "an admitted message is gone"
         assert not messages & set(log), "a handled message still waits"
+        answers = cast("dict[str, int]", record.state["answers"])
+        assert set(answers) == {str(number) for number in log if KINDS[number % len(KINDS)] == "pauses"}
+        for number, answer in answers.items():
+            assert home.noted(f"decided {number}") in ([], [answer]), "more than one answer was taken"
         assert len(store.messages(session.session_id, MessageStatus.CONSUMED)) == len(log) == record.turn
         kept = transcript(store, record)
         assert kept == [(number, f"did {number}") for number in log[len(log) - len(kept) :]]
@@ -249,7 +335,7 @@ def check(home: Home) -> Left:
         store.close()
 
 
-def transcript(store: SqliteJournalStore, record: AgentRecord) -> list[tuple[int, str]]:
+def transcript(store: JournalStore, record: AgentRecord) -> list[tuple[int, str]]:
     """The messages and their answers as the journal has them still."""
     asked: list[int] = []
     said: list[str] = []
@@ -273,7 +359,7 @@ def tree_files(blobs: PackBlobStore, record: AgentRecord) -> dict[str, bytes]:
     }
 
 
-def in_child(home: Home, stop_before: int, messages: int, *, sleep: bool) -> int:
+def in_child(home: Home, stop_before: int, messages: int, *, sleep: bool, stop_at: int = 0) -> int:
     """Start a process that lives a life, and return its process id."""
     pid = os.fork()
     if pid:
@@ -282,7 +368,7 @@ def in_child(home: Home, stop_before: int, messages: int, *, sleep: bool) -> int
     try:
         if stop_before:
             ctypes.CDLL(None).arm(bytes(home.kept), ctypes.c_long(stop_before), None)
-        asyncio.run(life(home, messages, sleep=sleep))
+        asyncio.run(life(home, messages, sleep=sleep, stop_at=stop_at))
         code = 0
     except Exception:  # noqa: BLE001 - a fault of what is tested: the parent fails and shows it
         traceback.print_exc()
@@ -298,10 +384,29 @@ def end_before_each_write(home: Home, rounds: int) -> Iterator[int]:
         while code == KILLED:
             stop += 1
             pid = in_child(home, stop, 0 if left.waiting else 1, sleep=bool(number % 2))
-            code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+            code = exit_code_of(pid)
             assert code in (0, KILLED), f"ended with {code} at write {stop} of round {number}"
             left = check(home)
             yield left.turns
+
+
+def end_around_each_call(home: Home) -> Iterator[int]:
+    """Let a process die around each call that writes the journal, with a message each, which another one ends."""
+    stop, code = 0, KILLED
+    while code == KILLED:
+        stop += 1
+        code = exit_code_of(in_child(home, 0, 1, sleep=True, stop_at=stop))
+        assert code in (0, KILLED), f"ended with {code} at call {stop}"
+        left = check(home)
+        if left.waiting:
+            assert exit_code_of(in_child(home, 0, 0, sleep=True)) == 0
+            assert not check(home).waiting
+        yield left.turns
+
+
+def exit_code_of(pid: int) -> int:
+    """Wait for a process, and return its exit code."""
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def kill_at_any_time(home: Home, seed: int, rounds: int) -> Iterator[int]:
@@ -316,21 +421,24 @@ def kill_at_any_time(home: Home, seed: int, rounds: int) -> Iterator[int]:
         os.close(ended)
         longest_s = longest_s or time.monotonic() - began_s
         os.kill(pid, signal.SIGKILL)
-        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        code = exit_code_of(pid)
         assert code in (0, -signal.SIGKILL), f"ended with {code}"
         yield check(home).turns
 
 
-def main(mode: str, directory: str, *numbers: str) -> None:
+def main(mode: str, directory: str, *options: str) -> None:
     """Do what the command line asks; print the turns after each death."""
     structlog.configure(processors=[_drop])
     gc.freeze()  # a child's collections do not copy what it has from here
     home = Home(Path(directory))
     home.kept.mkdir()
+    if mode == "pauses":
+        print(*end_around_each_call(replace(home, url=options[0], kind="pauses")))
+        return
     if mode == "writes":  # in the other one the time that a sync takes matters
         ctypes.CDLL(None).skip_syncs()
     deaths = end_before_each_write if mode == "writes" else kill_at_any_time
-    print(*cast("Any", deaths)(home, *map(int, numbers)))
+    print(*cast("Any", deaths)(home, *map(int, options)))
 
 
 def _drop(_: object, __: str, ___: object) -> dict[str, Any]:
