@@ -118,7 +118,8 @@ class Settings(BaseSettings):
     wake_timeout_s: float = Field(default=60.0, gt=0)
     """Timeout for a host to activate an agent, the imports of its code included."""
     stop_timeout_s: float = Field(default=20.0, gt=0)
-    """Timeout for an orderly end of all agents when the service ends."""
+    """Timeout for an orderly end of all agents when the service ends, and of those of its machine when ``podium node``
+    ends."""
     inbox_limit: int = Field(default=1000, ge=1)
     """Messages that may be pending for one agent; further ones are refused."""
     metrics_interval_s: float = Field(default=5.0, ge=0)

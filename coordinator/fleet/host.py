@@ -159,13 +159,17 @@ class Host:
             placement.left.set()
         return placement
 
-    def vacates(self, addresses: Iterable[Address]) -> None:
-        """Note that it was told to end agents after their running turns, because its node is drained."""
+    def vacates(self, addresses: Iterable[Address], timeout_s: float | None = None) -> None:
+        """Note that it was told to end agents after their running turns, because its node is drained.
+
+        Args:
+            timeout_s: of their end; ``None``: no limit.
+        """
         self.drain()
         for address in addresses:
             placement = self.placements.get(address)
             if placement is not None:
-                self.placements[address] = replace(placement, is_moving=True)
+                self.placements[address] = replace(placement, is_moving=True, end_timeout_s=timeout_s)
 
     def drain(self) -> None:
         """Give it no more agents."""

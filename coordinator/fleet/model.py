@@ -93,6 +93,8 @@ class Placement:
     """Turns committed at the activation."""
     is_moving: bool = False
     """Whether the host was told to end it after its running turn, because its node is drained."""
+    end_timeout_s: float | None = None
+    """With which timeout it was told so; ``None`` without one."""
     left: asyncio.Event = field(default_factory=asyncio.Event, compare=False, repr=False)
     """Set when the agent has left the host."""
 
@@ -194,6 +196,8 @@ class Vacate:
 
     host_id: str
     agents: tuple[Address, ...]
+    timeout_s: float | None = None
+    """Of their end, as the node itself ends; ``None``: no limit."""
 
 
 @dataclass(frozen=True, slots=True)

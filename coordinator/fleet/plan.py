@@ -126,12 +126,13 @@ def plan(
     actions: list[Action] = []
     ready: dict[_Kind, list[_Ready]] = {}
     nodes = tuple(node for node in fleet.nodes if not node.is_drained)
-    open_nodes, drained = {node.node_id for node in nodes}, {node.node_id for node in fleet.nodes if node.is_drained}
+    open_nodes = {node.node_id for node in nodes}
+    drained = {node.node_id: node.end_timeout_s for node in fleet.nodes if node.is_drained}
     loads = _Loads(fleet)
     starts = _Starts(fleet, nodes, loads, most_starting)
     for host in fleet.hosts:
-        if host.node in drained and (moved := _to_move(host)):
-            actions.append(Vacate(host.host_id, moved))
+        if host.node in drained and (moved := _to_move(host, drained[host.node])):
+            actions.append(Vacate(host.host_id, moved, drained[host.node]))
         if host.code is None:
             continue
         kind = host.code, host.isolation or _declared(fleet, host.code), host.group
@@ -304,11 +305,15 @@ def _preference(fleet: Observed, loads: _Loads, address: Address, node: NodeId) 
     return fleet.last_nodes.get(address) != node, loads.of(node)
 
 
-def _to_move(host: Host) -> tuple[Address, ...]:
-    """Return the agents of a host that have to leave it, and were not told so; those that are activated."""
+def _to_move(host: Host, timeout_s: float | None) -> tuple[Address, ...]:
+    """Return the agents of a host that have to leave it in a time, and were not told so; those that are activated."""
     if host.status in {HostStatus.LOST, HostStatus.ENDING}:
         return ()
-    return tuple(address for address, each in host.placements.items() if each.epoch is not None and not each.is_moving)
+    return tuple(
+        address
+        for address, each in host.placements.items()
+        if each.epoch is not None and not (each.is_moving and each.end_timeout_s == timeout_s)
+    )
 
 
 def _latest_first(fleet: Observed) -> list[Code]:

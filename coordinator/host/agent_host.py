@@ -308,13 +308,13 @@ class AgentHost:
         """Whether an agent is awake here."""
         return address in self._agents
 
-    def retire(self, address: Address) -> None:
+    def retire(self, address: Address, grace_s: float | None = None) -> None:
         """End an agent in order after its running turn; see `HostedAgent.retire`.
 
         Raises:
             AgentAsleep: the agent is not awake here.
         """
-        self._agent(address).retire()
+        self._agent(address).retire(grace_s)
 
     # -- inside ---------------------------------------------------------------------------------------------------
 

@@ -118,13 +118,13 @@ class HostedAgent:
             return message_id, None
         return message_id, deadline_s - now_s
 
-    def retire(self) -> None:
-        """End in order after the running turn, without a time limit, and begin no other turn.
+    def retire(self, grace_s: float | None = None) -> None:
+        """End in order after the running turn, as `stop`, and begin no other turn.
 
-        It takes effect before it returns, even if the agent's code blocks.
+        The latter takes effect before it returns, even if the agent's code blocks.
         """
         self._loop.request_stop()
-        self._event_loop.call_soon_threadsafe(self._loop.stop)
+        self._event_loop.call_soon_threadsafe(self.stop, grace_s)
 
     async def cancel(self, message_id: MessageId) -> None:
         """Cancel a pending, running, paused or parked message; durable on return, unless the message is handled first.

@@ -98,9 +98,9 @@ class HostActor:
         return self._host.loaded
 
     @ray.method(concurrency_group="control")
-    async def retire(self, address: Address) -> None:
-        """End an agent in order after its running turn; it begins no other turn."""
-        self._host.retire(address)
+    async def retire(self, address: Address, grace_s: float | None = None) -> None:
+        """End an agent in order after its running turn, which is interrupted after a grace; it begins no other turn."""
+        self._host.retire(address, grace_s)
 
     async def activate(
         self,

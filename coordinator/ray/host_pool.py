@@ -107,8 +107,10 @@ class HostPool:
         states = [await self._describe(node) for node in sorted(self._nodes)]
         states += [unreachable_node(node, "it is gone") for node in drains if node not in self._nodes]
         states += [unreachable_node(name, problem) for name, problem in self._nodes.unused]
+        named = [(NodeId(state["node"]), state) for state in states]
         return [
-            node_facts(state, self._hosts_of(node := NodeId(state["node"])), drained=node in drains) for state in states
+            node_facts(state, self._hosts_of(node), drained=node in drains or self._nodes.ends(node))
+            for node, state in named
         ]
 
     async def _describe(self, node: NodeId) -> NodeState:
@@ -523,15 +525,20 @@ class HostPool:
         if handle is not None:
             handle.set_types_to_tell.remote(types)
 
-    async def retire(self, address: Address, host_id: str) -> None:
-        """End an agent on a host after its running turn; it begins no other turn there."""
+    async def retire(self, address: Address, host_id: str, timeout_s: float | None = None) -> None:
+        """End an agent on a host after its running turn; it begins no other turn there.
+
+        Args:
+            timeout_s: of its end; when the turn's share of it is over, the turn is interrupted, and no attempt counted.
+                ``None``: no limit.
+        """
         host = self._table.get(host_id)
         if host is not None and not host.is_shared:
             host.drain()
         handle = find_actor(host_id)
         if handle is not None:
             try:
-                await handle.retire.remote(address)
+                await handle.retire.remote(address, timeout_s * _TURN_SHARE if timeout_s is not None else None)
             except (AgentAsleep, ray.exceptions.RayActorError):
                 return
 

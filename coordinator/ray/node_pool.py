@@ -139,6 +139,11 @@ class NodePool:
             if (problem := self._problems.get(ray_id)) is not None
         ]
 
+    def ends(self, node: NodeId) -> bool:
+        """Whether a node that is there ends with its machine, and is drained for that."""
+        joined = self._joined.get(node)
+        return joined is not None and joined.node.is_drained
+
     def machine_of(self, node: NodeId) -> str:
         """Return the machine of a node that is there, as of `Node.machine`."""
         joined = self._joined.get(node)
@@ -301,7 +306,7 @@ class NodePool:
             return True
         machine = self._machines.get(member.hostname)
         is_joined = any(joined.ray_id == member.ray_id for joined in self._joined.values())
-        if is_joined or (machine is not None and not machine.is_ending):
+        if is_joined or (machine is not None and machine.end_timeout_s is None):
             return True
         if member.hostname not in self._machines:  # it came a moment ago
             return False
@@ -320,8 +325,9 @@ class NodePool:
             self._lose(joined)
             self._problems[joined.ray_id] = _no_podium_node(member)
             self._start(joined.ray_id, self._leave(joined))
-        elif machine.is_ending != joined.node.is_drained:
-            joined.node = replace(joined.node, is_drained=machine.is_ending)
+        elif machine.end_timeout_s != joined.node.end_timeout_s:
+            timeout_s = machine.end_timeout_s
+            joined.node = replace(joined.node, is_drained=timeout_s is not None, end_timeout_s=timeout_s)
             self._tell()
 
     async def _leave(self, joined: _Joined) -> None:

@@ -324,10 +324,10 @@ class Reconciler:
                 self._tasks.spawn(self._wake(hosts[host_id], address, request), f"wake-{address}")
             case EndHost(host_id):
                 _ = self._pool.begin_end(hosts[host_id])
-            case Vacate(host_id, agents):
-                hosts[host_id].vacates(agents)
+            case Vacate(host_id, agents, timeout_s):
+                hosts[host_id].vacates(agents, timeout_s)
                 for address in agents:
-                    self._tasks.spawn(self._pool.retire(address, host_id), f"move-{address}")
+                    self._tasks.spawn(self._pool.retire(address, host_id, timeout_s), f"move-{address}")
             case Refuse(code, problem):
                 self._refuse(code, problem)
 

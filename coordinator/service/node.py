@@ -252,9 +252,9 @@ class _Telling:
         except ChronicleError as error:  # the coordinator notices that it is silent
             _log.warning("machine_not_withdrawn", error=str(error))
 
-    async def end_agents(self) -> None:
-        """Tell from now on that the agents are to end."""
-        self._machine = replace(self._machine, is_ending=True)
+    async def end_agents(self, timeout_s: float) -> None:
+        """Tell from now on that the agents are to end, within a timeout."""
+        self._machine = replace(self._machine, end_timeout_s=timeout_s)
         with contextlib.suppress(ChronicleError):  # it is told again
             await self._tell()
 
@@ -282,7 +282,7 @@ class _Telling:
 async def _end_agents(telling: _Telling, sockets: Path, timeout_s: float) -> None:
     """Have the agents of this machine move to others, and wait for that."""
     if await _living(sockets):
-        await telling.end_agents()
+        await telling.end_agents(timeout_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await _until_none_lives(sockets)

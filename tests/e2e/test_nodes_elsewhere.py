@@ -10,6 +10,7 @@ import contextlib
 import json
 import subprocess
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,6 @@ from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 ELSEWHERE = "elsewhere"
 PROJECT = "agents = ['agent.py:Far']\n[models.echo]\nprovider = 'scripted'\nmodel = 'echo'\n"
@@ -47,6 +47,7 @@ class Far(BaseAgent):
         reply = await ctx.send_message("")
         await reply.stream_token("begun ")
         if gate := message.get("gate"):
+            Path(f"{gate}-begun").touch()
             while not Path(gate).exists():
                 await asyncio.sleep(0.05)
             return await reply.stream_token(f"{message['text']} {ctx.state.count}", final=True)
@@ -69,7 +70,8 @@ class Home:
         """The command on the other machine's directory."""
         workspaces = self.directory / "w"  # of its own, as its /tmp is
         workspaces.mkdir(mode=0o700, exist_ok=True)
-        with fresh_home({**self.settings, "PODIUM_WORKSPACES": str(workspaces)}) as there:
+        more = {"PODIUM_WORKSPACES": str(workspaces), "PODIUM_STOP_TIMEOUT_S": "10"}
+        with fresh_home({**self.settings, **more}) as there:
             yield there
 
 
@@ -176,7 +178,7 @@ def test_an_agent_runs_on_another_machine_whose_podium_node_dies_and_comes_back(
                 assert (why["host_id"], why["last_error"]) == (host_id, None), "no attempt was counted"
                 assert say(podium, agent, "three") == "begun three 3"
         wait_until(lambda: "start `podium node` on that machine" in (problem(podium) or ""))
-        with running_node(there):
+        with running_node(there) as last:
             wait_until(lambda: problem(podium) is None)
             assert say(podium, agent, "four") == "begun four 4"
             assert podium("cat", agent, "out.txt").stdout == "four"
@@ -186,3 +188,15 @@ def test_an_agent_runs_on_another_machine_whose_podium_node_dies_and_comes_back(
             podium("delete", agent, "--yes")
             assert not list(layers.iterdir())
             assert say(podium, agent, "anew") == "begun anew 1", "nothing of the one before keeps it from waking"
+
+            gate = tmp_path / "never-in-time"
+            podium("send", agent, "--json-message", json.dumps({"text": "five", "gate": str(gate)}), "--no-wait")
+            wait_until(Path(f"{gate}-begun").exists)
+            last.terminate()
+            assert last.wait(TIMEOUT_S) == 0
+            [waiting] = podium.json("inbox", agent)["messages"]
+            assert (waiting["attempts"], waiting["status"]) == (0, "pending"), "the turn was not taken back"
+        gate.touch()
+        with running_node(there):
+            wait_until(lambda: problem(podium) is None)
+            assert say(podium, agent, "six") == "begun six 3"

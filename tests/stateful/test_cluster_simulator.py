@@ -130,7 +130,7 @@ def test_a_drained_node_that_is_given_agents_is_found(monkeypatch: pytest.Monkey
 
 
 def test_an_attempt_that_is_counted_for_a_drain_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def end(self: HostPool, address: Address, host_id: str) -> None:
+    async def end(self: HostPool, address: Address, host_id: str, timeout_s: float | None = None) -> None:
         host = self._table.get(host_id)
         if host is not None:
             await self.end(host)

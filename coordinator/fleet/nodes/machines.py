@@ -50,8 +50,8 @@ class Machine:
     presentation: Literal["auto", "fuse", "dir"]
     """As of `coordinator.settings.Settings`."""
     fuse_transport: Literal["raw", "pyfuse3"]
-    is_ending: bool = False
-    """Whether its agents are to end after their turns: the machine waits for that, and is withdrawn then."""
+    end_timeout_s: float | None = None
+    """Timeout of its end, in which its agents end after their turns; then it is withdrawn. ``None``: it stays."""
     told_ms: int = 0
     """When this was told, by its clock, epoch milliseconds: again and again, every `TELL_S`."""
 

@@ -60,6 +60,8 @@ class Node:
     cores: int = 1
     is_drained: bool = False
     """Whether its agents are moved to other nodes, and no host starts on it."""
+    end_timeout_s: float | None = None
+    """Timeout of its end, if it ends: its turns have a part of that. ``None``: they take as long as they take."""
     machine: str = ""
     """The hostname of its machine; empty: that of the service."""
 

@@ -146,9 +146,9 @@ class HostProcess(SimulatedHost):
         if self.agent is not None and self.address == address:
             self.agent.stop(grace_s)
 
-    async def retire(self, address: Address) -> None:
+    async def retire(self, address: Address, grace_s: float | None = None) -> None:
         """End an agent after its turn, and begin no other."""
-        self._agent_of(address).retire()
+        self._agent_of(address).retire(grace_s)
 
     async def cancel(self, address: Address, message_id: MessageId) -> None:
         """Cancel a message."""

@@ -138,6 +138,15 @@ def test_agents_of_a_drained_node_are_told_once_to_end_after_their_turns() -> No
     assert plan(observed(there, nodes=drained(A)), None, None) == []
 
 
+def test_agents_of_a_drained_node_that_ends_are_told_once_in_which_time() -> None:
+    there = host("h1", A, ALICE)
+    there.vacates((ALICE,))
+    ends = tuple(replace(each, end_timeout_s=20.0 if each.node_id == A else None) for each in drained(A))
+    assert plan(observed((there,), nodes=ends), None, None) == [Vacate("h1", (ALICE,), 20.0)]
+    there.vacates((ALICE,), 20.0)
+    assert plan(observed((there,), nodes=ends), None, None) == []
+
+
 def test_an_agent_that_is_being_activated_on_a_drained_node_is_told_when_it_is() -> None:
     there = host("h1", A, ALICE, shared=True)
     there.placements[BOB] = Placement("h1", BOB)
@@ -243,9 +252,9 @@ class World:
                 assigned.place(Placement(host_id, address))
             case EndHost(host_id):
                 assert not self.hosts.pop(host_id).agents
-            case Vacate(host_id, moved):
+            case Vacate(host_id, moved, timeout_s):
                 assert self.nodes[self.hosts[host_id].node].is_drained
-                self.hosts[host_id].vacates(moved)
+                self.hosts[host_id].vacates(moved, timeout_s)
             case Refuse():
                 assert all(node.is_drained for node in self.nodes.values())
 

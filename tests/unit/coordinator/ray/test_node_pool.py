@@ -305,9 +305,11 @@ async def test_a_node_of_another_machine_is_used_while_podium_node_tells_of_it(c
         assert pool.log_of(NodeId("b"), Address("x", "1")).endswith("in /there/logs on the machine gpu-7")
 
         cluster.machines["gpu-7"] = replace(told, door=Door("10.0.0.2", 2, "secret"))  # it was started again
-        cluster.machines["gpu-7"] = replace(told, is_ending=True)
+        cluster.machines["gpu-7"] = replace(told, end_timeout_s=20.0)
         manager = cluster.managers["2"]
-        await until(lambda: pool._joined[NodeId("b")].node.is_drained)
+        await until(lambda: pool.ends(NodeId("b")))
+        assert pool._joined[NodeId("b")].node.end_timeout_s == 20.0
+        assert not pool.ends(NodeId("a"))
         assert cluster.lost == []
         del cluster.machines["gpu-7"]
         await until(lambda: cluster.lost == ["b"])

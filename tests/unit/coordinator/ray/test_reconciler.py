@@ -459,10 +459,10 @@ async def test_an_agent_that_was_being_activated_when_a_message_came_is_poked(
 async def test_agents_of_a_drained_node_are_told_to_end_and_get_no_other_host_there(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told: list[tuple[Address, str]] = []
+    told: list[tuple[Address, str, float | None]] = []
 
-    async def retire(address: Address, host_id: str) -> None:
-        told.append((address, host_id))
+    async def retire(address: Address, host_id: str, timeout_s: float | None) -> None:
+        told.append((address, host_id, timeout_s))
 
     monkeypatch.setattr(fleet.pool, "retire", retire, raising=False)
     fleet.state.nodes = (Node(NodeId("a")), Node(NodeId("b")))
@@ -473,8 +473,15 @@ async def test_agents_of_a_drained_node_are_told_to_end_and_get_no_other_host_th
         for action in plan(fleet.state.observe(), None, None):
             fleet.loop._act(action)
         await asyncio.sleep(0)
-    assert told == [(ALICE, "host_1")]
+    assert told == [(ALICE, "host_1", None)]
     assert host.status is HostStatus.DRAINING
+    told.clear()
+    fleet.state.nodes = (Node(NodeId("a"), is_drained=True, end_timeout_s=20.0), Node(NodeId("b")))
+    for _ in range(2):
+        for action in plan(fleet.state.observe(), None, None):
+            fleet.loop._act(action)
+        await asyncio.sleep(0)
+    assert told == [(ALICE, "host_1", 20.0)], "a turn of a node that ends has a limit, also if it was drained before"
     fleet.state.hosts.remove(host)
     fleet.state.requests.add(ALICE, fleet.code)
     assert fleet.state.observe().last_nodes == {ALICE: "a"}

@@ -30,7 +30,7 @@ def test_a_machine_is_read_as_it_was_told_of_until_it_is_withdrawn(tmp_path: Pat
     assert published_machine(documents, "gpu-7") is None
     paths: dict[str, Any] = dict.fromkeys(("home", "home_identity", "run_dir", "models", "logs", "workspaces"), "/x")
     door, store = Door("10.0.0.2", 1, "secret", "fingerprint"), StoreAccess("/x/store.sock", "secret")
-    told = Machine("gpu-7", "1", door, store, **paths, presentation="auto", fuse_transport="raw", is_ending=True)
+    told = Machine("gpu-7", "1", door, store, **paths, presentation="auto", fuse_transport="raw", end_timeout_s=20.0)
     publish_machine(documents, told)
     assert published_machine(documents, "gpu-7") == told
     assert published_machine(documents, "gpu-8") is None
