@@ -277,6 +277,10 @@ class StepSummary(TypedDict):
     """Calls of its function."""
     result_bytes: NotRequired[int]
     """Of its result as JSON; absent unless it is done."""
+    changes: NotRequired[int]
+    """Operations of the patch of the state since the step before; likewise."""
+    changes_files: NotRequired[bool]
+    """Whether the files at its end differed from those at the beginning of the turn; likewise."""
     error: NotRequired[str]
     """The class of the exception of a failed one, whose text `turn.failed` or the program has."""
     model_call: NotRequired[ModelCallSummary]

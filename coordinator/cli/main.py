@@ -48,6 +48,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "top": ("top.top", "Watch the agents of a home: turns, wakes and what waits, by agent type, until Ctrl-C."),
     "log": ("log.log", "Show an agent's events, oldest first; not those that a rewind has hidden."),
     "turns": ("turns.turns", "List an agent's committed turns: why each ran, when, and how much it changed."),
+    "steps": (
+        "steps.steps",
+        "List the steps of a turn, in the order of their ends: how long each took, and what it changed.",
+    ),
     "inbox": (
         "inbox.inbox",
         "Show what waits at an agent: pending, paused and parked messages, and those of others held in the outbox.",

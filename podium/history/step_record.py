@@ -47,6 +47,8 @@ __all__ = [
 ]
 
 _FORMAT: Final = 1
+_HEAD: Final = 200
+"""Characters of the beginning of a result, which a person sees."""
 
 
 class FailedStep(TypedDict):
@@ -147,7 +149,15 @@ class StepView(TypedDict):
     started: int
     """Epoch milliseconds."""
     ended: int
+    attempts: int
+    """Calls of its function."""
+    result: str | None
+    """The beginning of its result as JSON; ``None`` of a pause that is open."""
     result_bytes: int
+    changes: int
+    """Operations of its patch of the state, with those of the code between the step before and it."""
+    changes_files: bool
+    """Whether the files at its end differed from those at the beginning of the turn."""
     tree_id: str
 
 
@@ -271,8 +281,9 @@ def roots_of(body: bytes) -> tuple[TreeRef, list[BlobId]]:
 
 
 def view(step: StoredStep) -> StepView:
-    """Return a step for a person; its result and its patch are not read."""
+    """Return a step for a person; what is out of line is not read."""
     found = _checked(step.body)
+    is_open = open_pause(step.body) is not None
     return {
         "message_id": step.message_id,
         "number": step.number,
@@ -280,7 +291,11 @@ def view(step: StoredStep) -> StepView:
         "key": step.key,
         "started": cast("int", found["started_ms"]),
         "ended": cast("int", found["ended_ms"]),
+        "attempts": cast("int", found["attempts"]),
+        "result": None if is_open else _head(found),
         "result_bytes": _result_bytes(found),
+        "changes": _changes(found),
+        "changes_files": cast("bool", found["changes_files"]),
         "tree_id": cast("str", found["tree_id"]),
     }
 
@@ -304,6 +319,8 @@ def summary_of(bodies: Sequence[bytes], failed: Sequence[FailedStep]) -> StepsSu
             "ended": cast("int", found["ended_ms"]),
             "attempts": cast("int", found["attempts"]),
             "result_bytes": _result_bytes(found),
+            "changes": _changes(found),
+            "changes_files": cast("bool", found["changes_files"]),
         }
         if "model_call" in found:
             done["model_call"] = cast("ModelCallSummary", found["model_call"])
@@ -333,13 +350,26 @@ def _result_bytes(found: JsonObject) -> int:
     return cast("int", found["result_bytes"]) if "result_ref" in found else len(encode(found["result"]))
 
 
+def _changes(found: JsonObject) -> int:
+    return cast("int", found["patch_items"]) if "patch_ref" in found else len(cast("Patch", found["patch"]))
+
+
+def _head(found: JsonObject) -> str:
+    return cast("str", found["result_head"]) if "result_ref" in found else _beginning(encode(found["result"]))
+
+
+def _beginning(data: bytes) -> str:
+    return data[: _HEAD * 4].decode("utf-8", "ignore")[:_HEAD]
+
+
 def _in_or_out(key: str, value: Json, large: MutableMapping[BlobId, bytes]) -> JsonObject:
     data = encode(value)
     if len(data) <= MAX_INLINE:
         return {key: value}
     reference = blob_id(data)
     large[reference] = data
-    return {f"{key}_ref": reference, f"{key}_bytes": len(data)}
+    items: JsonObject = {f"{key}_items": len(value)} if isinstance(value, list) else {}
+    return {f"{key}_ref": reference, f"{key}_bytes": len(data), f"{key}_head": _beginning(data), **items}
 
 
 def _read(key: str, found: JsonObject, blobs: BlobReader) -> Json:

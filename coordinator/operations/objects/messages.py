@@ -149,7 +149,15 @@ class Step(Result):
     started: int
     """Epoch milliseconds."""
     ended: int
+    attempts: int
+    """Calls of its function."""
+    result: str | None
+    """The beginning of its result as JSON; null while it is a pause that is open."""
     result_bytes: int
+    changes: int
+    """Operations of the patch of the state since the step before."""
+    changes_files: bool
+    """Whether the files at its end differed from those at the beginning of the turn."""
     tree_id: str
     """The files at its end."""
 

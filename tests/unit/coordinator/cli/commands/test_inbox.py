@@ -161,9 +161,21 @@ def test_steps_are_shown_and_dropped(made: HomeMaker, podium: Podium) -> None:
         "key": "fetch#1",
         "started": 1_000,
         "ended": 1_250,
+        "attempts": 1,
+        "result": '{"n":1}',
         "result_bytes": 7,
+        "changes": 0,
+        "changes_files": False,
         "tree_id": "0" * 64,
     }
+    assert podium.json("steps", "counter/a") == {
+        "agent": "counter/a",
+        "turn": None,
+        "steps": [{**step, "status": "done"}],
+    }
+    assert "fetch#1  done" in podium("steps", "counter/a")
+    assert podium.json("steps", "counter/a@1") == {"agent": "counter/a", "turn": 1, "steps": []}
+    podium("steps", "counter/a@77", code=ExitCode.UNKNOWN_MOMENT)
     assert podium("log", "counter/a").splitlines()[-1].split(maxsplit=2)[2] == (
         f"step               1. fetch#1 of {waits} (250 ms, result of 7 bytes)"
     )
