@@ -13,6 +13,11 @@ from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from podium.agent.answer import Answer as Answer
+    from podium.agent.answer import Answered as Answered
+    from podium.agent.answer import AnswerEvent as AnswerEvent
+    from podium.agent.answer import AnswerPart as AnswerPart
+    from podium.agent.answer import AnswerText as AnswerText
+    from podium.agent.answer import AnswerVoided as AnswerVoided
     from podium.agent.base import BaseAgent as BaseAgent
     from podium.agent.context import AgentContext as AgentContext
     from podium.agent.handlers import handler as handler
@@ -55,6 +60,11 @@ _MODULES: Final = {
     "AgentContext": "podium.agent.context",
     "AgentLoadError": "podium.errors",
     "Answer": "podium.agent.answer",
+    "AnswerEvent": "podium.agent.answer",
+    "AnswerPart": "podium.agent.answer",
+    "AnswerText": "podium.agent.answer",
+    "AnswerVoided": "podium.agent.answer",
+    "Answered": "podium.agent.answer",
     "AskCycle": "podium.errors",
     "AskFailed": "podium.errors",
     "AskRefused": "podium.errors",

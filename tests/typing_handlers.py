@@ -10,7 +10,7 @@ from typing import Annotated, Literal, assert_type
 from pydantic import BaseModel, Field
 
 from coordinator.client import AsyncPodium, Podium
-from podium.agent import AgentContext, Answer, BaseAgent, DeltaState, handler
+from podium.agent import AgentContext, Answer, Answered, AnswerText, BaseAgent, DeltaState, handler
 
 
 class Query(BaseModel):
@@ -61,6 +61,12 @@ class Boss(BaseAgent):
         await asked.find(query)  # type: ignore[attr-defined]
         assert_type(await ctx.ask("searcher/kim", {"text": "hi"}), Answer)
         await ctx.ask("searcher/kim", 3)  # type: ignore[call-overload]
+        async for part in asked.search.stream(query):
+            if isinstance(part, Answered):
+                assert_type(part.result, Hits)
+            elif isinstance(part, AnswerText):
+                assert_type(part.reply, int)
+        asked.search.stream("cats")  # type: ignore[arg-type]
         return 3
 
 
@@ -69,6 +75,9 @@ async def clients_wait_for_results(podium: AsyncPodium) -> None:
     assert_type(await searcher.search(Query(text="x")), Hits)
     assert_type(await podium.of(Boss, "ann").order(Query(text="x")), int)
     await searcher.search(Added(kind="added"))  # type: ignore[call-overload]
+    async for part in searcher.search.stream(Query(text="x")):
+        if isinstance(part, Answered):
+            assert_type(part.result, Hits)
 
 
 def clients_without_a_loop_get_them(podium: Podium) -> None:

@@ -199,7 +199,9 @@ class AsyncPodium(AsyncRequests, AsyncLists):
     ) -> A:
         """Return the handlers of an agent: an object with a method for each, which sends its argument as `ask` does.
 
-        ``await podium.of(Searcher, "kim").search(Query(text="cats"))`` is the result of the handler.
+        ``await podium.of(Searcher, "kim").search(Query(text="cats"))`` is the result of the handler, and
+        ``podium.of(Searcher, "kim").search.stream(Query(text="cats"))`` yields the parts of the answer as they come,
+        the last one a `podium.Answered` with the result.
 
         Args:
             agent: its class, which this program imports.
@@ -213,12 +215,9 @@ class AsyncPodium(AsyncRequests, AsyncLists):
         """
         from coordinator.client.typed_calls import handlers_at  # noqa: PLC0415  pydantic, and the agent's code is there
 
-        return cast(
-            "A",
-            handlers_at(
-                agent, key, partial(self.ask, timeout=timeout, idempotency_key=idempotency_key, when_busy=when_busy)
-            ),
-        )
+        named: dict[str, Any] = {"idempotency_key": idempotency_key, "when_busy": when_busy}
+        ask = partial(self.ask, timeout=timeout, **named)
+        return cast("A", handlers_at(agent, key, ask, partial(self.stream, **named)))
 
     # -- agents ---------------------------------------------------------------------------------------------------
 

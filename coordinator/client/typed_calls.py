@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
 from coordinator.client.errors import BadAnswer
 from podium.agent.agent_types import agent_type_of
+from podium.agent.answer import Answer, Answered
 from podium.agent.remote import RemoteHandlers
+from podium.turn.answer_parts import AnswerReader, part_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from coordinator.operations.objects import Answer
+    from coordinator.client.run import AsyncRun
+    from coordinator.operations import objects
+    from podium.agent.answer import AnswerPart
     from podium.agent.handler_specs import HandlerSpec
 
 __all__ = ["handlers_at"]
 
 
-def handlers_at(cls: type[Any], key: str, ask: Callable[[str, Any], Awaitable[Answer]]) -> RemoteHandlers:
+def handlers_at(
+    cls: type[Any],
+    key: str,
+    ask: Callable[[str, Any], Awaitable[objects.Answer]],
+    stream: Callable[[str, Any], Awaitable[AsyncRun]] | None = None,
+) -> RemoteHandlers:
     """Return the handlers of an agent.
 
     Args:
         ask: sends a message to an address, and returns the answer.
+        stream: sends it, and returns its run; ``None`` for handlers without streams.
     """
     address = f"{agent_type_of(cls)}/{key}"
 
-    async def call(spec: HandlerSpec, argument: object) -> Any:
-        answer = await ask(address, spec.message(argument))
+    def typed(spec: HandlerSpec, answer: objects.Answer) -> Any:
         try:
             return spec.typed_result(answer.data)
         except ValidationError as error:
@@ -37,4 +47,19 @@ def handlers_at(cls: type[Any], key: str, ask: Callable[[str, Any], Awaitable[An
                 message_id=answer.message_id,
             ) from error
 
-    return RemoteHandlers(cls, call)
+    async def call(spec: HandlerSpec, argument: object) -> Any:
+        return typed(spec, await ask(address, spec.message(argument)))
+
+    async def parts(spec: HandlerSpec, argument: object) -> AsyncGenerator[AnswerPart[Any], None]:
+        assert stream is not None, "it is given"
+        reader = AnswerReader()
+        async with await stream(address, spec.message(argument)) as run:
+            async with aclosing(run.events()) as frames:
+                async for frame in frames:
+                    for part in reader.parts(frame):
+                        yield part_of(part)
+            found = await run.answer()
+        text = "".join(reply.text for reply in found.replies)
+        yield Answered(Answer(found.agent, found.message_id, found.turn, text, found.data), typed(spec, found))
+
+    return RemoteHandlers(cls, call, parts if stream is not None else None)

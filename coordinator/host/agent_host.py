@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent, Isolation
     from podium.turn.busy import BusyPolicy
     from podium.turn.journal.ledger import Offer
-    from podium.turn.ports import Environment
+    from podium.turn.ports import Environment, Frames
     from podium.turn.stream import Frame
 
 __all__ = ["AgentHost"]
@@ -80,6 +80,7 @@ class AgentHost:
         report: sends a report of measurements.
         wake: has an agent that was asked check its inbox; it may be lost.
         full: tells that this host, by its id, is to get no more agents; called from a thread.
+        frames: as of `podium.turn.ports.Environment`.
     """
 
     def __init__(
@@ -89,8 +90,10 @@ class AgentHost:
         report: Callable[[Report], Awaitable[None]],
         wake: Callable[[Address], Awaitable[None]],
         full: Callable[[str], None],
+        frames: Frames | None = None,
     ) -> None:
         self._config = config
+        self._frames = frames
         self._on_sent = on_sent
         ProcessMark(config.home_identity, config.host_id).put_on()  # before any user code: its processes inherit it
         set_workspace_variable(config.link)
@@ -156,6 +159,7 @@ class AgentHost:
             self._models,
             self._telemetry,
             self._watch,
+            self._frames,
         )
         if is_alone:
             self._surroundings = OneAgent(parts, agent_class)

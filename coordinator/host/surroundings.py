@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.blocking import BlockingRunner
     from podium.turn.journal.ledger import Committer, LeaseWatch
-    from podium.turn.ports import Models, WorkspaceOpener
+    from podium.turn.ports import Frames, Models, WorkspaceOpener
 
 __all__ = ["HostParts", "ManyAgents", "OneAgent", "Surroundings"]
 
@@ -74,6 +74,7 @@ class HostParts:
     models: Models
     telemetry: HostTelemetry
     leases: LeaseWatch | None = None
+    frames: Frames | None = None
 
     def environment(
         self,
@@ -97,6 +98,7 @@ class HostParts:
             known_types=self.known_types,
             leases=self.leases,
             asker=self.stores.asker,
+            frames=self.frames,
             models=self.models,
             meter=self.telemetry.meter,
             tracer=self.telemetry.tracer,

@@ -260,6 +260,11 @@ class CoordinatorActor:
             await asyncio.wait({request.route}, timeout=left_s)
         return self._placed(request.route.result())
 
+    async def route(self, address: Address) -> Route | None:
+        """Return the route to an agent, ``None`` if it is not awake."""
+        await self._begin()
+        return self._state.hosts.route(address)
+
     def _placed(self, route: Route) -> Route:
         """Return a route with the machine of its node."""
         return replace(route, machine=self._nodes.machine_of(route.node))

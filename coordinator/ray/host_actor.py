@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
@@ -14,18 +16,20 @@ from coordinator.host.node.process_exit import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
 from coordinator.ray.token_auth import forget_token
 from podium.errors import HostDied
+from podium.turn.stream import TERMINAL_FRAMES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Sequence
 
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
-    from coordinator.fleet.model import Code, Ended, Loaded, ProjectView
+    from coordinator.fleet.model import Code, Ended, Loaded, ProjectView, Route
     from coordinator.host.host_config import HostConfig
     from coordinator.telemetry.reports import Report
     from podium.address import Address
     from podium.agent.base import Isolation
     from podium.turn.busy import BusyPolicy
+    from podium.turn.stream import Frame
 
 __all__ = ["HostActor"]
 
@@ -33,6 +37,12 @@ __all__ = ["HostActor"]
 _CONTROL_CALLS: Final = 10_000
 """Limit of concurrent calls to a blocked host. Each cancellation waits for a message of an agent's inbox, and a shared
 host has thousands of agents; liveness probes must not wait behind them."""
+_MAX_READERS: Final = 500
+"""Limit of agents that read answers of a host while it makes them, half of the calls that Ray runs at once: activations
+must not wait behind them. Others get the texts when the turn has ended."""
+_FIRST_LOOK_S: Final = 0.02
+_LONGEST_LOOK_S: Final = 1.0
+"""Interval of looks for the host of an agent that was asked; a turn that has paused is not read on sooner."""
 
 
 def _announce() -> None:
@@ -62,6 +72,37 @@ async def _wake(address: Address) -> None:
         coordinator.poke.remote(address)
 
 
+async def _frames(address: Address, message_id: MessageId) -> AsyncGenerator[Sequence[Frame], None]:
+    """Yield the frames of a message of an agent from whichever host runs it; see `podium.turn.ports.Environment`."""
+    pause_s = _FIRST_LOOK_S
+    while True:
+        host = await _host_of(address)
+        if host is not None:
+            batches = host.frames.remote(address, message_id)
+            try:
+                async for batch in batches:
+                    yield (found := await batch)
+                    pause_s = _LONGEST_LOOK_S if found[-1]["type"] in TERMINAL_FRAMES else _FIRST_LOOK_S
+            except ray.exceptions.RayError:  # it has died, or does not run the agent any more
+                pass
+            finally:
+                ray.cancel(batches)
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
+
+
+async def _host_of(address: Address) -> Any | None:
+    """Return the actor of the host that runs an agent; ``None`` if none does, or nobody can tell."""
+    coordinator = find_actor(COORDINATOR_NAME)
+    if coordinator is None:
+        return None
+    try:
+        route: Route | None = await coordinator.route.remote(address)
+    except ray.exceptions.RayError:
+        return None
+    return find_actor(route.host_id) if route is not None else None
+
+
 def _note_full(host_id: str) -> None:
     """Have the coordinator give a host no more agents; the host repeats it."""
     coordinator = find_actor(COORDINATOR_NAME)
@@ -79,7 +120,9 @@ class HostActor:
     def __init__(self, config: HostConfig) -> None:
         forget_token()
         tell_of_os_exit(Path(config.last_words), running_agent)
-        self._host = AgentHost(config, _announce, _report, _wake, _note_full)
+        self._readers = 0
+        """Calls of `frames` that go on."""
+        self._host = AgentHost(config, _announce, _report, _wake, _note_full, _frames)
 
     @ray.method(concurrency_group="control")
     async def process_id(self) -> int:
@@ -144,6 +187,19 @@ class HostActor:
     async def runs(self, address: Address) -> bool:
         """Whether an agent is awake on this host."""
         return self._host.runs(address)
+
+    @ray.method(num_returns="streaming")
+    async def frames(self, address: Address, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:
+        """Yield the frames of a message of an agent, for another agent that has asked; none if too many are read."""
+        if self._readers >= _MAX_READERS:
+            return
+        self._readers += 1
+        try:
+            async with aclosing(self._host.deliver(address, message_id, None, None)) as batches:
+                async for batch in batches:
+                    yield batch
+        finally:
+            self._readers -= 1
 
     async def poke(self, address: Address) -> None:
         """Have an agent check its inbox for a new message."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.control.messages import framed, raise_error, read_message
 from chronicle.errors import Unavailable
+from chronicle.ids import MessageId
 from chronicle.journal import record_wire
 from coordinator.access.quotas import Quota
 from podium.address import Address
@@ -38,7 +39,12 @@ class RemoteAsker:
         self._wake = wake
 
     async def ask(
-        self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
+        self,
+        asker: Address,
+        receiver: Address,
+        question: NewMessage,
+        noticed: Callable[[Sequence[str]], None],
+        admitted: Callable[[MessageId], None] = lambda _: None,
     ) -> tuple[str, Sequence[Frame]]:
         """Send a question, and wait until it is settled; see `podium.turn.ports.Asker`.
 
@@ -46,12 +52,17 @@ class RemoteAsker:
         """
         while True:
             try:
-                return await self._asked(asker, receiver, question, noticed)
+                return await self._asked(asker, receiver, question, noticed, admitted)
             except (OSError, asyncio.IncompleteReadError):  # also if too many wait at the socket
                 await asyncio.sleep(_AGAIN_S)
 
     async def _asked(
-        self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
+        self,
+        asker: Address,
+        receiver: Address,
+        question: NewMessage,
+        noticed: Callable[[Sequence[str]], None],
+        admitted: Callable[[MessageId], None],
     ) -> tuple[str, Sequence[Frame]]:
         reader, writer = await asyncio.open_unix_connection(self._link.socket)
         try:
@@ -65,6 +76,8 @@ class RemoteAsker:
                         await self._wake(Address.parse(address))
                     case {"circle": [*circle]}:
                         noticed(circle)
+                    case {"admitted": str(message_id)}:
+                        admitted(MessageId(message_id))
                     case {"answer": [str(message_id), [*frames]]}:
                         return message_id, cast("Sequence[Frame]", frames)
                     case unknown:

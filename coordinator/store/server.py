@@ -12,8 +12,8 @@ Frames are those of `chronicle.control`; a connection has one request at a time.
     of the blob store. `get` may answer with a part, at least one blob.
 ``ask {"asker", "receiver", "question"}``
     asks an agent for one of the host's agents, answered by ``{"wake"}`` whenever the receiver is to be woken,
-    ``{"circle"}`` for a circle of agents that wait for each other, and at last ``{"answer"}``. Closing the connection
-    ends the wait.
+    ``{"admitted"}`` with the question's id in its inbox, ``{"circle"}`` for a circle of agents that wait for each
+    other, and at last ``{"answer"}``. Closing the connection ends the wait.
 ``quotas {}``, ``document {"name"}``, ``put_document {"name", "data"}``
     of the records of the home, for the coordinator.
 """
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
     from chronicle.blobs.port import BlobStore
     from chronicle.control.messages import Message
-    from chronicle.ids import BlobId, IdSource
+    from chronicle.ids import BlobId, IdSource, MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Head, NewMessage
     from coordinator.access.quotas import Quota, Quotas
@@ -303,10 +303,13 @@ class StoreServer:
         def noticed(circle: Sequence[str]) -> None:
             writer.write(framed(answer_ok({"circle": list(circle)})))
 
+        def admitted(message_id: MessageId) -> None:
+            writer.write(framed(answer_ok({"admitted": message_id})))
+
         store_asker = StoreAsker(
             self._journal, self._blobs, self._ids, host.run, wake, self._inbox_limit, self._quotas.check_ask
         )
-        return {"answer": await store_asker.ask(asker, receiver, question, noticed)}
+        return {"answer": await store_asker.ask(asker, receiver, question, noticed, admitted)}
 
 
 def _commit_many(

@@ -12,6 +12,11 @@ from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
     from podium.agent.answer import Answer as Answer
+    from podium.agent.answer import Answered as Answered
+    from podium.agent.answer import AnswerEvent as AnswerEvent
+    from podium.agent.answer import AnswerPart as AnswerPart
+    from podium.agent.answer import AnswerText as AnswerText
+    from podium.agent.answer import AnswerVoided as AnswerVoided
     from podium.agent.base import BaseAgent as BaseAgent
     from podium.agent.context import AgentContext as AgentContext
     from podium.agent.handlers import handler as handler
@@ -30,6 +35,11 @@ if TYPE_CHECKING:
 _MODULES: Final = {
     "AgentContext": "podium.agent.context",
     "Answer": "podium.agent.answer",
+    "AnswerEvent": "podium.agent.answer",
+    "AnswerPart": "podium.agent.answer",
+    "AnswerText": "podium.agent.answer",
+    "AnswerVoided": "podium.agent.answer",
+    "Answered": "podium.agent.answer",
     "AskFailed": "podium.errors",
     "AskRefused": "podium.errors",
     "AskTimeout": "podium.errors",

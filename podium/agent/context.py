@@ -9,6 +9,7 @@ scope an internal of :mod:`podium.turn`.
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from copy import deepcopy
 from functools import cached_property
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from chronicle.errors import WrongType
 from podium.address import Address
 from podium.agent.agent_types import agent_type_of
 from podium.agent.answer import Answer
+from podium.agent.asking import Asking
 from podium.agent.models.delta_state import DeltaState
 from podium.agent.remote import RemoteHandlers
 from podium.agent.reply import Reply
@@ -28,7 +30,7 @@ from podium.errors import InvalidAddress
 from podium.state.plain_json import sent_object
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime, timedelta
     from pathlib import Path
 
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration, Workspace
+    from podium.agent.answer import AnswerPart
     from podium.agent.handler_specs import HandlerSpec
     from podium.agent.llm import AgentModel
     from podium.agent.retry import Retry
@@ -226,13 +229,16 @@ class AgentContext(Generic[S]):
     def ask(self, agent: type[A], message: str, *, timeout: float | None = None) -> A: ...
 
     @overload
-    def ask(self, agent: str, message: JsonObject, *, timeout: float | None = None) -> Coroutine[Any, Any, Answer]: ...
+    def ask(self, agent: str, message: JsonObject, *, timeout: float | None = None) -> Asking: ...
 
     def ask(self, agent: str | type[Any], message: JsonObject | str, *, timeout: float | None = None) -> Any:
         """Ask another agent, and wait for its answer: ``await ctx.ask("searcher/kim", {"text": "cats"})``.
 
         With a class instead of an address, a handler of that class is asked, and its result awaited:
         ``await ctx.ask(Searcher, "kim").search(Query(text="cats"))``.
+
+        The parts of the answer can be read while the other agent works, by ``ctx.ask("searcher/kim", {...}).stream()``
+        and ``ctx.ask(Searcher, "kim").search.stream(Query(text="cats"))``; see `podium.agent.asking.Asking.stream`.
 
         The question is sent at once, unlike by `tell`, and is not taken back if this turn fails. It is a step: a
         further attempt of this turn does not ask again, and one that follows a crash meanwhile waits for the answer to
@@ -259,19 +265,34 @@ class AgentContext(Generic[S]):
             PodiumError: the hook handles no message, or the turn is over.
         """
         if not isinstance(agent, type):
-            return self._ask(agent, message, timeout)
+            return Asking(self._ask(agent, message, timeout), lambda: self._parts(agent, message, timeout))
         receiver, asks = f"{agent_type_of(agent)}/{message}", self._scope.asks
 
         async def call(spec: HandlerSpec, argument: object) -> Any:
             return await asks.call(self._receiver(receiver, "ask"), spec, argument, _seconds(timeout))
 
-        return RemoteHandlers(agent, call)
+        async def stream(spec: HandlerSpec, argument: object) -> AsyncGenerator[AnswerPart[Any], None]:
+            streamed = asks.call_stream(self._receiver(receiver, "ask"), spec, argument, _seconds(timeout))
+            async with aclosing(streamed) as parts:
+                async for part in parts:
+                    yield part
+
+        return RemoteHandlers(agent, call, stream)
 
     async def _ask(self, agent: str, message: object, timeout_s: float | None) -> Answer:
         message = sent_object(message, "ask")
         receiver = self._receiver(agent, "ask")
         answer = await self._scope.asks.ask(receiver, message, _seconds(timeout_s))
         return Answer(**cast("dict[str, Any]", answer))
+
+    async def _parts(
+        self, agent: str, message: object, timeout_s: float | None
+    ) -> AsyncGenerator[AnswerPart[Any], None]:
+        message = sent_object(message, "ask")
+        receiver = self._receiver(agent, "ask")
+        async with aclosing(self._scope.asks.stream(receiver, message, _seconds(timeout_s))) as parts:
+            async for part in parts:
+                yield part
 
     async def remind(
         self,
@@ -503,7 +524,7 @@ class AgentContext(Generic[S]):
             DecisionInvalid: the schema cannot be used, or the answer does not fit the type.
             ProgramChanged: as for `step`.
             PodiumError: the hook is not ``on_message`` or ``on_reminder``, its turn is over, or this is called inside
-                of a step or while the answer of a model is read.
+                of a step or while the answer of a model or of another agent is being read.
         """
         return await self._scope.pauses.decide(schema, reason, timeout, default)
 

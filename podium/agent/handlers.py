@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast, overload
 from podium.errors import NotAnAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import AsyncGenerator, Callable, Coroutine
+
+    from podium.agent.answer import AnswerPart
 
 
 __all__ = ["HANDLER", "INPUT", "Call", "Handler", "WaitingCall", "handler", "is_handler", "takes_dicts", "undefined"]
@@ -43,6 +45,10 @@ class Call(Protocol[Q_contra, R_co]):
 
     @overload
     def __call__(self, ctx: Any, message: Q_contra, /) -> Coroutine[Any, Any, R_co]: ...
+
+    def stream(self, message: Q_contra, /) -> AsyncGenerator[AnswerPart[R_co], None]:
+        """Ask, and yield the parts of the answer while the other agent works; see `podium.agent.asking.Asking`."""
+        ...
 
 
 class WaitingCall(Protocol[Q_contra, R_co]):

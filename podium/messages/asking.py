@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from chronicle.blobs.port import BlobReader
-    from chronicle.ids import IdSource
+    from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import InboxMessage, NewMessage, Receipt, Session
     from podium.blocking import BlockingRunner
@@ -74,7 +74,12 @@ class StoreAsker:
         self._tasks = BackgroundTasks()
 
     async def ask(
-        self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
+        self,
+        asker: Address,
+        receiver: Address,
+        question: NewMessage,
+        noticed: Callable[[Sequence[str]], None],
+        admitted: Callable[[MessageId], None] = lambda _: None,
     ) -> tuple[str, Sequence[Frame]]:
         """Admit a question, unless it was admitted before, and wait for its outcome; see `podium.turn.ports.Asker`."""
         await self._run_store(self._allow, receiver, question)
@@ -87,6 +92,7 @@ class StoreAsker:
             receiver.tenant,
         )
         message = await self._admitted(session, question)
+        admitted(message.message_id)
         loop = asyncio.get_running_loop()
         began_s = woken_s = loop.time()
         circle: Sequence[str] | None = None

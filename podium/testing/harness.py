@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, cast
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import encode
@@ -35,6 +36,7 @@ from podium.agent.base import workspace_quota_of
 from podium.agent_record import read_agent
 from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
+from podium.errors import PodiumError
 from podium.messages.admission import admit_message
 from podium.messages.answers import Answer, answer_run
 from podium.messages.asking import StoreAsker
@@ -52,7 +54,7 @@ from podium.turn.ports import Environment, WorkspaceRequest
 from podium.turn.telemetry import NO_METER, NO_TRACER
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import Json, JsonObject
@@ -69,6 +71,10 @@ if TYPE_CHECKING:
 __all__ = ["AgentHarness", "Exchange", "HarnessOptions"]
 
 _LEASE_MS = 60_000
+_LOOK_S = 0.01
+"""Interval of looks whether an agent that was asked is awake."""
+_AWAKE: WeakKeyDictionary[JournalStore, WeakValueDictionary[Address, Activation]] = WeakKeyDictionary()
+"""The agents that are awake in harnesses, by their stores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -429,6 +435,7 @@ class AgentHarness:
             config=self._config,
             known_types=lambda: self._options.known_types,
             asker=StoreAsker(self.store, self.blobs, self._ids, at_once, _nobody),
+            frames=self._frames_of_others,
             models=self.models,
             meter=self._options.meter,
             tracer=self._options.tracer,
@@ -441,6 +448,22 @@ class AgentHarness:
             self.store.release_lease(lease.session_id, lease.epoch)
             raise
         self._activation = activation
+        _AWAKE.setdefault(self.store, WeakValueDictionary())[self.address] = activation
+
+    async def _frames_of_others(
+        self, receiver: Address, message_id: MessageId
+    ) -> AsyncGenerator[Sequence[Frame], None]:
+        """Yield the frames of a message of another agent on the same store, while a harness has it awake."""
+        awake = _AWAKE[self.store]
+        while True:
+            if (activation := awake.get(receiver)) is not None:
+                with suppress(PodiumError), activation.streams.subscribe(message_id) as subscription:
+                    async for batch in subscription.batches(_LOOK_S):
+                        if batch:
+                            yield batch
+                        elif awake.get(receiver) is not activation:
+                            break
+            await asyncio.sleep(_LOOK_S)
 
     def _set_variable(self) -> None:
         """Set the workspace variable for the agent's code, as in a process of its own."""

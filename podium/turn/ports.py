@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
-    from chronicle.ids import IdSource
+    from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import NewMessage
     from chronicle.workspace.port import Opened, TreeRef
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from podium.turn.journal.ledger import Committer, LeaseWatch
     from podium.turn.stream import Frame
 
-__all__ = ["Asker", "Environment", "ModelCall", "Models", "WorkspaceOpener", "WorkspaceRequest"]
+__all__ = ["Asker", "Environment", "Frames", "ModelCall", "Models", "WorkspaceOpener", "WorkspaceRequest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +41,24 @@ class WorkspaceRequest:
 
 if TYPE_CHECKING:
     WorkspaceOpener = Callable[[WorkspaceRequest], Awaitable[Opened]]
+    Frames = Callable[[Address, MessageId], AsyncGenerator[Sequence[Frame], None]]
 
 
 class Asker(Protocol):
     """Asks other agents."""
 
     async def ask(
-        self, asker: Address, receiver: Address, question: NewMessage, noticed: Callable[[Sequence[str]], None]
+        self,
+        asker: Address,
+        receiver: Address,
+        question: NewMessage,
+        noticed: Callable[[Sequence[str]], None],
+        admitted: Callable[[MessageId], None] = ...,
     ) -> tuple[str, Sequence[Frame]]:
         """Send a question at once, and wait until it is settled.
 
         Args:
+            admitted: called with the question's id once it is in the inbox; several times, if the way there was lost.
             noticed: called with a circle of agents that wait for each other, the receiver first and last, if the
                 receiver waits for the asker in another turn.
             question: under an idempotency key: one that was sent before is not sent again.
@@ -119,6 +126,9 @@ class Environment:
     """Asked before a message is handled and before a step runs; ``None`` where no other process acquires leases."""
     asker: Asker | None = None
     """Asks other agents; ``None`` where no service runs them."""
+    frames: Frames | None = None
+    """Yields the frames of a message of another agent as its turn makes them, until it is closed: again from the
+    beginning of the current attempt after an interruption, and not necessarily all. ``None`` where nothing can."""
     models: Models | None = None
     """Calls models; ``None`` where nothing does."""
     meter: Meter = NO_METER

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import aclosing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -10,23 +11,29 @@ from pydantic import ValidationError
 
 from chronicle.canonical import encode
 from chronicle.journal.records import NewMessage
+from podium.agent.answer import Answer, Answered
 from podium.errors import AskCycle, AskFailed, AskTimeout, ContextMisuse, PodiumError
 from podium.messages.headers import AskHeader, Headers, question_key
+from podium.tasks import BackgroundTasks, joined_beside
+from podium.turn.answer_parts import AnswerReader, is_answer, part_of
 from podium.turn.steps.calling import StepCall
 from podium.turn.steps.effects import current_step
+from podium.turn.steps.kinds import StreamStep
+from podium.turn.stream import TERMINAL_FRAMES, Subscription
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncGenerator, Callable, Sequence
 
     from chronicle.canonical import Json, JsonObject
-    from chronicle.clock import Clock
-    from chronicle.ids import IdSource
+    from chronicle.ids import MessageId
     from chronicle.journal.records import InboxMessage
     from podium.address import Address
+    from podium.agent.answer import AnswerPart
     from podium.agent.handler_specs import HandlerSpec
-    from podium.turn.ports import Asker
+    from podium.turn.ports import Asker, Environment
     from podium.turn.scope.open_turn import RunningHook
     from podium.turn.scope.steps import Steps
+    from podium.turn.steps.effects import RunningStep
     from podium.turn.stream import Frame
 
 __all__ = ["Asks", "Question", "time_left_s"]
@@ -47,13 +54,56 @@ class Asks:
             AskFailed: as `ask`, or the result is not of its type.
         """
         answer = cast("dict[str, Any]", await self.ask(receiver, spec.message(argument), timeout_s))
-        try:
-            return spec.typed_result(answer["data"])
-        except ValidationError as error:
-            raise AskFailed(f"{receiver} runs with another class: its result does not fit: {error}") from error
+        return _typed(receiver, spec, answer["data"])
 
     async def ask(self, receiver: Address, message: JsonObject, timeout_s: float | None) -> Json:
         """Ask another agent as a step of the turn, and return its answer; see `AgentContext.ask`."""
+        question, env = self._question(receiver, message, timeout_s)
+
+        async def answer(_receiver: str, _message: Json) -> Json:
+            step = current_step()
+            assert step is not None, "it is the function of a step"
+            return await question.answer(env, step.key, self._trace_of(step, receiver))
+
+        answer_json: Json = await self._steps.run(StepCall(f"ask {receiver.name}", answer, (receiver.name, message)))
+        return answer_json
+
+    async def call_stream(
+        self, receiver: Address, spec: HandlerSpec, argument: object, timeout_s: float | None
+    ) -> AsyncGenerator[AnswerPart[Any], None]:
+        """Ask another agent by one of its handlers, and yield the parts of the answer; raises as `call`."""
+        async with aclosing(self.stream(receiver, spec.message(argument), timeout_s)) as parts:
+            async for part in parts:
+                if isinstance(part, Answered):
+                    yield Answered(part.answer, _typed(receiver, spec, part.answer.data))
+                else:
+                    yield part
+
+    async def stream(
+        self, receiver: Address, message: JsonObject, timeout_s: float | None
+    ) -> AsyncGenerator[AnswerPart[Any], None]:
+        """Ask another agent as a step of the turn, and yield the parts of its answer; see `Asking.stream`."""
+        question, env = self._question(receiver, message, timeout_s)
+        turn = self._hook.turn
+        if turn.steps is None:
+            raise ContextMisuse("this hook handles no message, so it has no steps; begin steps in on_message")
+
+        def parts(step: RunningStep) -> AsyncGenerator[Json, None]:
+            return question.parts(env, step.key, lambda: self._trace_of(step, receiver))
+
+        arguments = (receiver.name, message, "stream")  # else a program could replay what it asked in the other form
+        step = StreamStep(f"ask {receiver.name}", parts, arguments, is_answer, has_span=True)
+        async with aclosing(turn.steps.stream(step, self._hook.step_prefix)) as recorded:
+            async for part in recorded:
+                if is_answer(part):
+                    answer = Answer(**cast("dict[str, Any]", part)["answer"])
+                    yield Answered(answer, answer.data)
+                else:
+                    yield part_of(part)
+
+    def _question(
+        self, receiver: Address, message: JsonObject, timeout_s: float | None
+    ) -> tuple[Question, Environment]:
         turn, cause = self._hook.turn, self._hook.message
         turn.check_open()
         turn.check_known(receiver)
@@ -61,18 +111,14 @@ class Asks:
             raise ContextMisuse("this hook handles no message, so it asks nobody; ask in on_message")
         if turn.env.asker is None:
             raise PodiumError("no service runs other agents here, so nobody can answer")
-        asker, clock, ids = turn.env.asker, turn.env.clock, turn.env.ids
-        question = Question(turn.address, receiver, message, cause, turn.deadline_ms, timeout_s)
+        question = Question(turn.address, receiver, message, cause, turn.deadline_ms, timeout_s, turn.env.asker)
+        return question, turn.env
 
-        async def answer(_receiver: str, _message: Json) -> Json:
-            step = current_step()
-            assert step is not None, "it is the function of a step"
-            assert step.span is not None, "it runs"
-            step.span.rename(f"step ask {receiver.agent_type}")
-            return await question.answer(asker, clock, ids, step.key, step.span.traceparent or turn.traceparent)
-
-        answer_json: Json = await self._steps.run(StepCall(f"ask {receiver.name}", answer, (receiver.name, message)))
-        return answer_json
+    def _trace_of(self, step: RunningStep, receiver: Address) -> str | None:
+        """Name the span of a step, and return its ``traceparent``, or that of the turn if steps have none."""
+        assert step.span is not None, "it runs"
+        step.span.rename(f"step ask {receiver.agent_type}")
+        return step.span.traceparent or self._hook.turn.traceparent
 
 
 class Question:
@@ -82,6 +128,7 @@ class Question:
         cause: the message that the turn handles.
         deadline_ms: the deadline of the turn.
         timeout_s: how long the asker waits; ``None`` for the turn's deadline alone.
+        asker: sends it.
 
     Raises:
         AskCycle: the receiver is the asker itself, or waits for the answer of the turn.
@@ -95,6 +142,7 @@ class Question:
         cause: InboxMessage,
         deadline_ms: int,
         timeout_s: float | None,
+        asker: Asker,
     ) -> None:
         asked = Headers.from_json(cause.headers).ask
         path = (*(asked.path if asked is not None else ()), str(sender))
@@ -109,24 +157,66 @@ class Question:
         self._cause = cause
         self._deadline_ms = deadline_ms if asked is None else min(deadline_ms, asked.deadline_ms)
         self._timeout_s = timeout_s
+        self._asker = asker
         self._header = AskHeader(path, 0)
 
-    async def answer(self, asker: Asker, clock: Clock, ids: IdSource, step_key: str, trace: str | None) -> Json:
+    async def answer(self, env: Environment, step_key: str, trace: str | None) -> Json:
         """Send the question, and return the answer as an object.
 
         Args:
+            env: of the asker.
             trace: the ``traceparent`` of the step; of the sender's span, if steps have none.
 
         Raises:
             AskFailed: the receiver failed at it, or it was cancelled.
             AskTimeout: no answer came in time.
         """
-        now_ms = clock.now_ms()
+        return _answer(self._receiver, *await self._outcome(env, step_key, trace))
+
+    async def parts(
+        self, env: Environment, step_key: str, trace: Callable[[], str | None]
+    ) -> AsyncGenerator[Json, None]:
+        """Send the question, and yield the parts of the answer as they come; otherwise as `answer`."""
+        heard, reader, reading = Subscription(), AnswerReader(), BackgroundTasks()
+
+        def read(message_id: MessageId) -> None:
+            if env.frames is not None and not len(reading):
+                reading.spawn(_hear(env.frames(self._receiver, message_id), heard), "read an answer")
+
+        async def ask() -> tuple[str, Sequence[Frame]]:
+            try:
+                message_id, frames = await self._outcome(env, step_key, trace(), read)
+            except Exception as error:
+                heard.fail(error)
+                raise
+            for frame in frames:
+                heard.push(frame)
+            return message_id, frames
+
+        try:
+            async with joined_beside(ask(), f"ask {self._receiver}") as asking, aclosing(heard.batches()) as batches:
+                async for batch in batches:
+                    for frame in batch:
+                        for part in reader.parts(frame):
+                            yield part
+                yield {"answer": _answer(self._receiver, *await asking)}
+        finally:
+            await reading.close()
+
+    async def _outcome(
+        self,
+        env: Environment,
+        step_key: str,
+        trace: str | None,
+        admitted: Callable[[MessageId], None] = lambda _: None,
+    ) -> tuple[str, Sequence[Frame]]:
+        """Send the question, and return its id with its frames once it is settled."""
+        now_ms = env.clock.now_ms()
         deadline_ms = self._deadline_ms
         if self._timeout_s is not None:
             deadline_ms = min(deadline_ms, now_ms + int(self._timeout_s * 1000))
         question = NewMessage(
-            ids.message(now_ms),
+            env.ids.message(now_ms),
             encode(self._body),
             now_ms,
             question_key(self._cause.message_id, step_key),
@@ -137,19 +227,34 @@ class Question:
         circle: list[str] = []
         try:
             async with asyncio.timeout(limit_s) as limit:
-                message_id, frames = await asker.ask(self._sender, self._receiver, question, circle.extend)
+                return await self._asker.ask(self._sender, self._receiver, question, circle.extend, admitted)
         except TimeoutError:
             if not limit.expired():
                 raise
             why = f", as they waited for each other in turns of their own: {' -> '.join(circle)}" if circle else ""
             raise AskTimeout(f"{self._receiver} did not answer within {limit_s:g} s{why}") from None
-        return _answer(self._receiver, message_id, frames)
 
 
 def time_left_s(message: InboxMessage, limit_s: float, now_ms: int) -> float:
     """Return the time limit of the turn of a message: its asker's deadline counts, too. 0 or less if that is over."""
     asked = Headers.from_json(message.headers).ask
     return limit_s if asked is None else min(limit_s, (asked.deadline_ms - now_ms) / 1000)
+
+
+async def _hear(frames: AsyncGenerator[Sequence[Frame], None], heard: Subscription) -> None:
+    """Add the frames of a turn that goes on: what it ends with, the journal says."""
+    async with aclosing(frames):
+        async for batch in frames:
+            for frame in batch:
+                if frame["type"] not in TERMINAL_FRAMES:
+                    heard.push(frame)
+
+
+def _typed(receiver: Address, spec: HandlerSpec, data: Json) -> Any:
+    try:
+        return spec.typed_result(data)
+    except ValidationError as error:
+        raise AskFailed(f"{receiver} runs with another class: its result does not fit: {error}") from error
 
 
 def _answer(receiver: Address, message_id: str, frames: Sequence[Frame]) -> Json:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from podium.models.port import LLMMessage, LLMStreamChunk
     from podium.models.quality import QualityOfService
     from podium.turn.scope.open_turn import RunningHook
+    from podium.turn.steps.effects import RunningStep
 
 __all__ = ["ModelCalls"]
 
@@ -60,7 +61,7 @@ class ModelCalls:
             turn.traceparent,
         )
 
-        async def parts() -> AsyncGenerator[Json, None]:
+        async def parts(_: RunningStep) -> AsyncGenerator[Json, None]:  # it has no span: the call has one
             async with aclosing(models.stream(call)) as chunks:
                 async for chunk in chunks:
                     yield chunk.text if isinstance(chunk, TextDelta) else chunk_to_json(chunk)

@@ -128,20 +128,15 @@ class FunctionStep:
 
 @dataclass(frozen=True, slots=True)
 class StreamStep:
-    """A stream, such as the answer of a model, whose parts are the step's result."""
+    """A stream, such as the answer of a model or of another agent, whose parts are the step's result."""
 
     name: str
-    begin: Callable[[], AsyncGenerator[Json, None]]
-    """Begins the stream."""
+    source: Callable[[RunningStep], AsyncGenerator[Json, None]]
     arguments: Sequence[object]
     is_last: Callable[[Json], bool]
-    described: Callable[[str, Sequence[Json]], ModelCallSummary | None]
-    has_span = False  # its span is that of what it calls
+    described: Callable[[str, Sequence[Json]], ModelCallSummary | None] = lambda _digest, _parts: None
+    has_span: bool = False
     repeats_changes = True
-
-    def source(self, step: RunningStep) -> AsyncGenerator[Json, None]:  # noqa: ARG002  the port has it
-        """See `StepKind`."""
-        return self.begin()
 
     def result(self, parts: Sequence[Json]) -> Json:
         """See `StepKind`."""

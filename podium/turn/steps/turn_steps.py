@@ -260,7 +260,7 @@ class TurnSteps:
 
         Raises:
             ProgramChanged: the program asks for other steps than an earlier attempt.
-            ContextMisuse: the turn is over, this is called inside of a step, or the answer of a model is being read.
+            ContextMisuse: the turn is over, this is called inside of a step, or an answer is being read.
         """
         key, hashed = self._asked(request.kind, (request.schema, request.reason))
         replay = self._replay
@@ -343,8 +343,8 @@ class TurnSteps:
             reading = next((step for step in self._running if step.is_read), None)
             if reading is not None:
                 raise ContextMisuse(
-                    f"the turn cannot pause at {key!r} while step {reading.key!r}, the answer of a model, is being "
-                    "read: read it to its end first"
+                    f"the turn cannot pause at {key!r} while the answer of step {reading.key!r} is being read: read it "
+                    "to its end first"
                 )
             if self._running:
                 await self._ended.wait()

@@ -10,7 +10,7 @@ import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from podium.agent import AgentContext, BaseAgent
+from podium.agent import AgentContext, Answered, AnswerText, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.messages.asking import StoreAsker
 
@@ -60,6 +60,47 @@ class Answerer(BaseAgent):
             await asyncio.sleep(0.05)
         await ctx.send_message(f"asked by {ctx.sender}")
         ctx.reply({"asked": ctx.state.asked})
+
+
+class Listener(BaseAgent):
+    """Notes what it hears of an answer, as it hears it."""
+
+    class State(DeltaState):
+        _entity_type = "listener"
+        heard: list[str] = []
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        plan = json.loads(message["text"])
+        async for part in ctx.ask(plan["ask"], plan).stream():
+            match part:
+                case AnswerText():
+                    ctx.state.heard.append(part.text)
+                case Answered():
+                    ctx.state.heard.append(f"answered {part.result['said']}")
+                case _:
+                    ctx.state.heard.append(type(part).__name__)
+            note(plan["notes"], f"heard {ctx.state.heard[-1]}")
+
+
+class Speaker(BaseAgent):
+    """Says a word, waits until the listener has heard it, and dies of it the first time."""
+
+    class State(DeltaState):
+        _entity_type = "speaker"
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if "notes" not in message:
+            return
+        notes = Path(message["notes"])
+        note(message["notes"], "speaker")
+        attempt = notes.read_text().count("speaker")
+        reply = await ctx.send_message("well, ")
+        while notes.read_text().count("heard well, ") < attempt:
+            await asyncio.sleep(0.05)
+        if attempt == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        await reply.stream_token("done", final=True)
+        ctx.reply({"said": attempt})
 
 
 class LostAsker(BaseAgent):

@@ -71,3 +71,13 @@ def test_the_host_of_the_asker_dies_for_good_before_it_has_the_other_woken(serve
     assert "SIGKILL" in lost.stderr
     wait_until(lambda: notes.exists() and "work" in notes.read_text().split())
     wait_until(lambda: served.json("state", "answerer/lost")["state"] == {"asked": 1})
+
+
+def test_an_answer_is_heard_while_it_is_made_also_when_its_host_dies(served: Podium, tmp_path: Path) -> None:
+    notes = tmp_path / "notes"
+    served("run", f"{FILE}:Speaker", "--key", "other", "--message", "{}")
+    plan = json.dumps({"ask": "speaker/kim", "notes": str(notes)})
+    served("run", f"{FILE}:Listener", "--key", "ann", "--message", plan)
+    heard = served.json("state", "listener/ann")["state"]["heard"]
+    assert heard == ["well, ", "AnswerVoided", "well, ", "done", "answered 2"]
+    assert served.json("verify", "listener/ann")["ok"]

@@ -69,6 +69,11 @@ def test_the_agents_package_has_what_an_author_needs_and_podium_has_it_too() -> 
     assert set(podium.agent.__all__) == {
         "AgentContext",
         "Answer",
+        "AnswerEvent",
+        "AnswerPart",
+        "AnswerText",
+        "AnswerVoided",
+        "Answered",
         "AskFailed",
         "AskRefused",
         "AskTimeout",

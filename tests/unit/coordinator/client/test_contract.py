@@ -37,7 +37,7 @@ from coordinator.gateway.app import create_app
 from coordinator.home import Home
 from coordinator.operations.agents import HomeAgents
 from coordinator.streams.home_streams import HomeStreams
-from podium.agent import AgentContext, BaseAgent, handler
+from podium.agent import AgentContext, Answered, AnswerText, BaseAgent, handler
 from podium.errors import InvalidMessage
 from tests.unit.coordinator.gateway.agent_classes import Hits, Notes, Query, Searcher, Slow, Stepping, Troubled
 from tests.unit.coordinator.gateway.served_home import HarnessFleet
@@ -133,6 +133,15 @@ async def test_a_handler_is_called_with_its_argument_and_returns_its_result(stre
         await searcher.search(Hits(found=[]))  # type: ignore[call-overload]
     with pytest.raises(AttributeError, match="Searcher has no handler find: its handlers are search"):
         await searcher.find(Query(text="x"))  # type: ignore[attr-defined]
+
+
+async def test_the_parts_of_a_handlers_answer(streaming: AsyncPodium) -> None:
+    parts = [part async for part in streaming.of(Searcher, "kim").search.stream(Query(text="cats"))]
+    assert parts[0] == AnswerText("looking", 1)
+    assert isinstance(parts[-1], Answered)
+    assert parts[-1].result == Hits(found=["cats", "cats"])
+    assert (parts[-1].answer.agent, parts[-1].answer.turn, parts[-1].answer.text) == ("searcher/kim", 1, "looking")
+    assert len(parts) == 2
 
 
 class Changed(Hits):

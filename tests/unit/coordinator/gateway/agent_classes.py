@@ -109,4 +109,5 @@ class Searcher(BaseAgent):
 
     @handler
     async def search(self, ctx: AgentContext[Any], query: Query) -> Hits:
+        await ctx.send_message("looking")
         return Hits(found=[query.text] * query.limit)

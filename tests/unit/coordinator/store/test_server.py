@@ -103,12 +103,14 @@ async def test_a_question_is_put_by_the_server_and_its_answer_waited_for(tmp_pat
     wakes = Wakes()
     with served(tmp_path) as (journal, _, access):
         hold(journal)
-        asking = asyncio.create_task(RemoteAsker(access.link(HOST), wakes).ask(ASKER, RECEIVER, question_of(), nothing))
+        admitted: list[str] = []
+        asker = RemoteAsker(access.link(HOST), wakes)
+        asking = asyncio.create_task(asker.ask(ASKER, RECEIVER, question_of(), nothing, admitted.append))
         await until(lambda: answer_all(journal), "no question came")
         message_id, frames = await asking
     assert frames[-1]["type"] == "turn_end"
     assert {frame["message_id"] for frame in frames} == {message_id}
-    assert wakes.of == [RECEIVER]
+    assert (wakes.of, admitted) == ([RECEIVER], [message_id])
 
 
 @pytest.mark.parametrize(
