@@ -10,39 +10,22 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.contract.postgres_server import find_binaries, running_server
 from tests.contract.test_journal_postgres import url_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-BINARIES = find_binaries()
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture
-def url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
-        yield f"sqlite:///{tmp_path}/journal.db"
-        return
-    assert BINARIES is not None
-    with running_server(BINARIES) as conninfo:
-        yield url_of(conninfo, "pauses")
+        return f"sqlite:///{tmp_path}/journal.db"
+    return url_of(request.getfixturevalue("server"), "pauses")
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(
-    "url",
-    [
-        "sqlite",
-        pytest.param("postgres", marks=pytest.mark.skipif(BINARIES is None, reason="PostgreSQL is not installed")),
-    ],
-    indirect=True,
-)
 def test_ended_around_each_call_that_writes_the_journal(url: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.crash.turn.turn_work", "pauses", tmp_path, url],
