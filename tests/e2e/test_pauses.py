@@ -6,10 +6,11 @@ import json
 import os
 import signal
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tests.e2e.conftest import AGENTS, processes_of
+from tests.e2e.conftest import AGENTS, kill_everything, processes_of
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 AGENT = f"{AGENTS / 'decider.py'}:Decider"
 PAUSED = 33
+VERDICTS = ("yes", "no")
 
 
 def send(podium: Podium, key: str, text: str, code: int = 0) -> str:
@@ -67,6 +69,26 @@ def test_a_paused_turn_goes_to_zero_and_on_over_deaths(served: Podium) -> None:
     turn = [event for event in served.lines("log", "decider/ann") if event["type"] == "turn.committed"][-1]
     assert [step["key"] for step in turn["payload"]["steps"]["steps"]] == ["count#1", "decide#1"]
     served("verify", "decider/ann")
+
+
+def test_a_pause_and_an_answer_outlive_all_processes(podium: Podium) -> None:
+    assert "it costs 5" in send(podium, "ann", "buy 5 dies", code=PAUSED)
+    kill_everything(podium)
+    (run,) = runs(podium, "ann")
+
+    def code_of(verdict: str) -> int:
+        return podium("resolve", run["run_id"], f'{{"verdict": "{verdict}"}}', check=False).returncode
+
+    with ThreadPoolExecutor(2) as pool:
+        codes = dict(zip(VERDICTS, pool.map(code_of, VERDICTS), strict=True))
+    assert sorted(codes.values()) == [0, 51], "of two answers at once one is taken"
+    (taken,) = [verdict for verdict, code in codes.items() if code == 0]
+    send(podium, "ann", "hello")
+    assert done(podium, "ann") == [f"{taken} to 5", "hello"]
+    assert (podium.home / "died").exists()
+    turns = [event for event in podium.lines("log", "decider/ann") if event["type"].startswith("turn.")]
+    assert [event["type"] for event in turns] == ["turn.paused", "turn.failed", "turn.committed", "turn.committed"]
+    podium("verify", "decider/ann")
 
 
 def test_a_turn_sleeps_while_others_wait_and_a_later_message_takes_its_place(served: Podium) -> None:
