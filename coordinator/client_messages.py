@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import InboxFull, NotFound
 from chronicle.journal.records import InboxMessage, InboxWrite, MessageStatus, NewMessage, Receipt
 from podium.agent_record import find_session
+from podium.caller import NOBODY, Caller
 from podium.errors import PodiumError
 from podium.messages.admission import admit_message, limit_of, refusal
 from podium.messages.headers import Headers
@@ -114,6 +115,7 @@ class Arrival:
     trace: str | None = None
     epoch: int | None = None
     """Of the lease under which its agent is awake, if that is known."""
+    caller: Caller = NOBODY
 
 
 class Admission:
@@ -149,6 +151,7 @@ class Admission:
         idempotency_key: str | None,
         when_busy: BusyPolicy,
         trace: str | None = None,
+        caller: Caller = NOBODY,
     ) -> Admitted:
         """Append a message durably to its agent's inbox; the agent need not exist yet.
 
@@ -157,6 +160,7 @@ class Admission:
         Args:
             body: canonical JSON.
             trace: the ``traceparent`` of what sends it.
+            caller: who asks, as the edge has authenticated them.
 
         Raises:
             AgentBusy: the policy is ``REJECT``, and a message is pending or being handled; nothing was stored.
@@ -164,7 +168,7 @@ class Admission:
             IdempotencyConflict: the key was used with another body.
             QuotaExceeded: the agent's tenant has as much as it may have.
         """
-        message = self._message(Arrival(address, body, idempotency_key, when_busy, trace))
+        message = self._message(Arrival(address, body, idempotency_key, when_busy, trace, caller=caller))
         try:
             if self._check is not None:
                 self._check(address, len(body))
@@ -240,7 +244,7 @@ class Admission:
             body=arrival.body,
             admitted_ms=now_ms,
             idempotency_key=arrival.idempotency_key,
-            headers=Headers(trace=arrival.trace).to_json(),
+            headers=Headers(trace=arrival.trace, caller=arrival.caller).to_json(),
         )
 
     def _session(self, address: Address, now_ms: int) -> Session:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from podium.agent.models.delta_state import migration as migration
     from podium.agent.reply import Reply as Reply
     from podium.agent.retry import Retry as Retry
+    from podium.caller import Caller as Caller
     from podium.errors import AgentBusy as AgentBusy
     from podium.errors import AgentLoadError as AgentLoadError
     from podium.errors import AskCycle as AskCycle
@@ -71,6 +72,7 @@ _MODULES: Final = {
     "AskTimeout": "podium.errors",
     "BaseAgent": "podium.agent.base",
     "BusyPolicy": "podium.turn.busy",
+    "Caller": "podium.caller",
     "DecisionExpired": "podium.errors",
     "DeltaState": "podium.agent.models.delta_state",
     "InvalidAddress": "podium.errors",

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
+from podium import caller
 from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 
@@ -138,6 +139,11 @@ class Caller:
     def is_operator(self) -> bool:
         """Whether it administers the home: keys of all tenants, and the code of agents."""
         return Scope.ADMIN in self.scopes and self.tenant == DEFAULT_TENANT and self.agent is None
+
+    @property
+    def of_message(self) -> caller.Caller:
+        """It, as it is recorded with its messages for the agents that handle them."""
+        return caller.Caller(self.key_id, frozenset(map(str, self.scopes)), tenant=self.tenant)
 
     def require(self, scope: Scope, address: Address | None = None) -> None:
         """Check that the caller has a scope.

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from coordinator.service import client as service
     from coordinator.telemetry import instruments, snapshots
     from coordinator.telemetry.recorder import Series, Value
+    from podium.caller import Caller
     from podium.events import Part
 else:  # One call needs few of them, and a command makes few calls.
     answers = lazy_module("coordinator.operations.answers")
@@ -269,6 +270,7 @@ class HomeAgents(HomeDeploys):
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
         trace: str | None = None,
+        caller: Caller,
     ) -> objects.Receipt:
         """Admit a message, durably. The agent handles it whether anyone waits for the answer or not.
 
@@ -276,6 +278,7 @@ class HomeAgents(HomeDeploys):
             address: of an agent of a type that the home knows; the agent need not exist yet.
             idempotency_key: a repetition with the same message gets the same receipt.
             trace: the W3C ``traceparent`` of what sends it; one that cannot be read is ignored.
+            caller: who asks; agents see it.
 
         Raises:
             UnknownAgentType: the home knows no such type.
@@ -287,7 +290,7 @@ class HomeAgents(HomeDeploys):
         while True:
             fleet = await self._link.client()
             with suppress(service.ServiceLeft):  # it has not admitted it: the next one is asked
-                admitted = await fleet.admit(str(address), message, idempotency_key, when_busy, trace)
+                admitted = await fleet.admit(str(address), message, idempotency_key, when_busy, trace, caller)
                 break
         return objects.Receipt(
             message_id=admitted.message_id,

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from coordinator.frontends.conversation import SentMessage
     from coordinator.operations.agents import HomeAgents
     from podium.address import Address
+    from podium.caller import Caller
     from podium.history.transcript import Transcript
 
 __all__ = ["Conversations", "body_of", "body_of_event", "last_event", "wire_of"]
@@ -75,6 +76,7 @@ class Conversations:
         self,
         address: Address,
         sent: SentMessage,
+        caller: Caller,
         *,
         again: bool = False,
         answer: str | None = None,
@@ -88,6 +90,7 @@ class Conversations:
         rewound to before it first: state, files and transcript. What front ends sent after it and waits is cancelled.
 
         Args:
+            caller: who asks, if the message is a new one.
             again: handle it again, though it is the same.
             answer: the id of the answer that is not wanted: a message of podium. With it a repetition is known.
             replaces: whether the front end says that it edits an earlier message.
@@ -110,7 +113,7 @@ class Conversations:
             if plan.rewind_to is not None:
                 await self._agents.rewind(address, plan.rewind_to)
             return await self._agents.send(
-                address, sent.body, idempotency_key=plan.key, when_busy=when_busy, trace=trace
+                address, sent.body, idempotency_key=plan.key, when_busy=when_busy, trace=trace, caller=caller
             )
 
     async def exchanges(self, address: Address, limit: int) -> tuple[list[Exchange], bool]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.content.content import Content
     from coordinator.fleet.facts import AgentFacts, AwakeFacts, NodeFacts
     from coordinator.telemetry.recorder import Series, Value
+    from podium.caller import Caller
     from podium.events import Part
     from podium.turn.busy import BusyPolicy
     from podium.turn.stream import Frame
@@ -51,6 +52,7 @@ class Fleet(Protocol):
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = ...,
         trace: str | None = None,
+        caller: Caller = ...,
     ) -> AdmittedMessage:
         """Admit a message, durably; it is handled whether anyone follows it or not."""
         ...

@@ -14,6 +14,7 @@ from coordinator.channel import BatchedWriter, PacketTooLong, from_json, id_of, 
 from coordinator.process_environment import ProcessEnvironment
 from coordinator.service.protocol import PROTOCOL
 from coordinator.telemetry.snapshots import from_wire
+from podium.caller import NOBODY, Caller
 from podium.errors import PodiumError
 from podium.tasks import BackgroundTasks
 from podium.turn.busy import BusyPolicy
@@ -197,12 +198,14 @@ class ServiceClient:
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
         trace: str | None = None,
+        caller: Caller = NOBODY,
     ) -> AdmittedMessage:
         """Admit a message, durably, for an agent of a type that the service knows. It is handled without a follower.
 
         Args:
             agent: its address; the agent need not exist yet.
             trace: the ``traceparent`` of what sends it.
+            caller: who asks, as the client has authenticated them.
 
         Raises:
             ServiceRefused: the message was not admitted; with the kind ``UnknownAgentType`` if the type is not known.
@@ -215,6 +218,7 @@ class ServiceClient:
             "idempotency_key": idempotency_key,
             "when_busy": when_busy,
             "trace": trace,
+            "caller": caller.to_json(),
         }
         return AdmittedMessage(**await self._ask(request))
 

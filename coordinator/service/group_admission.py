@@ -44,6 +44,7 @@ class GroupAdmission:
             arrival.idempotency_key,
             arrival.when_busy,
             arrival.trace,
+            arrival.caller,
         )
 
     def close(self) -> None:

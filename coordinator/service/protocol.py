@@ -13,12 +13,13 @@ service answers each with objects that carry the same ``id``:
 Operations: ``hello {"protocol"}`` first; answers ``{"protocol", "notice", "surroundings"}``, the last the environment
 that agents inherit (`coordinator.process_environment`);
 
-``admit {"agent", "message", "idempotency_key", "when_busy", "trace"}``
+``admit {"agent", "message", "idempotency_key", "when_busy", "trace", "caller"}``
     admits the message, a JSON object, for the agent of an address, whose type must be known (``UnknownAgentType``);
     answers ``{"message_id", "position", "before", "repeated"}`` once it is durable. The service delivers it, whether or
     not anyone follows it. ``when_busy`` is a `podium.turn.busy.BusyPolicy`, ``enqueue`` by default; messages of one
     connection to one agent are admitted in the order in which they were sent. ``trace`` is the ``traceparent`` of the
-    sender's span, or null. Instead of an address, ``agent`` may be
+    sender's span, or null. ``caller`` is who asks, as the client has authenticated them (`podium.caller.Caller`);
+    without it the message is of nobody. Instead of an address, ``agent`` may be
     ``{"file", "class", "agent_type"}``, with the agent's ``key`` beside it: the message is then handled by the current
     content of that code;
 ``follow {"agent", "message_id"}``

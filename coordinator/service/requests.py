@@ -14,6 +14,7 @@ from coordinator.channel import from_json
 from coordinator.registry.registry import RegisteredAgent
 from coordinator.telemetry.traceparent import read_traceparent
 from podium.address import Address
+from podium.caller import NOBODY, Caller
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ class SentMessage:
     when_busy: BusyPolicy
     trace: str | None
     """The ``traceparent`` of what sends it; ``None`` if it is none that can be read."""
+    caller: Caller
+    """Who asks; nobody if the client does not say who."""
 
 
 def parse_request(data: bytes) -> dict[str, Any]:
@@ -106,7 +109,8 @@ def message_in(request: Mapping[str, Any]) -> SentMessage:
         raise InvalidInput(f"'when_busy' must be one of {', '.join(BusyPolicy)}") from None
     address = Address(named.agent_type, str(key)) if named is not None else address_in(request)
     trace = read_traceparent(request.get("trace"))
-    return SentMessage(address, named, encode_input(message), idempotency_key, when_busy, trace)
+    caller = Caller.from_json(request.get("caller")) or NOBODY
+    return SentMessage(address, named, encode_input(message), idempotency_key, when_busy, trace, caller)
 
 
 def switch_in(request: Mapping[str, Any], name: str) -> bool | None:

@@ -332,7 +332,15 @@ class ServiceServer:
                 return sent.address, code, message
             with self._tracing.sending(sent.address, sent.trace) as span:
                 message = await self._group_admission.admit(
-                    Arrival(sent.address, sent.body, sent.idempotency_key, sent.when_busy, span.traceparent, epoch)
+                    Arrival(
+                        sent.address,
+                        sent.body,
+                        sent.idempotency_key,
+                        sent.when_busy,
+                        span.traceparent,
+                        epoch,
+                        sent.caller,
+                    )
                 )
                 span.set("messaging.message.id", message.message_id)
         if not message.receipt.repeated:

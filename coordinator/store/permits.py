@@ -13,6 +13,7 @@ from chronicle.errors import InvalidInput, NotFound, StaleEpoch
 from chronicle.journal.records import Commit, MessageStatus
 from chronicle.journal.remote import MAX_EVENTS
 from podium.address import Address
+from podium.messages.headers import Headers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -89,7 +90,7 @@ class HostPermits:
 
         Raises:
             StaleEpoch: it does not have that epoch of the session's lease.
-            InvalidInput: it sends a message in another's name, or to another tenant.
+            InvalidInput: it sends a message in another's name, as if another had passed it on, or to another tenant.
         """
         if not self.knows(write):
             self._check_epoch(write.session_id, write.epoch)
@@ -98,6 +99,9 @@ class HostPermits:
             for sent in write.outbox:
                 if sent.namespace != agent.tenant or sent.sender != str(agent):
                     raise InvalidInput(f"{agent} may not send {sent.message_id} as {sent.sender} to {sent.namespace}")
+                caller = Headers.from_json(sent.headers).caller
+                if caller is not None and caller.agents[-1:] != (str(agent),):
+                    raise InvalidInput(f"{agent} may not send {sent.message_id} as if it came through {caller.agents}")
 
     def check_agent(self, agent: Address) -> None:
         """Let the host act for an agent.

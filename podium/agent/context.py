@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from podium.agent.handler_specs import HandlerSpec
     from podium.agent.llm import AgentModel
     from podium.agent.retry import Retry
+    from podium.caller import Caller
     from podium.models.quality import QualityOfService
     from podium.reminders.reminder import ScheduledReminder
     from podium.turn.scope.turn_scope import TurnScope
@@ -137,6 +138,15 @@ class AgentContext(Generic[S]):
         """
         message = self._scope.hook.message
         return message.sender if message is not None else None
+
+    @cached_property
+    def caller(self) -> Caller:
+        """Who asks: tenant, key, scopes, the claims of a token, and the agents through which it came.
+
+        It was recorded when the message was admitted, so each attempt has the same one, and it is not what the message
+        says of itself. In hooks that handle no message it has no scopes.
+        """
+        return self._scope.hook.caller
 
     @property
     def traceparent(self) -> str | None:
@@ -332,9 +342,7 @@ class AgentContext(Generic[S]):
 
         reminders = self._scope.reminders
         change, due = new_reminder(
-            self._address,
-            reminders.now_ms(),
-            reminders.since_ms(),
+            reminders.setter(),
             name,
             message or {},
             at=at,

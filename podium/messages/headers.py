@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from podium.caller import Caller
+
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
 
@@ -70,6 +72,8 @@ class Headers:
     reminder: ReminderHeader | None = None
     trace: str | None = None
     """The ``traceparent`` of W3C Trace Context under which it was sent."""
+    caller: Caller | None = None
+    """Who asks; ``None`` if nobody has recorded it."""
     others: JsonObject = field(default_factory=dict)
     """Headers that this version does not know."""
 
@@ -81,9 +85,15 @@ class Headers:
         ask = AskHeader.from_json(stored.get("ask"))
         reminder = ReminderHeader.from_json(stored.get("reminder"))
         trace = stored.get("trace")
-        known = {"ask": ask is not None, "reminder": reminder is not None, "trace": isinstance(trace, str)}
+        caller = Caller.from_json(stored.get("caller"))
+        known = {
+            "ask": ask is not None,
+            "reminder": reminder is not None,
+            "trace": isinstance(trace, str),
+            "caller": caller is not None,
+        }
         others = {key: value for key, value in stored.items() if not known.get(key)}
-        return cls(ask, reminder, trace if isinstance(trace, str) else None, others)
+        return cls(ask, reminder, trace if isinstance(trace, str) else None, caller, others)
 
     def to_json(self) -> JsonObject | None:
         """Return them for the journal; ``None`` if there are none."""
@@ -94,6 +104,8 @@ class Headers:
             found["reminder"] = self.reminder.to_json()
         if self.trace is not None:
             found["trace"] = self.trace
+        if self.caller is not None:
+            found["caller"] = self.caller.to_json()
         return found or None
 
 

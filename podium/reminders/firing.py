@@ -87,7 +87,7 @@ def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms
     if plan.sent is not None and _is_pending(store, plan.sent):
         return NotFired.WAITS
     following = plan.rule.next(reminder.due_ms, now_ms)
-    headers = Headers(reminder=ReminderHeader(reminder.name, reminder.due_ms, following.missed))
+    headers = Headers(reminder=ReminderHeader(reminder.name, reminder.due_ms, following.missed), caller=plan.caller)
     message = NewMessage(ids.message(now_ms), encode(plan.message), now_ms, headers=headers.to_json())
     body = replace(plan, sent=message.message_id).to_body() if following.due_ms is not None else None
     receipt = store.fire_reminder(reminder.session_id, reminder.name, reminder.due_ms, message, following.due_ms, body)

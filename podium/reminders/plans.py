@@ -10,6 +10,7 @@ from chronicle.canonical import decode, encode
 from chronicle.errors import InvalidInput
 from chronicle.ids import MessageId
 from podium.address import Address
+from podium.caller import Caller
 from podium.errors import InvalidAddress
 from podium.reminders.reminder import ScheduledReminder
 from podium.reminders.schedule import Cron, Every, rule_from_json
@@ -18,7 +19,7 @@ from podium.reminders.times import from_ms
 if TYPE_CHECKING:
     from typing import Any
 
-    from chronicle.canonical import JsonObject
+    from chronicle.canonical import Json, JsonObject
     from chronicle.journal.records import Reminder, SetReminder
     from podium.reminders.schedule import Rule
 
@@ -35,6 +36,8 @@ class Plan:
     message: JsonObject
     sent: MessageId | None = None
     """The message of its last time, if it is a repeated one that has fired."""
+    caller: Caller | None = None
+    """Who asked the turn that set it; ``None`` if a version set it that did not record it."""
 
     @classmethod
     def from_body(cls, body: bytes) -> Plan:
@@ -51,7 +54,8 @@ class Plan:
                     raise InvalidInput(f"the reminder is of an agent with another kind of address: {error}") from error
                 sent = others.get("sent")
                 last = MessageId(sent) if isinstance(sent, str) else None
-                return cls(address, rule_from_json(cast("JsonObject", rule)), cast("JsonObject", message), last)
+                caller = Caller.from_json(cast("Json", others.get("caller")))
+                return cls(address, rule_from_json(cast("JsonObject", rule)), cast("JsonObject", message), last, caller)
             case _:
                 raise InvalidInput("the reminder is of a form that this version does not know")
 
@@ -61,8 +65,10 @@ class Plan:
         Raises:
             InvalidInput: the message is not JSON.
         """
-        sent: JsonObject = {} if self.sent is None else {"sent": self.sent}
-        return encode({"agent": str(self.address), "rule": self.rule.to_json(), "message": self.message, **sent})
+        more: JsonObject = {} if self.sent is None else {"sent": self.sent}
+        if self.caller is not None:
+            more["caller"] = self.caller.to_json()
+        return encode({"agent": str(self.address), "rule": self.rule.to_json(), "message": self.message, **more})
 
 
 def scheduled(stored: Reminder | SetReminder) -> ScheduledReminder:

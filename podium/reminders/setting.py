@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import InvalidInput
@@ -16,16 +17,28 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import JsonObject
     from podium.address import Address
+    from podium.caller import Caller
 
-__all__ = ["check_reminder_name", "new_reminder"]
+__all__ = ["Setter", "check_reminder_name", "new_reminder"]
 
 _LONGEST_NAME: Final = 200
 
 
+@dataclass(frozen=True, slots=True)
+class Setter:
+    """Who sets a reminder, and when."""
+
+    address: Address
+    """The agent."""
+    caller: Caller
+    """Who asks for what it sends."""
+    now_ms: int
+    since_ms: int
+    """The time before which ``at`` is in the past."""
+
+
 def new_reminder(
-    address: Address,
-    now_ms: int,
-    since_ms: int,
+    setter: Setter,
     name: str,
     message: JsonObject,
     *,
@@ -36,9 +49,6 @@ def new_reminder(
 ) -> tuple[SetReminder, datetime]:
     """Return the change that sets a reminder, and when it is due first.
 
-    Args:
-        since_ms: the time before which ``at`` is in the past.
-
     Raises:
         InvalidInput: an argument cannot be used.
     """
@@ -46,8 +56,10 @@ def new_reminder(
     if not isinstance(message, dict):
         raise InvalidInput(f"the message of a reminder is a dict, not {type(message).__name__}")
     message = sent_object(message, "remind")
-    rule, due_ms = new_rule(now_ms, at, every, cron, tz, since_ms)
-    return SetReminder(name, due_ms, Plan(address, rule, message).to_body()), from_ms(due_ms)
+    rule, due_ms = new_rule(setter.now_ms, at, every, cron, tz, setter.since_ms)
+    return SetReminder(name, due_ms, Plan(setter.address, rule, message, caller=setter.caller).to_body()), from_ms(
+        due_ms
+    )
 
 
 def check_reminder_name(name: object) -> None:

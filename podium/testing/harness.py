@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Event
     from podium.agent.base import BaseAgent
     from podium.artifacts.artifacts import Artifact
+    from podium.caller import Caller
     from podium.models.port import LLMProvider
     from podium.reminders.reminder import ScheduledReminder
     from podium.turn.stream import Frame, Subscription
@@ -223,11 +224,13 @@ class AgentHarness:
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
         trace: str | None = None,
+        caller: Caller | None = None,
     ) -> Receipt:
         """Admit a message to the agent's inbox without handling it; a string means ``{"text": ...}``.
 
         Args:
             trace: the ``traceparent`` of what sends it.
+            caller: who asks; by default somebody without a key.
 
         Raises:
             AgentBusy: the policy is ``REJECT``, and the agent is busy.
@@ -240,7 +243,7 @@ class AgentHarness:
             encode(cast("Json", body)),
             now_ms,
             idempotency_key,
-            headers=Headers(trace=trace).to_json(),
+            headers=Headers(trace=trace, caller=caller).to_json(),
         )
         return admit_message(self.store, session, new, when_busy)
 
@@ -250,6 +253,7 @@ class AgentHarness:
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
         trace: str | None = None,
+        caller: Caller | None = None,
     ) -> Exchange:
         """Admit a message, and handle pending messages in order until it is settled; wakes a sleeping agent.
 
@@ -258,7 +262,7 @@ class AgentHarness:
         Raises:
             AgentBusy: the policy is ``REJECT``, and the agent is busy.
         """
-        receipt = self.admit(message, idempotency_key, when_busy, trace)
+        receipt = self.admit(message, idempotency_key, when_busy, trace, caller)
         if self._activation is None:
             await self._wake(unclean=False)
         if receipt.repeated and (settled := await self.activation.settled(receipt.message_id)):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from chronicle.canonical import encode_input
 from chronicle.errors import ChronicleError
+from coordinator.access.caller import ANYONE
 from coordinator.client.errors import ClientError, Unreachable, error_of_wire, no_content, not_a
 from coordinator.home import Home
 from coordinator.operations import objects
@@ -111,7 +112,11 @@ class LocalBackend:
             encode_input(message)  # or what JSON cannot represent would be sent as something else
             agents = await self._agents()
             return await agents.send(
-                agent, dict(message), idempotency_key=idempotency_key, when_busy=BusyPolicy(when_busy)
+                agent,
+                dict(message),
+                idempotency_key=idempotency_key,
+                when_busy=BusyPolicy(when_busy),
+                caller=ANYONE.of_message,
             )
 
     async def submit(self, agent: Address, message: Mapping[str, Any], idempotency_key: str, when_busy: str) -> Frames:

@@ -63,7 +63,7 @@ class _Runner:
             sent.key,
             lambda agent: self.caller.require(Scope.WRITE, agent),
         )
-        receipt = await self.chats.send(address, sent, trace=traceparent)
+        receipt = await self.chats.send(address, sent, self.caller.of_message, trace=traceparent)
         mark_admitted(self.streaming.request, receipt.message_id)
         run = AgUiRun(body.threadId, body.runId, body.parentRunId, address.name, knows_cancelled=body.knows_cancelled)
         return front_end_stream(self.streaming, address, receipt, FrontEndProtocol(run, self._before(address)))

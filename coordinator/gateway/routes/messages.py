@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Header
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse, Response
 
 from coordinator.gateway.bodies import MessageBody, RetryBody
-from coordinator.gateway.dependencies import Agents, Cursor, IdempotencyKey, Limit, MessageId, Reading, Writing
+from coordinator.gateway.dependencies import Agents, Called, Cursor, IdempotencyKey, Limit, MessageId, Reading, Writing
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.errors import mark_admitted
@@ -41,10 +41,10 @@ Traceparent = Annotated[
     },
 )
 async def send_message(
-    request: Request,
     agents: Agents,
     streaming: StreamingOf,
     address: Writing,
+    caller: Called,
     body: MessageBody,
     asks_for_stream: AsksForStream,
     idempotency_key: IdempotencyKey = None,
@@ -59,16 +59,21 @@ async def send_message(
     `/messages/{message_id}`, or repeat the request with the same `Idempotency-Key`.
     """
     receipt = await agents.send(
-        address, body.message, idempotency_key=idempotency_key, when_busy=body.when_busy, trace=traceparent
+        address,
+        body.message,
+        idempotency_key=idempotency_key,
+        when_busy=body.when_busy,
+        trace=traceparent,
+        caller=caller.of_message,
     )
     message_id = receipt.message_id
-    mark_admitted(request, message_id)
+    mark_admitted(streaming.request, message_id)
     if _responds_async(prefer):
         return JSONResponse(receipt.as_json(), 202, {"Preference-Applied": "respond-async"})
     if asks_for_stream:
         return streaming.sent(address, receipt, cancel_on_disconnect=body.cancel_on_disconnect)
     try:
-        return await while_connected(request, agents.answer(address, message_id))
+        return await while_connected(streaming.request, agents.answer(address, message_id))
     except MessagePaused as paused:
         return JSONResponse(paused.run, 202)
     except ClientDisconnect:

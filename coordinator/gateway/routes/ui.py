@@ -9,7 +9,7 @@ from urllib.parse import quote
 from fastapi import Depends, Path, Query
 from starlette.responses import Response
 
-from coordinator.access.caller import Scope
+from coordinator.access.caller import Caller, Scope
 from coordinator.frontends.ai_sdk import HEADERS, UiMessageStream, ui_messages
 from coordinator.frontends.wire import DONE
 from coordinator.gateway.dependencies import AgentType, Called, Chats, Reading, Writing, permitted
@@ -56,6 +56,7 @@ class _Chat:
 
     streaming: Streaming
     chats: Conversations
+    caller: Caller
 
     async def send(self, address: Address, body: UiBody, traceparent: str | None) -> Response:
         """Send the last message of a chat, and stream the answer."""
@@ -63,6 +64,7 @@ class _Chat:
         receipt = await self.chats.send(
             address,
             body.sent(),
+            self.caller.of_message,
             again=again,
             answer=body.messageId if again else None,
             replaces=body.edits,
@@ -90,8 +92,8 @@ class _Chat:
         return front_end_stream(self.streaming, address, receipt, protocol, cancel_on_disconnect=cancel_on_disconnect)
 
 
-async def _chat(streaming: StreamingOf, chats: Chats) -> _Chat:
-    return _Chat(streaming, chats)
+async def _chat(streaming: StreamingOf, chats: Chats, caller: Called) -> _Chat:
+    return _Chat(streaming, chats, caller)
 
 
 Chat: TypeAlias = Annotated[_Chat, Depends(_chat)]

@@ -163,13 +163,15 @@ class Cancellation:
 
 def user_message(message: InboxMessage) -> JsonObject:
     """Return the payload of a message's ``user_message`` event."""
-    reminder = Headers.from_json(message.headers).reminder
+    headers = Headers.from_json(message.headers)
+    reminder, caller = headers.reminder, headers.caller
     return {
         "message_id": message.message_id,
         "position": message.position,
         "sender": message.sender,
         "message": decode(message.body or b"{}"),
         **({"reminder": reminder.to_json()} if reminder is not None else {}),
+        **({"caller": caller.to_json()} if caller is not None else {}),
     }
 
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.answer import AnswerPart
     from podium.agent.handler_specs import HandlerSpec
+    from podium.caller import Caller
     from podium.turn.ports import Asker, Environment
     from podium.turn.scope.open_turn import RunningHook
     from podium.turn.scope.steps import Steps
@@ -111,7 +112,8 @@ class Asks:
             raise ContextMisuse("this hook handles no message, so it asks nobody; ask in on_message")
         if turn.env.asker is None:
             raise PodiumError("no service runs other agents here, so nobody can answer")
-        question = Question(turn.address, receiver, message, cause, turn.deadline_ms, timeout_s, turn.env.asker)
+        asker, caller = turn.env.asker, self._hook.sent_caller
+        question = Question(turn.address, receiver, message, cause, caller, turn.deadline_ms, timeout_s, asker)
         return question, turn.env
 
     def _trace_of(self, step: RunningStep, receiver: Address) -> str | None:
@@ -126,6 +128,7 @@ class Question:
 
     Args:
         cause: the message that the turn handles.
+        caller: who asks the receiver, through the sender.
         deadline_ms: the deadline of the turn.
         timeout_s: how long the asker waits; ``None`` for the turn's deadline alone.
         asker: sends it.
@@ -140,6 +143,7 @@ class Question:
         receiver: Address,
         body: JsonObject,
         cause: InboxMessage,
+        caller: Caller,
         deadline_ms: int,
         timeout_s: float | None,
         asker: Asker,
@@ -155,6 +159,7 @@ class Question:
         self._receiver = receiver
         self._body = body
         self._cause = cause
+        self._caller = caller
         self._deadline_ms = deadline_ms if asked is None else min(deadline_ms, asked.deadline_ms)
         self._timeout_s = timeout_s
         self._asker = asker
@@ -221,7 +226,9 @@ class Question:
             now_ms,
             question_key(self._cause.message_id, step_key),
             str(self._sender),
-            headers=Headers(ask=replace(self._header, deadline_ms=deadline_ms), trace=trace).to_json(),
+            headers=Headers(
+                ask=replace(self._header, deadline_ms=deadline_ms), trace=trace, caller=self._caller
+            ).to_json(),
         )
         limit_s = max(0.0, (deadline_ms - now_ms) / 1000)
         circle: list[str] = []

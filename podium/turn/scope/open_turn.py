@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, cast
 
 from chronicle.journal.records import Draft, SetReminder
+from podium.caller import NOBODY, Caller
 from podium.errors import ContextMisuse, UnknownAgentType
+from podium.messages.headers import Headers
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -118,6 +122,18 @@ class RunningHook:
     def message_id(self) -> str | None:
         """The id of the message that it handles."""
         return self.message.message_id if self.message is not None else None
+
+    @property
+    def caller(self) -> Caller:
+        """Who asks for it, by the message; changing the claims changes nothing else."""
+        found = (Headers.from_json(self.message.headers).caller if self.message is not None else None) or NOBODY
+        claims = MappingProxyType(deepcopy(dict(found.claims)))
+        return replace(found, claims=claims, tenant=self.turn.address.tenant)
+
+    @property
+    def sent_caller(self) -> Caller:
+        """Who asks for what it sends to other agents, or sends itself later."""
+        return self.caller.through(str(self.turn.address))
 
     def record(self, event_type: str, payload: JsonObject, event_id: EventId | None = None) -> None:
         """Add an event to the turn.

@@ -21,6 +21,7 @@ class Outbox:
     """The outgoing messages of one hook."""
 
     def __init__(self, hook: RunningHook) -> None:
+        self._hook = hook
         self._turn = hook.turn
 
     def tell(self, receiver: Address, message: JsonObject) -> str:
@@ -44,7 +45,7 @@ class Outbox:
                 now_ms,
                 str(turn.address),
                 turn.address.tenant,
-                Headers(trace=turn.traceparent).to_json(),
+                Headers(trace=turn.traceparent, caller=self._hook.sent_caller).to_json(),
             )
         )
         step = current_step()

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.journal.records import DropReminder, Reminder
+    from podium.reminders.setting import Setter
     from podium.turn.scope.open_turn import RunningHook
 
 __all__ = ["Reminders"]
@@ -24,14 +25,16 @@ class Reminders:
         self._hook = hook
         self._turn = hook.turn
 
-    def now_ms(self) -> int:
-        """Return the time, in epoch milliseconds."""
-        return self._turn.env.clock.now_ms()
+    def setter(self) -> Setter:
+        """Return who sets a reminder now.
 
-    def since_ms(self) -> int:
-        """Return when the message being handled was admitted, or the time if that is earlier, or without a message."""
-        now_ms, message = self.now_ms(), self._hook.message
-        return min(now_ms, message.admitted_ms) if message is not None else now_ms
+        ``at`` is in the past before the admission of the message that is handled; before now, without a message.
+        """
+        from podium.reminders.setting import Setter  # noqa: PLC0415  the library of cron lines
+
+        now_ms, message = self._turn.env.clock.now_ms(), self._hook.message
+        since_ms = min(now_ms, message.admitted_ms) if message is not None else now_ms
+        return Setter(self._turn.address, self._hook.sent_caller, now_ms, since_ms)
 
     def change(self, change: SetReminder | DropReminder) -> None:
         """Add a change of a reminder to the turn; it replaces an earlier one of the same name.

@@ -37,6 +37,7 @@ from podium.agent import BaseAgent
 from podium.agent.agent_types import agent_type_of
 from podium.agent.handler_specs import interface_of
 from podium.agent_record import find_session
+from podium.caller import NOBODY, Caller
 from podium.errors import PodiumError, UnknownAgentType
 from podium.history.branching import rewind_agent
 from podium.testing import AgentHarness
@@ -127,6 +128,7 @@ class HarnessFleet:
         idempotency_key: str | None = None,
         when_busy: BusyPolicy = BusyPolicy.ENQUEUE,
         trace: str | None = None,
+        caller: Caller = NOBODY,
     ) -> AdmittedMessage:
         self.traces.append(trace)
         with refusals():
@@ -139,7 +141,7 @@ class HarnessFleet:
             harness = await self.harness(agent)
             if len(self.store.pending(find_session(self.store, address).session_id)) >= self.inbox_limit:
                 raise InboxFull(self.inbox_limit)
-            receipt = harness.admit(message, idempotency_key, when_busy)
+            receipt = harness.admit(message, idempotency_key, when_busy, caller=caller)
         before = self.store.waiting_before(receipt.message_id)
         self._handling.add(task := asyncio.create_task(harness.receive()))
         task.add_done_callback(self._handling.discard)

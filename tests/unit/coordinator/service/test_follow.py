@@ -18,7 +18,9 @@ from coordinator.service import agent_types
 from coordinator.service.client import AgentRef, ServiceError, ServiceRefused
 from coordinator.service.protocol import PROTOCOL
 from podium.address import Address
+from podium.caller import NOBODY, Caller
 from podium.errors import HostDied
+from podium.messages.headers import Headers
 from podium.messages.inbox import drop_message
 from podium.turn.busy import BusyPolicy
 from tests.unit.coordinator.service.served import AGENT, HELLO, Agents, client_of, serving
@@ -62,6 +64,19 @@ async def test_a_message_is_delivered_without_a_follower(home: Home) -> None:
     with closing(home.journal()) as journal:
         (session,) = journal.sessions("hello/a")
         assert [message.body for message in journal.pending(session.session_id)] == [b'{"text":"hi"}']
+
+
+async def test_the_caller_is_recorded_with_the_message_and_is_nobody_if_none_is_given(home: Home) -> None:
+    caller = Caller("key_1", frozenset({"read"}), {"sub": "ann"})
+    async with serving(home, Agents()), client_of(home) as client:
+        await client.register(HELLO)
+        await client.admit("hello/a", {"text": "hi", "caller": caller.to_json()})
+        await client.admit("hello/a", {"text": "hi"}, "once", caller=caller)
+        await client.admit("hello/a", {"text": "hi"}, "once", caller=Caller("key_2"))
+    with closing(home.journal()) as journal:
+        (session,) = journal.sessions("hello/a")
+        found = [Headers.from_json(message.headers).caller for message in journal.pending(session.session_id)]
+        assert found == [NOBODY, caller]
 
 
 async def test_a_message_goes_along_to_an_agent_that_is_awake_for_its_host_not_to_read_it(home: Home) -> None:

@@ -17,6 +17,8 @@ from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.journal_contract import Writer
 from coordinator.store.permits import HostPermits
 from coordinator.store.renewals import Renewals
+from podium.caller import Caller
+from podium.messages.headers import Headers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -202,6 +204,20 @@ def test_an_epoch_of_an_earlier_host_is_over(agents: Agents) -> None:
     agents.store.acquire_lease(agents.own.session_id, OTHER, NOW_MS, 60_000, takeover=True)
     with pytest.raises(StaleEpoch):
         HostPermits(agents.store, OWN, Renewals(agents.store)).check_write(commit)
+
+
+def test_no_agent_is_left_out_of_those_that_passed_a_message_on(agents: Agents, permits: HostPermits) -> None:
+    caller = Caller("key_1", frozenset({"read"}))
+    sent = OutboxMessage(IDS.message(NOW_MS), "hello/other", b"{}", NOW_MS, "hello/own", "default")
+    for chain in (caller.through("hello/own"), caller.through("hello/first").through("hello/own")):
+        permits.check_write(
+            commit_of(agents, agents.own, outbox=(replace(sent, headers=Headers(caller=chain).to_json()),))
+        )
+    for chain in (caller, caller.through("hello/other"), caller.through("hello/own").through("hello/other")):
+        with pytest.raises(InvalidInput, match="as if it came through"):
+            permits.check_write(
+                commit_of(agents, agents.own, outbox=(replace(sent, headers=Headers(caller=chain).to_json()),))
+            )
 
 
 @pytest.mark.parametrize(

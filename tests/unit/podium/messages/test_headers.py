@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from podium.caller import Caller
 from podium.messages.headers import AskHeader, Headers, ReminderHeader
 
 if TYPE_CHECKING:
@@ -13,12 +14,14 @@ if TYPE_CHECKING:
 
 
 def test_all_of_them_come_back() -> None:
-    headers = Headers(AskHeader(("a/b", "c/d"), 5), ReminderHeader("daily", 7, 2), "00-1-2-01", {"newer": [1]})
+    caller = Caller("key_1", frozenset({"write", "read"}), {"sub": "ann"}, ("a/b",))
+    headers = Headers(AskHeader(("a/b", "c/d"), 5), ReminderHeader("daily", 7, 2), "00-1-2-01", caller, {"newer": [1]})
     stored = headers.to_json()
     assert stored == {
         "ask": {"path": ["a/b", "c/d"], "deadline_ms": 5},
         "reminder": {"name": "daily", "due_ms": 7, "missed": 2},
         "trace": "00-1-2-01",
+        "caller": {"key_id": "key_1", "scopes": ["read", "write"], "claims": {"sub": "ann"}, "agents": ["a/b"]},
         "newer": [1],
     }
     assert Headers.from_json(stored) == headers
@@ -36,9 +39,10 @@ def test_none_is_nothing() -> None:
         {"ask": {"path": "a/b", "deadline_ms": 5}, "trace": 5},
         {"reminder": {"name": "daily"}},
         {"reminder": None},
+        {"caller": {"key_id": "key_1", "scopes": "admin"}},
     ],
 )
 def test_what_has_another_form_is_kept(stored: JsonObject) -> None:
     headers = Headers.from_json(stored)
-    assert (headers.ask, headers.reminder, headers.trace) == (None, None, None)
+    assert (headers.ask, headers.reminder, headers.trace, headers.caller) == (None, None, None, None)
     assert headers.to_json() == stored
