@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
+    from chronicle.canonical import JsonObject
     from chronicle.clock import Clock
     from coordinator.access.audit import Audit
     from coordinator.access.caller import Caller
@@ -107,13 +108,23 @@ class KeyAdministration:
         return {**key_object(key), "key": text}
 
     async def create_token(
-        self, caller: Caller, client: str | None, agent: Address, scopes: Sequence[Scope], expires_in_s: int
+        self,
+        caller: Caller,
+        client: str | None,
+        agent: Address,
+        scopes: Sequence[Scope],
+        expires_in_s: int,
+        claims: JsonObject | None = None,
     ) -> TokenObject:
         """Create a token for one agent of the caller's tenant, which need not exist yet. It ends with the caller's key.
 
+        Args:
+            claims: what agents are told of who has it.
+
         Raises:
             NotPermitted: the caller may not administer keys, or the agent is of another tenant.
-            InvalidInput: the token would have other scopes than ``read`` and ``write``, or live for longer than a day.
+            InvalidInput: the token would have other scopes than ``read`` and ``write``, or live for longer than a day;
+                or its claims are too large.
         """
         now_ms = self._clock.now_ms()
         with self._noted(caller, client, "token.create", caller.tenant, agent=str(agent)) as noted:
@@ -137,10 +148,18 @@ class KeyAdministration:
                 expires_ms=expires_ms,
                 agent=agent,
                 made_by=caller.key_id,
+                claims=claims,
             )
             noted["key_id"] = token.key_id
         permitted = [scope for scope in ("read", "write") if Scope(scope) in with_implied(scopes)]
-        return {"token": text, "agent": agent.name, "scopes": permitted, "expires_at": token.expires_ms}  # type: ignore[typeddict-item]
+        return {
+            "token": text,
+            "token_id": token.key_id,
+            "agent": agent.name,
+            "scopes": permitted,  # type: ignore[typeddict-item]
+            "claims": claims or {},
+            "expires_at": token.expires_ms,  # type: ignore[typeddict-item]
+        }
 
     def _administered(self, caller: Caller) -> str | None:
         """Return the tenant whose keys a caller administers; ``None`` for those of all."""

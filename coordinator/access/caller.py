@@ -27,9 +27,10 @@ from podium.address import DEFAULT_TENANT
 from podium.errors import PodiumError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
+    from chronicle.canonical import Json
     from podium.address import Address
 
 __all__ = [
@@ -132,6 +133,8 @@ class Caller:
     """The only agent that it may use; ``None`` for all of its tenant."""
     tenant: str = DEFAULT_TENANT
     """The tenant whose agents it may use."""
+    claims: Mapping[str, Json] = field(default_factory=dict, hash=False)
+    """Those of a token."""
     digest: bytes = field(default=b"", repr=False, compare=False)
     """Of its key's text."""
 
@@ -143,7 +146,7 @@ class Caller:
     @property
     def of_message(self) -> caller.Caller:
         """It, as it is recorded with its messages for the agents that handle them."""
-        return caller.Caller(self.key_id, frozenset(map(str, self.scopes)), tenant=self.tenant)
+        return caller.Caller(self.key_id, frozenset(map(str, self.scopes)), self.claims, tenant=self.tenant)
 
     def require(self, scope: Scope, address: Address | None = None) -> None:
         """Check that the caller has a scope.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -26,7 +26,7 @@ from coordinator.access.caller import (
     with_implied,
 )
 from coordinator.access.key_watch import KeyWatch
-from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, digest_of, is_key, is_of_home
+from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, claims_in, digest_of, is_key, is_of_home
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -77,7 +77,8 @@ class KeyAccess:
 
     async def authenticate(self, authorization: str | None) -> Caller:
         """Return the caller of a request."""
-        digest = digest_of(self._text_of(authorization))
+        text = self._text_of(authorization)
+        digest = digest_of(text)
         known = await self._reading.written(digest) if self._reading is not None else self._find_all([digest])[0]
         now_ms = self._clock.now_ms()
         if known is None:
@@ -93,7 +94,8 @@ class KeyAccess:
         if now_ms - known.noted_ms >= _NOTE_USE_MS:
             known.noted_ms = now_ms
             _ = self._tasks.start(self._note_use(known.key.key_id, now_ms), f"use of {known.key.key_id}")
-        return known.caller
+        claims = claims_in(text)
+        return replace(known.caller, claims=claims) if claims else known.caller
 
     def watch(self, caller: Caller) -> AbstractContextManager[asyncio.Future[NotAuthenticated]]:
         """Watch the key of a request; see `KeyWatch.watch`."""
@@ -133,7 +135,7 @@ class KeyAccess:
             key = self._keys.find_digest(digest)
             if key is None:
                 return None
-            caller = Caller(key.key_id, with_implied(key.scopes), key.agent, key.tenant, digest)
+            caller = Caller(key.key_id, with_implied(key.scopes), key.agent, key.tenant, digest=digest)
             noted_ms = noted.get(key.key_id, key.last_used_ms or 0)
             known = self._known[digest] = _Known(digest, key, caller, noted_ms)
         return known if hmac.compare_digest(known.digest, digest) else None

@@ -2,27 +2,37 @@
 
 A key is ``pk_``, four characters that tell the home which gave it out, and 36 random ones: 180 bits of 5 each. A token
 begins with ``pt_``. Only the SHA-256 of the text is kept: what is random needs no slow hash, as it cannot be guessed.
+
+A token may carry *claims*: a dot, and their canonical JSON in base64url. They are a part of the text, so the SHA-256
+that the home keeps is of them, too: other claims make another text, which nobody gave out. They are not encrypted.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 import secrets
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, cast
+
+from chronicle.canonical import decode, encode_input
+from chronicle.errors import InvalidInput
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from chronicle.canonical import JsonObject
     from coordinator.access.caller import Scope
     from podium.address import Address
 
 __all__ = [
     "KEY_PREFIX",
+    "MAX_CLAIMS_BYTES",
     "SHOWN",
     "TOKEN_PREFIX",
     "Key",
+    "claims_in",
     "damage_of_id",
     "digest_of",
     "home_tag",
@@ -36,7 +46,11 @@ TOKEN_PREFIX: Final = "pt_"
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _RANDOM: Final = 36
 _TAG: Final = 4
-_FORM: Final = re.compile(rf"(?:{KEY_PREFIX}|{TOKEN_PREFIX})[{_ALPHABET}]{{{_TAG + _RANDOM}}}")
+MAX_CLAIMS_BYTES: Final = 1024
+"""Of the JSON of a token's claims: they go with each request and are recorded with each message."""
+_CLAIMS: Final = rf"\.[A-Za-z0-9_-]{{1,{MAX_CLAIMS_BYTES * 4 // 3 + 1}}}"
+_RANDOM_PART: Final = rf"[{_ALPHABET}]{{{_TAG + _RANDOM}}}"
+_FORM: Final = re.compile(rf"{KEY_PREFIX}{_RANDOM_PART}|{TOKEN_PREFIX}{_RANDOM_PART}(?:{_CLAIMS})?")
 SHOWN: Final = len(KEY_PREFIX) + _TAG + 6
 """Characters of a key that lists show: 30 of its 180 random bits, which leaves 150 that nobody can guess."""
 
@@ -74,9 +88,30 @@ def home_tag(home_id: str) -> str:
     return "".join(_ALPHABET[bits >> 5 * place & 31] for place in range(_TAG))
 
 
-def new_text(prefix: str, tag: str) -> str:
-    """Return a new key or token."""
-    return prefix + tag + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
+def new_text(prefix: str, tag: str, claims: JsonObject | None = None) -> str:
+    """Return a new key or token.
+
+    Args:
+        claims: of a token.
+
+    Raises:
+        InvalidInput: they are no JSON, or too large.
+    """
+    text = prefix + tag + "".join(secrets.choice(_ALPHABET) for _ in range(_RANDOM))
+    if not claims:
+        return text
+    data = encode_input(claims)
+    if len(data) > MAX_CLAIMS_BYTES:
+        raise InvalidInput(f"the claims of a token have at most {MAX_CLAIMS_BYTES} bytes of JSON, and not {len(data)}")
+    return f"{text}.{base64.urlsafe_b64encode(data).rstrip(b'=').decode()}"
+
+
+def claims_in(text: str) -> JsonObject:
+    """Return the claims of a token that this home gave out; none of a key."""
+    _, _, coded = text.partition(".")
+    if not coded:
+        return {}
+    return cast("JsonObject", decode(base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4))))
 
 
 def is_key(text: str) -> bool:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from chronicle.canonical import JsonObject
     from coordinator.access.caller import Scope
     from coordinator.access.keys import Key
     from coordinator.access.quotas import Quota
@@ -67,14 +68,19 @@ class KeyRecords(QuotaRecords, Protocol):
         expires_ms: int | None = None,
         agent: Address | None = None,
         made_by: str | None = None,
+        claims: JsonObject | None = None,
     ) -> tuple[Key, str]:
         """Create a key, or with ``agent`` a token for that agent, which expires with the key that makes it.
+
+        Args:
+            claims: of a token; its text has them, and they are not kept.
 
         Returns:
             what is recorded, and the text, which cannot be had again.
 
         Raises:
             UnknownKey: the key ``made_by`` was revoked.
+            InvalidInput: the claims are no JSON, or too large.
         """
         ...
 
@@ -83,7 +89,10 @@ class KeyRecords(QuotaRecords, Protocol):
         ...
 
     def find(self, text: str) -> Key | None:
-        """Return the key or token with a text, expired or not; ``None`` if there is none."""
+        """Return the key or token with a text, expired or not; ``None`` if there is none.
+
+        A token has no scope that the key which made it does not have any more.
+        """
         ...
 
     def find_digest(self, digest: bytes) -> Key | None:

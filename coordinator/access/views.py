@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import ConfigDict, with_config
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
@@ -53,8 +53,11 @@ class TokenObject(TypedDict):
 
     token: str
     """Sent as a key is. It is not shown again."""
+    token_id: str
+    """`tok_…`: the key that agents see, and the audit record."""
     agent: str
     scopes: list[Literal["read", "write"]]
+    claims: dict[str, Any]
     expires_at: int
 
 

@@ -126,6 +126,7 @@ EXITS: Final = ExitTable(
         "coordinator.service.client.ServiceError": ExitCode.UNAVAILABLE,  # its module imports asyncio
         "coordinator.service.client.ServiceRefused": ExitCode.UNAVAILABLE,
         "coordinator.client.errors.InvalidRequest": ExitCode.USAGE,  # their module is for remote homes only
+        "coordinator.access.caller.NotPermitted": ExitCode.ACCESS_REFUSED,
         "coordinator.client.errors.AuthenticationFailed": ExitCode.ACCESS_REFUSED,
         "coordinator.client.errors.PermissionDenied": ExitCode.ACCESS_REFUSED,
         "coordinator.client.errors.ResourceNotFound": ExitCode.NOT_FOUND,

@@ -86,6 +86,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
 the command that is run is imported, and none for the list of commands: all of them take 0.1 s."""
 GROUPS: Final[dict[str, tuple[str, str]]] = {
     "keys": ("keys.app", "Create, list, revoke and rotate the API keys of a home."),
+    "token": ("token.app", "Create short-lived tokens for one agent."),
     "models": ("models.app", "List the profiles of models, and the records of their calls."),
 }
 """The same of groups of commands."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from fastapi import Depends, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
@@ -52,6 +52,11 @@ class NewToken(BaseModel):
     )
     scopes: list[Literal["read", "write"]] = Field(default=["read"], min_length=1, max_length=2)
     expires_in_s: int = Field(default=DEFAULT_TOKEN_S, ge=1, le=LONGEST_TOKEN_S)
+    claims: dict[str, Any] = Field(
+        default={},
+        description="What agents are told of who has it, such as `sub` and `name`: at most 1 KiB of JSON. Whoever has "
+        "the token can read them.",
+    )
 
 
 def _administration(request: Request) -> KeyAdministration:
@@ -115,4 +120,4 @@ async def create_token(caller: Called, keys: Administration, client: Client, new
     """Create a short-lived token for one agent, for a browser. It needs the scope `admin`."""
     agent = Address.parse(new.agent, caller.tenant)
     scopes = [Scope(scope) for scope in new.scopes]
-    return await keys.create_token(caller, client, agent, scopes, new.expires_in_s)
+    return await keys.create_token(caller, client, agent, scopes, new.expires_in_s, new.claims)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from chronicle.errors import NotFound
 from chronicle.ids import IdSource
 from chronicle.journal.sql.moving import copy_rows
-from coordinator.access.caller import Scope, UnknownKey
+from coordinator.access.caller import Scope, UnknownKey, with_implied
 from coordinator.access.keys import KEY_PREFIX, SHOWN, TOKEN_PREFIX, Key, digest_of, home_tag, new_text
 from coordinator.access.quotas import Quota
 from podium.address import Address
@@ -16,6 +16,7 @@ from podium.address import Address
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from chronicle.canonical import JsonObject
     from coordinator.access.records import KeyRecords
     from coordinator.homes.sql.port import Connection, RecordsDatabase
 
@@ -89,10 +90,11 @@ class SqlKeyRecords:
         expires_ms: int | None = None,
         agent: Address | None = None,
         made_by: str | None = None,
+        claims: JsonObject | None = None,
     ) -> tuple[Key, str]:
         """See `KeyRecords`."""
         prefix, kind = (KEY_PREFIX, "key_") if agent is None else (TOKEN_PREFIX, "tok_")
-        text = new_text(prefix, self.tag)
+        text = new_text(prefix, self.tag, claims)
         key = Key(
             self._ids.other(kind, now_ms),
             name,
@@ -129,7 +131,11 @@ class SqlKeyRecords:
         """See `KeyRecords`."""
         with self._database.reading() as db:
             row = db.execute(f"SELECT {_COLUMNS} FROM key WHERE digest = ?", (digest,)).fetchone()
-        return _key(row) if row is not None else None
+            key = _key(row) if row is not None else None
+            if key is None or key.agent is None or key.made_by is None:
+                return key
+            maker = db.execute("SELECT scopes FROM key WHERE key_id = ?", (key.made_by,)).fetchone()
+        return _narrowed(key, maker)
 
     def revoke(self, key_id: str, tenant: str | None = None) -> Key:
         """See `KeyRecords`."""
@@ -207,6 +213,23 @@ def _within(key: Key, maker: tuple[int | None] | None) -> Key:
     return replace(key, expires_ms=ends_ms)
 
 
+def _narrowed(token: Key, maker: tuple[str] | None) -> Key | None:
+    """Return a token with those of its scopes that the key which made it still has.
+
+    Args:
+        maker: the row of that key; ``None`` if there is none.
+    """
+    if maker is None:
+        return None
+    permitted = with_implied(_scopes(maker[0]))
+    scopes = with_implied(token.scopes)
+    return token if scopes <= permitted else replace(token, scopes=scopes & permitted)
+
+
+def _scopes(text: str) -> frozenset[Scope]:
+    return frozenset(Scope(scope) for scope in text.split())
+
+
 def _row(key: Key) -> tuple[Any, ...]:
     return (
         key.key_id,
@@ -229,7 +252,7 @@ def _key(row: tuple[Any, ...]) -> Key:
         name,
         prefix,
         tenant,
-        frozenset(Scope(scope) for scope in scopes.split()),
+        _scopes(scopes),
         created_ms,
         expires_ms,
         last_used_ms,
