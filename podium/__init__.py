@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from podium.errors import Permanent as Permanent
     from podium.errors import PodiumError as PodiumError
     from podium.errors import ProgramChanged as ProgramChanged
+    from podium.errors import PromiseRejected as PromiseRejected
     from podium.errors import UnknownAgent as UnknownAgent
     from podium.errors import UnknownArtifact as UnknownArtifact
     from podium.errors import UnknownHandler as UnknownHandler
@@ -86,6 +87,7 @@ _MODULES: Final = {
     "Reply": "podium.agent.reply",
     "Permanent": "podium.errors",
     "ProgramChanged": "podium.errors",
+    "PromiseRejected": "podium.errors",
     "Retention": "podium.history.retention",
     "Retry": "podium.agent.retry",
     "ScheduledReminder": "podium.reminders.reminder",

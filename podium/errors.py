@@ -32,6 +32,7 @@
     │   ├── AskRefused          it was not asked: a quota of the tenant is reached
     │   └── AskTimeout          it did not answer in time
     ├── DecisionExpired         nobody decided in time
+    ├── PromiseRejected         a promise was rejected
     ├── RunNotPaused            a run does not wait for an answer, or for another one
     ├── ToolNotRegistered       a run waits for a decision about a tool that its loop does not have
     ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
@@ -90,6 +91,7 @@ __all__ = [
     "Permanent",
     "PodiumError",
     "ProgramChanged",
+    "PromiseRejected",
     "RunNotFound",
     "RunNotPaused",
     "StepFailed",
@@ -290,6 +292,10 @@ class AskTimeout(AskFailed, TimeoutError):
 
 class DecisionExpired(PodiumError, TimeoutError):
     """Nobody decided in time, or an answer is late."""
+
+
+class PromiseRejected(PodiumError):
+    """A promise for which a turn waited was rejected; the message says why."""
 
 
 class DecisionInvalid(InvalidInput):

@@ -256,8 +256,8 @@ class ModelCallSummary(TypedDict):
 class PauseSummary(TypedDict):
     """The pause of a turn at a step, and how it ended."""
 
-    kind: Literal["decide", "sleep"]
-    outcome: Literal["answered", "expired"]
+    kind: Literal["decide", "promise", "sleep"]
+    outcome: Literal["answered", "expired", "rejected"]
     by: str | None
     """Who answered; ``None`` if unknown, and without an answer."""
 
@@ -416,7 +416,7 @@ class TurnPaused(TypedDict):
     """The key of the step that waits."""
     number: int
     """Of that step."""
-    kind: Literal["decide", "sleep"]
+    kind: Literal["decide", "promise", "sleep"]
     reason: str
     schema: Json
     """The JSON Schema of an answer."""

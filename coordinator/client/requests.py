@@ -72,7 +72,13 @@ class AsyncRequests:
         await self._backend.call(request, address_of(agent), message_id=message_id)
 
     async def resume(
-        self, run_id: str, decision: Any, *, call_id: str | None = None, args_hash: str | None = None
+        self,
+        run_id: str,
+        decision: Any,
+        *,
+        call_id: str | None = None,
+        args_hash: str | None = None,
+        promise: str | None = None,
     ) -> objects.Resumed:
         """Answer a paused run, which then goes on; durable on return. `AsyncPodium.follow` reads what it says.
 
@@ -80,6 +86,7 @@ class AsyncRequests:
             run_id: the id of its message.
             decision: JSON that fits the schema of the request.
             call_id, args_hash: the request that is answered; by default the one that is open.
+            promise: the name of the promise that is resolved; by default what is open.
 
         Raises:
             ResourceNotFound: no such run.
@@ -88,7 +95,25 @@ class AsyncRequests:
             InvalidRequest: the answer does not fit the schema (``invalid_decision``).
         """
         request = Request("POST", "/runs/{run_id}/decision", "decide", lambda: objects.Resumed)
-        return await self._backend.call(request, run_id=run_id, answer=decision, call_id=call_id, args_hash=args_hash)
+        return await self._backend.call(
+            request, run_id=run_id, answer=decision, call_id=call_id, args_hash=args_hash, promise=promise
+        )
+
+    async def reject(self, run_id: str, reason: str, *, promise: str | None = None) -> objects.Resumed:
+        """Reject the promise that a paused run waits for, which then goes on; durable on return.
+
+        Args:
+            run_id: the id of its message.
+            reason: why; the agent gets it with `podium.PromiseRejected`.
+            promise: the name of the promise; by default the one that is open.
+
+        Raises:
+            ResourceNotFound: no such run.
+            RequestConflict: it does not wait for it (``run_not_paused``), or it is late (``decision_expired``).
+            InvalidRequest: it waits for something else than a promise (``invalid_decision``).
+        """
+        request = Request("POST", "/runs/{run_id}/decision", "decide", lambda: objects.Resumed)
+        return await self._backend.call(request, run_id=run_id, rejection=reason, promise=promise)
 
     async def agent(self, agent: str) -> objects.Agent:
         """Return one agent.
@@ -321,6 +346,7 @@ class Requests(Twin):
     retry = waiting(AsyncRequests.retry)
     drop = waiting(AsyncRequests.drop)
     resume = waiting(AsyncRequests.resume)
+    reject = waiting(AsyncRequests.reject)
     agent = waiting(AsyncRequests.agent)
     delete = waiting(AsyncRequests.delete)
     fork = waiting(AsyncRequests.fork)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from coordinator.gateway.patterns import KEY
 from coordinator.operations.objects import Part
@@ -60,6 +60,16 @@ class DecisionBody(_Body):
     """The request that it is for; by default the one that is open."""
     args_hash: Annotated[str, Field(max_length=64)] | None = None
     """The hash of that request; another one refuses the answer."""
+    promise: Annotated[str, Field(max_length=100)] | None = None
+    """The name of the promise that it is for; by default what is open."""
+    rejection: Annotated[str, Field(max_length=2000)] | None = None
+    """Why a promise is rejected, in place of an answer."""
+
+    @model_validator(mode="after")
+    def _one_outcome(self) -> Self:
+        if self.rejection is not None and "answer" in self.model_fields_set:
+            raise ValueError("a promise is resolved by an answer or rejected, not both")
+        return self
 
 
 class RetryBody(_Body):

@@ -421,6 +421,8 @@ class HomeAgents(HomeDeploys):
         *,
         call_id: str | None = None,
         args_hash: str | None = None,
+        promise: str | None = None,
+        rejection: str | None = None,
         by: str | None = None,
         tenant: str = DEFAULT_TENANT,
     ) -> objects.Resumed:
@@ -428,7 +430,8 @@ class HomeAgents(HomeDeploys):
 
         Args:
             answer: JSON that fits the schema of the request.
-            call_id, args_hash: the request that is answered; by default the one that is open.
+            call_id, args_hash, promise: the request that is answered; by default the one that is open.
+            rejection: why a promise is rejected, in place of an answer.
             by: who answers.
 
         Raises:
@@ -441,7 +444,7 @@ class HomeAgents(HomeDeploys):
 
         now_ms = self._clock.now_ms()
         address = await self.agent_of_run(run_id, tenant=tenant)
-        found = Answer(answer, by, call_id, args_hash)
+        found = Answer(answer, by, call_id, args_hash, promise, rejection)
         resumed = await self._stores.write(lambda store, _: runs.decide(store, address, run_id, found, now_ms))
         await self._poke(address)
         return resumed

@@ -122,8 +122,9 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
                                                   JSON Schema; ``expires`` in epoch milliseconds, or null
     turn_paused     kind, call_id, reason, expires    terminal: the turn waits, for what came before or for the time
                                                   alone. Following the message again, once it goes on, begins anew
-    agent_resume    call_id, outcome, by          the turn goes on behind a pause that was ``answered`` or has
-                                                  ``expired``; after the ``turn_start`` of each attempt since
+    agent_resume    call_id, outcome, by          the turn goes on behind a pause that was ``answered``,
+                                                  ``rejected`` or has ``expired``; after the ``turn_start``
+                                                  of each attempt since
     error           error {type, message}, parked    terminal: the last attempt failed, or the message was cancelled
 """
 

@@ -536,6 +536,60 @@ class AgentContext(Generic[S]):
         """
         return await self._scope.pauses.decide(schema, reason, timeout, default)
 
+    @overload
+    async def promise(
+        self,
+        name: str,
+        *,
+        schema: type[R],
+        reason: str = "",
+        timeout: timedelta | float | str | None = None,
+        default: D = ...,
+    ) -> R | D: ...
+
+    @overload
+    async def promise(
+        self,
+        name: str,
+        *,
+        schema: JsonObject | bool = True,
+        reason: str = "",
+        timeout: timedelta | float | str | None = None,
+        default: Json = ...,
+    ) -> Json: ...
+
+    async def promise(
+        self,
+        name: str,
+        *,
+        schema: Any = True,
+        reason: str = "",
+        timeout: timedelta | float | str | None = None,
+        default: Any = NO_DEFAULT,
+    ) -> Any:
+        """Pause this turn until something outside has happened, such as a payment; otherwise as `decide`.
+
+        Another program resolves or rejects the promise, once, by the run's id (`message_id`) and its name: over HTTP,
+        by a client, by ``podium resolve``. It must be waited for then.
+
+        Args:
+            name: up to 100 letters, digits and ``. _ -``, after a letter.
+            schema: of the value: a type that pydantic knows, or a JSON Schema; any JSON by default.
+            reason: what it is, for people who look at what waits.
+            timeout: how long it waits, as of `decide`.
+            default: what is returned if nobody resolves it in time.
+
+        Returns:
+            the value, of the type; as plain JSON for a JSON Schema.
+
+        Raises:
+            PromiseRejected: it was rejected; the message says why.
+            DecisionExpired: it was not resolved in time, and there is no default.
+            InvalidInput: the name cannot be used.
+            DecisionInvalid, ProgramChanged, PodiumError: as for `decide`.
+        """
+        return await self._scope.pauses.promise(name, schema, reason, timeout, default)
+
     async def sleep(self, duration: timedelta | float | str) -> None:
         """Pause this turn for a time, without a process; otherwise as `decide`.
 

@@ -41,6 +41,7 @@ __all__ = [
     "open_pause",
     "read_record",
     "roots_of",
+    "step_of",
     "summary_of",
     "view",
     "write_record",
@@ -74,9 +75,9 @@ class FailedStep(TypedDict):
     """Of a step that streams: whether the program left it before its end; then there was no exception."""
 
 
-PauseKind: TypeAlias = Literal["decide", "sleep"]
-"""What a turn pauses for: an answer, or a time alone."""
-PauseOutcome: TypeAlias = Literal["answered", "expired"]
+PauseKind: TypeAlias = Literal["decide", "promise", "sleep"]
+"""What a turn pauses for: an answer, one that may be a rejection, or a time alone."""
+PauseOutcome: TypeAlias = Literal["answered", "expired", "rejected"]
 
 
 class PauseRecord(TypedDict):
@@ -92,6 +93,8 @@ class PauseRecord(TypedDict):
     """How it ended; absent while the step is open."""
     by: NotRequired[str | None]
     """Who answered, as the edge names them; ``None`` if unknown."""
+    error: NotRequired[str]
+    """Why it was rejected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,17 +220,25 @@ def open_pause(body: bytes) -> PauseRecord | None:
     return pause if pause is not None and "outcome" not in pause else None
 
 
+def step_of(promise: str) -> str:
+    """Return the name of the step at which a turn waits for a promise."""
+    return f"promise {promise}"
+
+
 def args_hash_of(body: bytes) -> str:
     """Return the hash of the arguments of a record."""
     return cast("str", _checked(body)["args_hash"])
 
 
-def closed(body: bytes, outcome: PauseOutcome, result: Json, by: str | None, now_ms: int) -> bytes:
+def closed(
+    body: bytes, outcome: PauseOutcome, result: Json, by: str | None, now_ms: int, error: str | None = None
+) -> bytes:
     """Return the body of a record that is open with the outcome of its pause.
 
     Args:
         result: the answer; ``None`` without one.
         by: who answered.
+        error: why it was rejected.
 
     Raises:
         InvalidInput: the answer is too large, or not JSON.
@@ -236,6 +247,8 @@ def closed(body: bytes, outcome: PauseOutcome, result: Json, by: str | None, now
     if len(encode(result)) > MAX_INLINE:
         raise InvalidInput(f"an answer has at most {MAX_INLINE} bytes of JSON")
     pause = {**cast("JsonObject", found["pause"]), "outcome": outcome, "by": by}
+    if error is not None:
+        pause["error"] = error
     return encode({**found, "result": result, "pause": pause, "ended_ms": now_ms})
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import NotFound
 from chronicle.journal.records import MessageStatus, PauseEnd
 from podium.answer_schema import check_answer
-from podium.errors import DecisionExpired, RunNotFound, RunNotPaused
-from podium.history.step_record import args_hash_of, closed, open_pause
+from podium.errors import DecisionExpired, DecisionInvalid, RunNotFound, RunNotPaused
+from podium.history.step_record import args_hash_of, closed, open_pause, step_of
 from podium.messages.inbox import message_of
 from podium.reminders.expiries import EXPIRY
 
@@ -41,6 +41,10 @@ class Answer:
     """The request that it is for; ``None`` for the one that is open."""
     args_hash: str | None = None
     """Of the request, if the answer is to be refused for another one."""
+    promise: str | None = None
+    """The name of the promise that it is for; ``None`` for what is open."""
+    rejection: str | None = None
+    """Why a promise is rejected: in place of the value."""
 
 
 def answer_run(store: JournalStore, session: Session, run_id: MessageId, answer: Answer, now_ms: int) -> None:
@@ -54,7 +58,7 @@ def answer_run(store: JournalStore, session: Session, run_id: MessageId, answer:
         RunNotFound: the agent has no such run.
         RunNotPaused: it does not wait for this answer: it is answered, has ended, or waits for something else.
         DecisionExpired: the answer is late.
-        DecisionInvalid: it does not fit the schema.
+        DecisionInvalid: it does not fit the schema, or is a rejection of something else than a promise.
         InvalidInput: it is too large.
     """
     for _ in range(_ATTEMPTS):
@@ -80,17 +84,25 @@ def _end(store: JournalStore, session: Session, run_id: MessageId, answer: Answe
         raise RunNotPaused(f"run {run_id} sleeps until its time; nobody answers it")
     if answer.call_id not in (None, step.key):
         raise RunNotPaused(f"run {run_id} does not wait at {answer.call_id}, but at {step.key}")
+    if answer.promise is not None and step.key.rpartition("#")[0] != step_of(answer.promise):
+        raise RunNotPaused(f"run {run_id} does not wait for the promise {answer.promise}, but at {step.key}")
     if answer.args_hash not in (None, args_hash_of(step.body)):
         raise RunNotPaused(f"run {run_id} asks something else at {step.key} than what was answered")
     at_ms = store.now_ms(now_ms)
     if pause["expires"] is not None and at_ms >= pause["expires"]:
         raise DecisionExpired(f"run {run_id} waited for {step.key} until {pause['expires']}; the answer is late")
-    check_answer(pause["schema"], answer.value)
+    if answer.rejection is None:
+        check_answer(pause["schema"], answer.value)
+        after = closed(step.body, "answered", answer.value, answer.by, at_ms)
+    elif pause["kind"] == "promise":
+        after = closed(step.body, "rejected", None, answer.by, at_ms, answer.rejection)
+    else:
+        raise DecisionInvalid(f"run {run_id} waits for a decision at {step.key}: only a promise can be rejected")
     return PauseEnd(
         run_id,
         step.number,
         step.body,
-        closed(step.body, "answered", answer.value, answer.by, at_ms),
+        after,
         until_ms=pause["expires"],
         reminder=EXPIRY if pause["expires"] is not None else None,
     )

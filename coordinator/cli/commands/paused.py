@@ -55,32 +55,51 @@ def paused(
 def resolve(
     run: RunArgument,
     answer: Annotated[
-        str, typer.Argument(metavar="JSON", help="The answer, such as 'true' or '{\"verdict\": \"yes\"}'.")
-    ],
+        str | None, typer.Argument(metavar="[JSON]", help="The answer, such as 'true' or '{\"verdict\": \"yes\"}'.")
+    ] = None,
     *,
+    promise: Annotated[
+        str | None, typer.Option("--promise", metavar="NAME", help="Refuse it if the run waits for another promise.")
+    ] = None,
+    reject: Annotated[
+        str | None, typer.Option("--reject", metavar="TEXT", help="Reject the promise, in place of an answer: why.")
+    ] = None,
     call: Annotated[
         str | None, typer.Option("--call", metavar="CALL", help="Refuse the answer if the run waits at another step.")
     ] = None,
     target: Target,
 ) -> None:
-    """Answer a paused run, which then goes on.
+    """Answer a paused run, or reject the promise that it waits for; it then goes on.
 
     The answer must fit the JSON Schema of the request, which podium paused --json shows. It is taken once.
     """
-    try:
-        value: Any = json.loads(answer)
-    except ValueError as error:
-        raise typer.BadParameter(f"{answer!r} is no JSON ({error}); a text needs quotes inside: '\"yes\"'") from error
-    done = target.ask(f"answering {run}", lambda podium: podium.resume(run, value, call_id=call), writes=True)
+    if (answer is None) == (reject is None):
+        raise typer.BadParameter("give an answer, or --reject with the reason")
+    if reject is not None:
+        if call is not None:
+            raise typer.BadParameter("--call is of an answer; a promise that is rejected is named by --promise")
+        done = target.ask(f"answering {run}", lambda podium: podium.reject(run, reject, promise=promise), writes=True)
+    else:
+        value = _json(answer or "")
+        done = target.ask(
+            f"answering {run}", lambda podium: podium.resume(run, value, call_id=call, promise=promise), writes=True
+        )
     if target.json:
         write_json(done.as_json())
     else:
         write_line(f"{run} of {done.agent} goes on")
 
 
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise typer.BadParameter(f"{text!r} is no JSON ({error}); a text needs quotes inside: '\"yes\"'") from error
+
+
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
     until = iso(run["expires"]) if run["expires"] is not None else "-"
-    waits_for = run["call_id"] if run["kind"] == "decide" else "its time"
+    waits_for = run["call_id"] if run["kind"] != "sleep" else "its time"
     return run["run_id"], run["agent"], waits_for, until, run["reason"] or "-", _schema_text(run["schema"])
 
 

@@ -50,7 +50,7 @@ async def decide_run(
     run_id: Annotated[str, Path(max_length=64, description="The id of the run: that of its message, `msg_…`.")],
     body: DecisionBody,
 ) -> Resumed:
-    """Answer a paused run, which then goes on.
+    """Answer a paused run, or reject the promise that it waits for; it then goes on.
 
     An answer is taken once, for the request that is open: a later one gets 409 `run_not_paused`.
     """
@@ -62,6 +62,8 @@ async def decide_run(
         body.answer,
         call_id=body.call_id,
         args_hash=body.args_hash,
+        promise=body.promise,
+        rejection=body.rejection,
         by=caller.key_id,
         tenant=caller.tenant,
     )

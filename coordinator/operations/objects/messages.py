@@ -117,7 +117,7 @@ class PausedRun(Result):
     agent: str
     call_id: str
     """The request: the key of the step at which the turn has paused."""
-    kind: str = field(metadata=one_of("decide", "sleep"))
+    kind: str = field(metadata=one_of("decide", "promise", "sleep"))
     """What it waits for: an answer, or a time alone."""
     reason: str
     schema: Any

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from podium.history.step_record import step_of
+
 if TYPE_CHECKING:
     from chronicle.canonical import Json
     from podium.history.step_record import PauseKind, StepRecord
@@ -21,12 +23,18 @@ class PauseRequest:
     """What a hook pauses its turn for."""
 
     kind: PauseKind
-    """Also the name of its step."""
     reason: str
     schema: Json
     """The JSON Schema of an answer."""
     expires_ms: int | None
     """Epoch milliseconds; ``None`` if it waits for ever. A further attempt may ask with another one."""
+    promise: str = ""
+    """The name of a promise."""
+
+    @property
+    def step(self) -> str:
+        """The name of its step."""
+        return step_of(self.promise) if self.kind == "promise" else self.kind
 
 
 @dataclass(frozen=True, slots=True)

@@ -262,7 +262,7 @@ class TurnSteps:
             ProgramChanged: the program asks for other steps than an earlier attempt.
             ContextMisuse: the turn is over, this is called inside of a step, or an answer is being read.
         """
-        key, hashed = self._asked(request.kind, (request.schema, request.reason))
+        key, hashed = self._asked(request.step, (request.schema, request.reason))
         replay = self._replay
         try:
             if not replay.over:
@@ -357,7 +357,7 @@ class TurnSteps:
                     await _for_ever()
                 self._drain()
                 now_ms = self._env.clock.now_ms()
-                step = RunningStep(key, request.kind, hashed, now_ms, len(self._unrecorded), overlaps=False)
+                step = RunningStep(key, request.step, hashed, now_ms, len(self._unrecorded), overlaps=False)
                 pause: PauseRecord = {
                     "kind": request.kind,
                     "reason": request.reason,

@@ -1,0 +1,110 @@
+"""Runs that pause, over HTTP: listing them, and resolving and rejecting what they wait for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from coordinator.access.caller import Scope
+from coordinator.homes.sqlite.keys import SqliteKeyRecords
+from podium.agent import AgentContext, BaseAgent, DeltaState
+from podium.errors import PromiseRejected
+from tests.unit.coordinator.gateway.served_home import served_home
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from pathlib import Path
+
+    from tests.unit.coordinator.gateway.served_home import ServedHome
+
+
+class Shop(BaseAgent):
+    """Waits for a payment."""
+
+    agent_type = "shop"
+
+    class State(DeltaState):
+        _entity_type = "shop"
+        _version = 1
+        paid: int = 0
+
+    async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        try:
+            ctx.state.paid += await ctx.promise("payment", schema=int, reason=message["text"])
+        except PromiseRejected as error:
+            ctx.reply(str(error))
+
+
+@pytest.fixture
+def keys(tmp_path: Path) -> SqliteKeyRecords:
+    (tmp_path / "keys").mkdir()
+    return SqliteKeyRecords(tmp_path / "keys", "home1")
+
+
+@pytest.fixture
+async def home(tmp_path: Path, keys: SqliteKeyRecords) -> AsyncIterator[ServedHome]:
+    async with served_home(tmp_path / "home", Shop, keys=keys) as served:
+        yield served
+    keys.close()
+
+
+def with_key(keys: SqliteKeyRecords, scope: Scope, tenant: str = "acme") -> dict[str, str]:
+    return {"Authorization": f"Bearer {keys.create('test', tenant, [scope], 1)[1]}"}
+
+
+async def paused(home: ServedHome, headers: dict[str, str], agent: str = "shop/a") -> str:
+    """Send a message, and return the run that waits for its payment."""
+    answer = await home.http.post(f"/v1/agents/{agent}/messages", json={"message": {"text": "tea"}}, headers=headers)
+    assert answer.status_code == 202, answer.text
+    run: str = answer.json()["run_id"]
+    return run
+
+
+async def settled(home: ServedHome, headers: dict[str, str], run: str) -> dict[str, Any]:
+    harness = await home.fleet.harness("acme:shop/a")
+    await harness.receive()
+    found = await home.http.get(f"/v1/agents/shop/a/messages/{run}", headers=headers)
+    answer: dict[str, Any] = found.json()
+    assert answer["status"] == "consumed", answer
+    return answer
+
+
+async def test_a_promise_is_resolved_by_its_name_and_once(home: ServedHome, keys: SqliteKeyRecords) -> None:
+    writer = with_key(keys, Scope.WRITE)
+    run = await paused(home, writer)
+    (listed,) = (await home.http.get("/v1/runs", headers=writer)).json()["items"]
+    assert (listed["run_id"], listed["kind"], listed["call_id"]) == (run, "promise", "promise payment#1")
+    path = f"/v1/runs/{run}/decision"
+    for body, status, code in (
+        ({"answer": 5, "promise": "other"}, 409, "run_not_paused"),
+        ({"answer": "five", "promise": "payment"}, 400, "invalid_decision"),
+        ({"answer": 5, "rejection": "no"}, 400, None),
+        ({"rejection": "x" * 2001}, 400, None),
+        ({"answer": 5, "promise": "x" * 101}, 400, None),
+    ):
+        error = await home.error("POST", path, status, json=body, headers=writer)
+        assert code in (None, error["code"])
+    for headers, status in (
+        (with_key(keys, Scope.READ), 403),
+        (with_key(keys, Scope.METRICS), 403),
+        (with_key(keys, Scope.WRITE, "zeta"), 404),
+        (with_key(keys, Scope.ADMIN, "default"), 404),
+        ({}, 401),
+    ):
+        await home.error("POST", path, status, json={"answer": 5}, headers=headers)
+    answer = await home.http.post(path, json={"answer": 5, "promise": "payment"}, headers=writer)
+    assert answer.status_code == 200, answer.text
+    await settled(home, writer, run)
+    assert (await home.http.get("/v1/agents/shop/a/state", headers=writer)).json()["state"]["paid"] == 5
+    for late in ({"answer": 5, "promise": "payment"}, {"rejection": "no"}):
+        assert (await home.error("POST", path, 409, json=late, headers=writer))["code"] == "run_not_paused"
+
+
+async def test_a_promise_is_rejected(home: ServedHome, keys: SqliteKeyRecords) -> None:
+    writer = with_key(keys, Scope.WRITE)
+    run = await paused(home, writer)
+    rejected = {"rejection": "card refused", "promise": "payment"}
+    answer = await home.http.post(f"/v1/runs/{run}/decision", json=rejected, headers=writer)
+    assert answer.status_code == 200, answer.text
+    assert (await settled(home, writer, run))["answer"]["data"] == "card refused"
