@@ -31,11 +31,13 @@
     ├── AskFailed               an agent that was asked did not answer
     │   ├── AskRefused          it was not asked: a quota of the tenant is reached
     │   └── AskTimeout          it did not answer in time
+    ├── CommandNotStarted       there is no such program, or a sandbox does not let it be read
     ├── DecisionExpired         nobody decided in time
     ├── PromiseRejected         a promise was rejected
     ├── RunNotPaused            a run does not wait for an answer, or for another one
-    ├── ToolNotRegistered       a run waits for a decision about a tool that its loop does not have
+    ├── SandboxRefused          no sandbox here keeps what a policy asks for
     ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
+    ├── ToolNotRegistered       a run waits for a decision about a tool that its loop does not have
     └── HomeError               the home directory cannot be used
         ├── HomeNotWritable     no permission, a file in the way, a full or read-only disk
         └── HomeTooNew          written by a newer version
@@ -75,6 +77,7 @@ __all__ = [
     "AskRefused",
     "AskTimeout",
     "BundleRefused",
+    "CommandNotStarted",
     "ContextMisuse",
     "DecisionExpired",
     "DecisionInvalid",
@@ -94,6 +97,7 @@ __all__ = [
     "PromiseRejected",
     "RunNotFound",
     "RunNotPaused",
+    "SandboxRefused",
     "StepFailed",
     "StepsOutdated",
     "ToolNotRegistered",
@@ -326,6 +330,14 @@ class ToolNotRegistered(PodiumError):
         super().__init__(f"run {run_id} waits for a decision about {tool_name!r}, a tool that its loop does not have")
         self.run_id = run_id
         self.tool_name = tool_name
+
+
+class SandboxRefused(PodiumError):
+    """No sandbox here keeps what a policy asks for, or there can be none; nothing was run."""
+
+
+class CommandNotStarted(PodiumError):
+    """There is no such program, or a sandbox does not let it be read."""
 
 
 class StepFailed(PodiumError):

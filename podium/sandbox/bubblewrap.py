@@ -1,0 +1,62 @@
+"""The rung of bubblewrap: a command in namespaces of its own, which has a tree of files with what a policy names."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from podium.sandbox.protected import PROTECTED
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from podium.sandbox.policy import Policy
+
+__all__ = ["FILTER_AT", "bubblewrap", "wrapped"]
+
+FILTER_AT: Final = 3
+"""The descriptor at which it reads its filter of system calls."""
+_NAMESPACES: Final = ("user", "ipc", "pid", "uts")
+
+
+def bubblewrap() -> str | None:
+    """Return the path of the program; ``None`` where it is not installed."""
+    return shutil.which("bwrap", path="/usr/bin:/usr/local/bin:/bin")
+
+
+def wrapped(argv: Sequence[str], policy: Policy, *, system: Iterable[str], tmp: str, cwd: str) -> list[str]:
+    """Return the command line that runs ``argv`` with the paths of a policy, at the places that they have outside.
+
+    Args:
+        system: paths that can be read too.
+        tmp: a directory that is its ``/tmp``.
+    """
+    command = ["bwrap", "--die-with-parent", "--disable-userns", "--cap-drop", "ALL", "--seccomp", str(FILTER_AT)]
+    command += [f"--unshare-{each}" for each in _NAMESPACES]
+    command += ["--unshare-net"] if policy.network == "none" else []
+    for path in system:
+        if os.path.islink(path) and path.count("/") == 1:  # noqa: PTH114  /bin -> usr/bin
+            command += ["--symlink", os.readlink(path), path]  # noqa: PTH115
+        else:
+            command += ["--ro-bind", path, path]
+    # Its /dev and /dev/shm are memory, which nothing else bounds.
+    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(policy.limits.memory_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
+    command += ["--remount-ro", "/dev", "--bind", tmp, "/tmp"]  # noqa: S108
+    binds = [(path, "--ro-bind") for path in policy.readable] + [(path, "--bind") for path in policy.writable]
+    for bound, how in sorted(binds, key=lambda bind: len(bind[0].parts)):  # what is nested comes after
+        command += [how, str(bound), str(bound)]
+    for directory in policy.writable:
+        command += _kept(directory)
+    return [*command, "--remount-ro", "/", "--chdir", cwd, "--", *argv]
+
+
+def _kept(directory: Path) -> Iterator[str]:
+    """Yield what makes hooks and start files read-only where they are; a mount cannot be moved away, either."""
+    if (git := directory / ".git").is_dir() and not git.is_symlink():
+        yield from ("--bind", str(git), str(git))
+    for name in PROTECTED:
+        path = directory / name
+        if path.exists() and not path.is_symlink():
+            yield from ("--ro-bind", str(path), str(path))

@@ -1,0 +1,165 @@
+"""What a process does to itself before it becomes a command: Landlock, seccomp, capabilities, by system calls.
+
+Runs in a process with one thread, between fork and exec; imports the standard library only. Numbers and layouts are of
+``linux/landlock.h``, ``linux/seccomp.h`` and ``linux/capability.h``; system calls of x86-64 and of 64-bit ARM.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import platform
+import stat
+import struct
+from collections.abc import Iterable
+from typing import Final
+
+__all__ = ["LANDLOCK_ABI", "confine", "die_with_parent", "landlock_abi", "reap_orphans", "socket_filter"]
+
+LANDLOCK_ABI: Final = 6
+"""Linux 6.12: the first that keeps signals and abstract sockets within a sandbox."""
+
+_libc: Final = ctypes.CDLL(None, use_errno=True)
+
+_PR_SET_PDEATHSIG: Final = 1
+_PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
+_PR_SET_CHILD_SUBREAPER: Final = 36
+_PR_SET_NO_NEW_PRIVS: Final = 38
+
+_LANDLOCK_CREATE: Final = 444
+_LANDLOCK_ADD_RULE: Final = 445
+_LANDLOCK_RESTRICT: Final = 446
+_RULE_PATH_BENEATH: Final = 1
+_ALL_FS: Final = 0xFFFF
+"""All rights of ABI 6, from EXECUTE to IOCTL_DEV."""
+_FILE_FS: Final = 0b1100_0000_0000_0111
+"""Those of a file: EXECUTE, WRITE_FILE, READ_FILE, TRUNCATE, IOCTL_DEV."""
+_READ_FS: Final = 0b1101
+"""EXECUTE, READ_FILE, READ_DIR."""
+_ALL_TCP: Final = 0b11
+_ALL_SCOPES: Final = 0b11
+
+_MACHINES: Final = {  # audit architecture, socket, the calls that no sandbox has
+    # add_key, request_key, keyctl, perf_event_open, bpf, userfaultfd, io_uring_{setup,enter,register}
+    "x86_64": (0xC000003E, 41, (248, 249, 250, 298, 321, 323, 425, 426, 427)),
+    "aarch64": (0xC00000B7, 198, (217, 218, 219, 241, 280, 282, 425, 426, 427)),
+}
+_X32: Final = 0x4000_0000
+"""Bit of system calls of x32, which a kernel may have: the same calls by other numbers."""
+_AF_NETLINK: Final = 16
+_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
+_ALLOW: Final = 0x7FFF_0000
+_REFUSE: Final = 0x0005_0000 | errno.EPERM
+_KILL: Final = 0x8000_0000
+_NUMBER_AT, _ARCH_AT, _FIRST_AT, _THIRD_AT = 0, 4, 16, 32
+"""Offsets in ``struct seccomp_data``; of arguments the lower half, which is all that the kernel takes of an int."""
+
+
+def _checked(result: int, what: str) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")
+    return result
+
+
+def _prctl(option: int, value: int, what: str) -> None:
+    _checked(_libc.prctl(option, ctypes.c_ulong(value), 0, 0, 0), what)
+
+
+def die_with_parent() -> None:
+    """Have this process killed when the one that forked it ends, also after an exec."""
+    _prctl(_PR_SET_PDEATHSIG, 9, "PR_SET_PDEATHSIG")
+
+
+def reap_orphans() -> None:
+    """Make this process the parent of its descendants whose own parents have ended."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, 1, "PR_SET_CHILD_SUBREAPER")
+
+
+def landlock_abi() -> int:
+    """Return the version of the kernel's Landlock; 0 if it has none, or a filter of system calls refuses it."""
+    return max(0, int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
+
+
+def confine(
+    readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], *, tcp: bool, filtered: bytes
+) -> None:
+    """Confine this process, and all that it will start, for good: files, TCP, signals, system calls, capabilities.
+
+    Args:
+        readable: files and directories; programs in them can be run.
+        writable: directories.
+        devices: files that can be read and written, and not removed.
+        tcp: whether its sockets can listen and connect; the filter says which sockets it can make.
+        filtered: a program of `socket_filter`.
+
+    Raises:
+        OSError: a path is not there, or the kernel refused; the process may be confined in part, and must end.
+    """
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
+    attributes = struct.pack("QQQ", _ALL_FS, 0 if tcp else _ALL_TCP, _ALL_SCOPES)
+    ruleset = _checked(_libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0), "Landlock")
+    for paths, rights in ((readable, _READ_FS), (writable, _ALL_FS), (devices, _READ_FS | _FILE_FS)):
+        for path in paths:
+            _allow(ruleset, path, rights)
+    _drop_capabilities()
+    _checked(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "Landlock")
+    os.close(ruleset)
+    program = ctypes.create_string_buffer(filtered, len(filtered))
+    head = struct.pack("HxxxxxxP", len(filtered) // 8, ctypes.addressof(program))
+    _checked(_libc.prctl(_PR_SET_SECCOMP, ctypes.c_ulong(2), head, 0, 0), "seccomp")
+
+
+def _allow(ruleset: int, path: str, rights: int) -> None:
+    opened = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISDIR(os.fstat(opened).st_mode):
+            rights &= _FILE_FS
+        rule = struct.pack("=Qi", rights, opened)
+        _checked(_libc.syscall(_LANDLOCK_ADD_RULE, ruleset, _RULE_PATH_BENEATH, rule, 0), path)
+    finally:
+        os.close(opened)
+
+
+def _drop_capabilities() -> None:
+    """Give up what root can do beyond its own files: modules, namespaces, others' processes and files."""
+    if os.geteuid() != 0:
+        return  # without privileges that are new there are none
+    capability = 0
+    while _libc.prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(capability), 0, 0, 0) == 0:
+        capability += 1
+    if ctypes.get_errno() != errno.EINVAL:  # else the first that this kernel does not have
+        _checked(-1, "PR_CAPBSET_DROP")
+    _checked(_libc.capset(struct.pack("Ii", 0x2008_0522, 0), bytes(24)), "capset")
+
+
+def socket_filter(families: Iterable[int]) -> bytes:
+    """Return a filter of system calls: sockets of these families only; no io_uring, keyring or bpf.
+
+    Of netlink there is only routing, which tells programs the addresses that there are.
+
+    Raises:
+        OSError: the numbers of this machine's system calls are not known here.
+    """
+    if platform.machine() not in _MACHINES:
+        raise OSError(errno.ENOSYS, f"no filter of system calls for {platform.machine()}")
+    arch, socket_number, refused = _MACHINES[platform.machine()]
+    allowed = [*families]
+    program = [
+        (_LOAD, 0, 0, _ARCH_AT),
+        (_EQUAL, 1, 0, arch),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER_AT),
+        (_AT_LEAST, 0, 1, _X32),
+        (_RETURN, 0, 0, _REFUSE),
+    ]
+    for number in refused:
+        program += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _REFUSE)]
+    program += [(_EQUAL, 1, 0, socket_number), (_RETURN, 0, 0, _ALLOW), (_LOAD, 0, 0, _FIRST_AT)]
+    for family in allowed:
+        program += [(_EQUAL, 0, 1, family), (_RETURN, 0, 0, _ALLOW)]
+    program += [(_EQUAL, 1, 0, _AF_NETLINK), (_RETURN, 0, 0, _REFUSE), (_LOAD, 0, 0, _THIRD_AT)]
+    program += [(_EQUAL, 0, 1, 0), (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _REFUSE)]
+    return b"".join(struct.pack("HBBI", *each) for each in program)

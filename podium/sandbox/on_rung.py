@@ -1,0 +1,246 @@
+"""Runs a command on one rung: asks a supervisor for it, hands on its output, and puts back what it must not leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import tempfile
+from dataclasses import asdict
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from podium.errors import CommandNotStarted, SandboxRefused
+from podium.sandbox.bubblewrap import bubblewrap, wrapped
+from podium.sandbox.kernel import socket_filter
+from podium.sandbox.policy import RUNGS, Ended, Network, Policy, Rung
+from podium.sandbox.protected import put_back, remember
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
+
+__all__ = ["Stream", "run_on"]
+
+Stream = Literal["stdout", "stderr"]
+
+_CHUNK: Final = 64 << 10
+_PATH: Final = "/usr/local/bin:/usr/bin:/bin"
+_SYSTEM: Final = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/sys/devices/system/cpu"),
+    *("/etc/alternatives", "/etc/ca-certificates", "/etc/ssl/certs", "/etc/pki/tls/certs", "/etc/crypto-policies"),
+    *("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/localtime", "/etc/timezone", "/etc/mime.types"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts", "/etc/host.conf", "/etc/resolv.conf"),
+    *("/etc/gai.conf", "/etc/protocols", "/etc/services", "/etc/debian_version", "/etc/os-release"),
+)
+"""What can be read on every rung, if it is there: programs, libraries, the files of ``/etc`` without secrets."""
+_DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_NO_ANSWER: Final = json.dumps(
+    {"status": -9, "limit": None, "failure": "its supervisor was killed", "left": 0}
+).encode()
+
+
+async def run_on(
+    rung: Rung,
+    argv: Sequence[str],
+    policy: Policy,
+    *,
+    on_output: Callable[[Stream, bytes], Awaitable[None]],
+    cwd: Path | None = None,
+) -> Ended:
+    """Do what `podium.sandbox.running.run` does on one rung, which is not probed before."""
+    if RUNGS.index(rung) < RUNGS.index(policy.needs):
+        raise SandboxRefused(f"the policy asks for {policy.needs}, and {rung} is weaker")
+    _check_paths(policy)
+    tmp = tempfile.mkdtemp(prefix="podium-sandbox-")
+    try:
+        request = _request(rung, argv, policy, tmp, cwd)
+        before = remember(policy.writable)
+        try:
+            answer = await _supervised(request, policy.limits.output_bytes, on_output)
+        finally:
+            restored = put_back(before)
+    finally:
+        await _remove(tmp)
+    if answer["failure"]:
+        raise CommandNotStarted(f"{argv[0]} could not be started in the sandbox ({rung}): {answer['failure']}")
+    if answer["left"]:
+        raise OSError(f"{answer['left']} processes of {argv[0]} were killed and do not end: does a file system hang?")
+    status: int = answer["status"]
+    return Ended(128 - status if status < 0 else status, answer["limit"], rung, restored)
+
+
+def _check_paths(policy: Policy) -> None:
+    for path in policy.writable:
+        if not os.path.isdir(path):  # noqa: PTH112  pathlib raises for what this user may not look into
+            raise SandboxRefused(f"{path} is to be writable in a sandbox, and is no directory; make it first")
+    for path in policy.readable:
+        if not os.path.exists(path):  # noqa: PTH110
+            raise SandboxRefused(f"{path} is to be readable in a sandbox, and is not there")
+
+
+def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Path | None) -> dict[str, Any]:
+    """Return what a supervisor is asked for: see `podium.sandbox.spawner`."""
+    tmp_inside = "/tmp" if rung == "bubblewrap" else tmp  # noqa: S108  its own
+    environment = {"PATH": _PATH, "HOME": tmp_inside, **policy.environment, "TMPDIR": tmp_inside}
+    directory = str(cwd or next(iter(policy.writable), tmp_inside))
+    program = _program(argv[0], environment["PATH"], directory)
+    request: dict[str, Any] = {
+        "argv": [*argv],
+        "program": program,
+        "environment": environment,
+        "cwd": directory,
+        "limits": asdict(policy.limits),
+        "disk": [tmp, *map(str, policy.writable)],
+        "confine": None,
+        "filter": None,
+        "wrapped": rung == "bubblewrap",
+    }
+    if rung != "none":
+        request["filter"] = _filter(rung, policy.network)
+    if rung == "landlock":
+        request["confine"] = {
+            "readable": [*_system(), "/proc", *map(str, policy.readable)],
+            "writable": [tmp, *map(str, policy.writable)],
+            "devices": _DEVICES,
+            "tcp": policy.network == "open",
+        }
+    elif rung == "bubblewrap":
+        request["argv"] = wrapped([program, *argv[1:]], policy, system=_system(), tmp=tmp, cwd=directory)
+        request["program"] = bubblewrap()
+        request["cwd"] = "/"
+    return request
+
+
+@cache
+def _system() -> tuple[str, ...]:
+    """Return what is there of the system's paths."""
+    return tuple(each for each in _SYSTEM if Path(each).exists())
+
+
+@cache
+def _filter(rung: Rung, network: Network) -> str:
+    """Return the filter of system calls of a rung.
+
+    There are no Unix sockets: nothing here can say which ones a process may connect to (docker.sock, podium's own). No
+    namespace has AF_VSOCK, the way to a hypervisor. Of bubblewrap's network ``none`` there is the loopback interface.
+    """
+    has_internet = network == "open" or rung == "bubblewrap"
+    return socket_filter((socket.AF_INET, socket.AF_INET6) if has_internet else ()).hex()
+
+
+def _program(name: str, path: str, directory: str) -> str:
+    found = shutil.which(name, path=path) if "/" not in name else os.path.join(directory, name)  # noqa: PTH118
+    if found is None or not Path(found).is_file():
+        raise CommandNotStarted(f"there is no program {name}" + ("" if "/" in name else f" in {path}"))
+    return found
+
+
+async def _supervised(
+    request: dict[str, Any], most: int, on_output: Callable[[Stream, bytes], Awaitable[None]]
+) -> dict[str, Any]:
+    """Run what was asked for, and return the answer of its supervisor."""
+    # Imported here: only what runs a command has a spawner.
+    from podium.sandbox.spawning import start_supervisor  # noqa: PLC0415
+
+    control, its_control = socket.socketpair()
+    streams: dict[int, Stream] = {}
+    with control, its_control, contextlib.ExitStack() as closed_at_end:
+        theirs = [its_control.fileno()]
+        for name in ("stdout", "stderr"):
+            reading, writing = os.pipe()
+            closed_at_end.callback(os.close, reading)
+            theirs.append(writing)
+            streams[reading] = name
+            os.set_blocking(reading, False)
+        try:
+            start_supervisor(theirs)
+        finally:
+            its_control.close()
+            for each in theirs[1:]:
+                os.close(each)
+        control.setblocking(False)
+        try:
+            await asyncio.get_running_loop().sock_sendall(control, json.dumps(request).encode() + b"\n")
+            await _deliver(streams, control, most, on_output)
+            answer: dict[str, Any] = json.loads(await _answer(control))
+        except BaseException:
+            with contextlib.suppress(OSError):  # it has ended
+                control.shutdown(socket.SHUT_WR)
+            await _until_ended(control)
+            raise
+    return answer
+
+
+async def _deliver(
+    streams: dict[int, Stream], control: socket.socket, most: int, on_output: Callable[[Stream, bytes], Awaitable[None]]
+) -> None:
+    """Hand on what comes until both streams are closed; what is too much ends the command, and is dropped."""
+    room = most
+    while streams:
+        for reading in await _readable(streams):
+            piece = os.read(reading, _CHUNK)
+            if not piece:
+                del streams[reading]
+                continue
+            if len(piece) > room >= 0:
+                with contextlib.suppress(OSError):  # it has ended
+                    control.send(b"output")
+            if room > 0:
+                await on_output(streams[reading], piece[:room])
+            room -= len(piece)
+
+
+async def _readable(descriptors: Iterable[int]) -> list[int]:
+    """Wait until some of them can be read, and return those; nothing watches them afterwards."""
+    loop, ready, waiter = asyncio.get_running_loop(), list[int](), asyncio.Event()
+
+    def note(descriptor: int) -> None:
+        loop.remove_reader(descriptor)
+        ready.append(descriptor)
+        waiter.set()
+
+    watched = [*descriptors]
+    for each in watched:
+        loop.add_reader(each, note, each)
+    try:
+        await waiter.wait()
+    finally:
+        for each in watched:
+            loop.remove_reader(each)
+    return ready
+
+
+async def _answer(control: socket.socket) -> bytes:
+    """Return the line that says how the command ended."""
+    received = b""
+    while not received.endswith(b"\n"):
+        piece = await asyncio.get_running_loop().sock_recv(control, _CHUNK)
+        if not piece:
+            return _NO_ANSWER
+        received += piece
+    return received
+
+
+async def _until_ended(control: socket.socket) -> None:
+    """Wait for a supervisor that was told to end its command, also through cancellations: it has a deadline."""
+    while True:
+        with contextlib.suppress(asyncio.CancelledError):
+            await _answer(control)
+            return
+
+
+async def _remove(tmp: str) -> None:
+    try:
+        os.rmdir(tmp)  # noqa: PTH106
+    except OSError:  # not empty
+        await asyncio.to_thread(_remove_tree, tmp)
+
+
+def _remove_tree(tmp: str) -> None:
+    for directory, _, _ in os.walk(tmp):
+        os.chmod(directory, 0o700)  # noqa: PTH101  a command may have closed its own
+    shutil.rmtree(tmp)

@@ -1,0 +1,41 @@
+"""Runs a command under a policy, on the strongest rung that works here: what a step of a turn will call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from podium.sandbox.on_rung import run_on
+from podium.sandbox.probe import best_rung
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from pathlib import Path
+
+    from podium.sandbox.on_rung import Stream
+    from podium.sandbox.policy import Ended, Policy
+
+__all__ = ["run"]
+
+
+async def run(
+    argv: Sequence[str],
+    policy: Policy,
+    *,
+    on_output: Callable[[Stream, bytes], Awaitable[None]],
+    cwd: Path | None = None,
+) -> Ended:
+    """Run a command to its end, and end all that it has left running.
+
+    Cancellation kills all of it, and is raised when that has happened; so does the death of this process.
+
+    Args:
+        argv: the program, found by the policy's ``PATH``, and its arguments.
+        policy: what it may do; its paths have to be there.
+        on_output: gets each piece of output as it comes; the command waits for it.
+        cwd: an absolute path; the first writable one by default.
+
+    Raises:
+        SandboxRefused: no rung here keeps the policy; nothing was run.
+        CommandNotStarted: there is no such program, or the policy keeps it from being read.
+    """
+    return await run_on(await best_rung(policy), argv, policy, on_output=on_output, cwd=cwd)
