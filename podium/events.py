@@ -256,7 +256,7 @@ class ModelCallSummary(TypedDict):
 class PauseSummary(TypedDict):
     """The pause of a turn at a step, and how it ended."""
 
-    kind: Literal["decide", "promise", "sleep"]
+    kind: Literal["decide", "promise", "sleep", "program"]
     outcome: Literal["answered", "expired", "rejected"]
     by: str | None
     """Who answered; ``None`` if unknown, and without an answer."""
@@ -268,8 +268,9 @@ class StepSummary(TypedDict):
     key: str
     """Its name and occurrence, ``name#1``; after ``MESSAGE_ID:`` for a step of ``on_steer``."""
     name: str
-    status: Literal["done", "failed", "cancelled", "left"]
-    """``left``: the program did not read a streamed answer to its end."""
+    status: Literal["done", "failed", "cancelled", "left", "dropped"]
+    """``left``: the program did not read a streamed answer to its end. ``dropped``: it was done, and a person dropped
+    it, as it did not fit the program any more."""
     started: int
     """Epoch milliseconds."""
     ended: int
@@ -399,6 +400,8 @@ class TurnCancelled(TypedDict):
     """The busy policy of the message that preempted it; ``None`` if its own sender cancelled it."""
     by: str | None
     """The id of the message that preempted it."""
+    given_up: NotRequired[bool]
+    """Whether a person gave it up, as its recorded steps did not fit any more; absent otherwise."""
     tree_id: str | None
     oplog_id: str | None
     epoch: int
@@ -416,7 +419,7 @@ class TurnPaused(TypedDict):
     """The key of the step that waits."""
     number: int
     """Of that step."""
-    kind: Literal["decide", "promise", "sleep"]
+    kind: Literal["decide", "promise", "sleep", "program"]
     reason: str
     schema: Json
     """The JSON Schema of an answer."""

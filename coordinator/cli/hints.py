@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 __all__ = ["HINTS", "hint", "recorded_error"]
 
-_DROP_STEPS: Final = "`podium retry AGENT MESSAGE_ID --drop-steps` drops them"
-
 HINTS: Final = HintTable(
     {
         **CHRONICLE_HINTS,
@@ -28,8 +26,6 @@ HINTS: Final = HintTable(
         podium.AskRefused: None,
         podium.AskTimeout: None,
         podium.EventNotFound: "`podium log {agent} --json` lists its events",
-        podium.ProgramChanged: _DROP_STEPS,
-        podium.StepsOutdated: _DROP_STEPS,
         podium.UnknownArtifact: "`podium artifacts AGENT` lists an agent's artifacts",
     }
 )

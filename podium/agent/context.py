@@ -481,8 +481,8 @@ class AgentContext(Generic[S]):
         Raises:
             InvalidValue: JSON cannot represent an argument or the result.
             TimeoutError: the last try took longer than the timeout; the step did not end.
-            ProgramChanged: an earlier attempt of the message ended other steps, or with other arguments; the message is
-                parked at once.
+            ProgramChanged: an earlier attempt of the message ended other steps, or with other arguments; the turn
+                pauses, and a person decides.
             PodiumError: the hook handles no message, its turn is over, or this is called inside of a step.
             Exception: what the function raised; the step did not end, and runs again in a further attempt.
         """

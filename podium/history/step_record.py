@@ -28,6 +28,11 @@ if TYPE_CHECKING:
     from podium.state import Patch
 
 __all__ = [
+    "BEGIN_ANEW",
+    "GIVE_UP",
+    "GO_ON",
+    "QUESTION",
+    "TRY_AGAIN",
     "FailedStep",
     "PauseKind",
     "PauseOutcome",
@@ -41,6 +46,7 @@ __all__ = [
     "open_pause",
     "read_record",
     "roots_of",
+    "standing",
     "step_of",
     "summary_of",
     "view",
@@ -75,8 +81,15 @@ class FailedStep(TypedDict):
     """Of a step that streams: whether the program left it before its end; then there was no exception."""
 
 
-PauseKind: TypeAlias = Literal["decide", "promise", "sleep"]
-"""What a turn pauses for: an answer, one that may be a rejection, or a time alone."""
+PauseKind: TypeAlias = Literal["decide", "promise", "sleep", "program"]
+"""What a turn pauses for: an answer, one that may be a rejection, a time alone, or what becomes of steps that do not
+fit the program any more."""
+QUESTION: Final = "program"
+"""The name of the step of the last kind; its key has no ``#``, as those of the program's own steps have."""
+TRY_AGAIN: Final = "try_again"
+GO_ON: Final = "go_on"
+BEGIN_ANEW: Final = "begin_anew"
+GIVE_UP: Final = "give_up"
 PauseOutcome: TypeAlias = Literal["answered", "expired", "rejected"]
 
 
@@ -95,6 +108,8 @@ class PauseRecord(TypedDict):
     """Who answered, as the edge names them; ``None`` if unknown."""
     error: NotRequired[str]
     """Why it was rejected."""
+    fits: NotRequired[int]
+    """Of a question about the program: how many of the steps that held then fit; ``go_on`` keeps these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +177,23 @@ class StepView(TypedDict):
     changes_files: bool
     """Whether the files at its end differed from those at the beginning of the turn."""
     tree_id: str
+
+
+def standing(steps: Sequence[tuple[PauseRecord | None, Json]]) -> list[int]:
+    """Return which of the steps of a message hold: those that no person has dropped; questions do not count.
+
+    Args:
+        steps: pause and result of each, in order.
+    """
+    held: list[int] = []
+    for place, (pause, result) in enumerate(steps):
+        if pause is None or pause["kind"] != "program":
+            held.append(place)
+        elif result == GO_ON:
+            del held[pause["fits"] :]
+        elif result == BEGIN_ANEW:
+            held.clear()
+    return held
 
 
 def args_hash(arguments: Json) -> str:
@@ -321,13 +353,17 @@ def summary_of(bodies: Sequence[bytes], failed: Sequence[FailedStep]) -> StepsSu
         failed: those that failed after the last of these.
     """
     steps: list[StepSummary] = []
-    for body in bodies:
-        found = _checked(body)
+    records = [_checked(body) for body in bodies]
+    held = standing([(cast("PauseRecord | None", found.get("pause")), found.get("result")) for found in records])
+    for place, found in enumerate(records):
+        is_question = found["name"] == QUESTION and "pause" in found
+        if "pause" in found and "outcome" not in cast("JsonObject", found["pause"]):
+            continue  # no message has paused at it
         steps.extend(_failure(each) for each in cast("list[FailedStep]", found.get("failed", [])))
         done: StepSummary = {
             "key": cast("str", found["key"]),
             "name": cast("str", found["name"]),
-            "status": "done",
+            "status": "done" if is_question or place in held else "dropped",
             "started": cast("int", found["started_ms"]),
             "ended": cast("int", found["ended_ms"]),
             "attempts": cast("int", found["attempts"]),

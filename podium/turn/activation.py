@@ -372,6 +372,7 @@ class Activation:
 
             done = await self._runner.run("message", message, run_hook, limit_s, event_id=event_id, attempt=attempt)
         except AttemptPaused as pauses:
+            await self._runner.pause(message, pauses.pause)
             return await self._after_pause(message, pauses.pause)
         except AttemptFailed as failed:
             if failed.hook == HOOKS["message"]:
@@ -397,7 +398,6 @@ class Activation:
                 _log.warning("not_preempted", agent_id=str(self.address), message_id=message_id, error=str(error))
 
     async def _after_pause(self, message: InboxMessage, pause: Pause) -> Step:
-        await self._runner.pause(message, pause)
         if self._hooks.is_cancelled(message.message_id):  # at the last moment
             await self._drop(replace(message, status=MessageStatus.PAUSED))
             return Step.HANDLED
@@ -409,7 +409,7 @@ class Activation:
 
     async def _after_failure(self, message: InboxMessage, failed: AttemptFailed) -> Step:
         if failed.cancelled:
-            cancellation = self._cancellations.get(message.message_id, Cancellation())
+            cancellation = self._cancellations.get(message.message_id, Cancellation(given_up=failed.given_up))
             await self._runner.cancel(message, cancellation, failed.said)
             self._discard_requests(message)
             self._publish(message, {"type": "error", "error": cancellation.error, "parked": False})
@@ -417,6 +417,8 @@ class Activation:
         if failed.interrupted:
             await self._runner.fail(None, Outcome.FAILED, failed.error, failed.hook)
             return Step.RETRY
+        if failed.misfit is not None:
+            return await self._after_pause(message, await self._runner.ask_about_steps(message, failed.misfit))
         attempt = message.attempts + 1
         if attempt < self._class.max_attempts and not failed.permanent:
             await self._runner.fail(message, Outcome.FAILED, failed.error, failed.hook)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from chronicle.errors import ChronicleError, StorageRefused
 from chronicle.ids import MessageId
-from chronicle.journal.records import MessageStatus
+from chronicle.journal.records import MessageStatus, StoredStep
 from podium.agent.agent_types import agent_type_of
 from podium.agent.base import BaseAgent
 from podium.agent.context import AgentContext
@@ -25,6 +25,8 @@ from podium.agent_record import AgentRecord, read_agent, snapshot_body
 from podium.artifacts.writing import ArtifactWriter
 from podium.errors import AgentLoadError, Permanent, UnknownAgent
 from podium.events import HOOKS
+from podium.history.step_record import read_record, write_record
+from podium.messages.headers import Headers
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import TurnPermit, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
@@ -51,6 +53,8 @@ from podium.turn.rollback import roll_back, seal_failed_attempt
 from podium.turn.scope.artifacts import keep_artifacts
 from podium.turn.scope.open_turn import OpenTurn
 from podium.turn.scope.turn_scope import TurnScope
+from podium.turn.steps.changes import question
+from podium.turn.steps.pausing import Pause
 from podium.turn.steps.turn_steps import LiveAgent, TurnSteps
 from podium.turn.stream import frame_sink, turn_start
 from podium.turn.telemetry import TurnOutcome
@@ -67,7 +71,7 @@ if TYPE_CHECKING:
     from podium.agent.models.delta_state import DeltaState
     from podium.events import Cause, ErrorInfo
     from podium.turn.journal.commit import Cancellation
-    from podium.turn.steps.pausing import Pause
+    from podium.turn.steps.changes import Misfit
     from podium.turn.stream import Frame
     from podium.turn.telemetry import Span
 
@@ -209,7 +213,7 @@ class TurnRunner:
             ):
                 turn.traceparent = span.traceparent
                 if message is not None:
-                    steps = self._steps = await self._open_steps(turn, message, limit_s)
+                    steps = await self._open_steps(turn, message, limit_s)
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 if steps is not None:
                     await steps.finish()
@@ -219,6 +223,7 @@ class TurnRunner:
                 patch = await self._commit(cause, message, turn, steered)
         except AttemptFailed as failed:
             turn.close()
+            failed.misfit = self._steps.misfit if self._steps is not None else None
             failed.said = scope.replies.so_far()
             failed.hook = "on_steer" if steering is not None and steering.failed else HOOKS[cause]
             raise
@@ -230,7 +235,9 @@ class TurnRunner:
             raise
         except (ChronicleError, StateError, OSError, Permanent) as error:
             turn.close()
-            raise AttemptFailed(describe(error), permanent=is_permanent(error), hook=HOOKS[cause]) from error
+            failure = AttemptFailed(describe(error), permanent=is_permanent(error), hook=HOOKS[cause])
+            failure.misfit = self._steps.misfit if self._steps is not None else None
+            raise failure from error
         finally:
             self._steering = self._permit = self._steps = None
             if steps is not None:
@@ -281,6 +288,11 @@ class TurnRunner:
         stored = await self.ledger.steps(message.message_id)
         agent = LiveAgent(self._address, self._env, self.ledger, self.workspace, self.state, self.telemetry)
         steps = TurnSteps(agent, message.message_id, stored, base, self._steer_again, self.hooks.pause)
+        if steps.is_given_up:
+            failed = AttemptFailed({"type": "Cancelled", "message": "it was given up"}, cancelled=True)
+            failed.given_up = True
+            raise failed
+        self._steps = steps
         await steps.check_fit()
         turn.steps = steps
         turn.deadline_ms = self._env.clock.now_ms() + int(limit_s * 1000)
@@ -401,6 +413,21 @@ class TurnRunner:
         await self._reload()
         self.telemetry.rolled_back(TurnOutcome.PAUSED)
         self._env.on_sent()
+
+    async def ask_about_steps(self, message: InboxMessage, misfit: Misfit) -> Pause:
+        """Pause the turn of a message whose recorded steps do not fit until a person decides; raises as `fail`."""
+        records = [read_record(step.body, self._env.blobs) for step in await self.ledger.steps(message.message_id)]
+        asked = Headers.from_json(message.headers).ask
+        record = question(records, misfit, self._env.clock.now_ms(), asked.deadline_ms if asked is not None else None)
+        pause = Pause(len(records) + 1, record)
+        step = StoredStep(message.message_id, pause.number, record.key, write_record(record, {}))
+        try:
+            await self.ledger.put_step(step)
+        except StorageRefused:  # as in `fail`
+            await roll_back(self._env, self.workspace)
+            await self.ledger.put_step(step)
+        await self.pause(message, pause)
+        return pause
 
     async def drop(self, message: InboxMessage, cancellation: Cancellation) -> None:
         """Record the cancellation of a pending, paused or parked message; raises `Evicted` as `fail`."""

@@ -2,7 +2,7 @@
 
 A service may end in the middle of a turn, or between two attempts of a message. The steps that ended then hold for the
 next attempt, unless another turn changes what they changed. A turn of `on_shutdown` that does would have the next
-attempt park the message (`StepsOutdated`), and what its steps have paid for would be repeated or lost. The hook's turn
+attempt pause for a person (`StepsOutdated`), and what its steps have paid for might be repeated. The hook's turn
 is the lesser loss, so it fails, and is rolled back.
 """
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from podium.errors import PodiumError
 from podium.history.step_record import read_record
 from podium.state import diff, to_json
+from podium.turn.steps.changes import holding
 from podium.turn.steps.fitting import common_places
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ async def shut_down(agent: BaseAgent, ctx: AgentContext[Any], runner: TurnRunner
     if message is None or not stored:
         await agent.on_shutdown(ctx)
         return
-    records = [read_record(step.body, environment.blobs) for step in stored]
+    records = holding([read_record(step.body, environment.blobs) for step in stored])
     before = to_json(ctx.state)
     await agent.on_shutdown(ctx)
     places = common_places(records, diff(before, to_json(ctx.state)))

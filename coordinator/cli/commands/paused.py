@@ -99,7 +99,7 @@ def _json(text: str) -> Any:
 
 def _row(run: dict[str, Any]) -> tuple[str, ...]:
     until = iso(run["expires"]) if run["expires"] is not None else "-"
-    waits_for = run["call_id"] if run["kind"] != "sleep" else "its time"
+    waits_for = "its time" if run["kind"] == "sleep" else run["call_id"]
     return run["run_id"], run["agent"], waits_for, until, run["reason"] or "-", _schema_text(run["schema"])
 
 

@@ -117,8 +117,8 @@ class PausedRun(Result):
     agent: str
     call_id: str
     """The request: the key of the step at which the turn has paused."""
-    kind: str = field(metadata=one_of("decide", "promise", "sleep"))
-    """What it waits for: an answer, or a time alone."""
+    kind: str = field(metadata=one_of("decide", "promise", "sleep", "program"))
+    """What it waits for: an answer, a time alone, or what becomes of steps that do not fit the program any more."""
     reason: str
     schema: Any
     """The JSON Schema of an answer; false if nobody can answer."""

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from chronicle.canonical import encode
 from chronicle.errors import IdempotencyConflict, Unavailable
 from chronicle.journal.records import NewMessage
 from podium.errors import AgentAsleep, DecisionExpired, DecisionInvalid, Evicted, RunNotFound, RunNotPaused
+from podium.history.step_record import open_pause
 from podium.messages.answers import Answer, answer_run
 from podium.testing.simulation.puppet import KEYS, script
 from podium.turn.busy import BusyPolicy
 
 if TYPE_CHECKING:
-    from chronicle.canonical import Json
+    from chronicle.canonical import Json, JsonObject
     from chronicle.ids import MessageId
-    from chronicle.journal.records import Receipt, Session
+    from chronicle.journal.records import Receipt, Session, StoredStep
     from podium.testing.simulation.fleet import SimulatedFleet
     from podium.testing.simulation.host import SimulatedAgent
     from podium.testing.simulation.world import World
@@ -90,9 +92,29 @@ class Clients:
                     if agent.session == paused.session and draw.random() < 0.9:
                         self._fleet.poke(agent)
 
+    async def judge(self) -> None:
+        """Decide about steps that do not fit any more; by chance, but without a draw of the others' generator."""
+        world = self._world
+        while not world.over:
+            await asyncio.sleep(0.7)
+            for paused in world.store.paused_messages():
+                choices = _choices(paused.step)
+                if not choices:
+                    continue
+                draw = random.Random(f"{paused.message.message_id} {paused.place} {world.clock.now_ms()}")
+                world.note("client", "judges", paused.message.message_id[-6:])
+                self._send_answer(paused.session, paused.message.message_id, draw.choice(choices))
+                for agent in self._fleet.agents:
+                    if agent.session == paused.session:
+                        self._fleet.poke(agent)
+
     def _answer(self, session: Session, message_id: MessageId) -> None:
         world = self._world
         answer: Json = "no number" if world.generator.random() < 0.1 else world.next_run()
+        self._send_answer(session, message_id, answer)
+
+    def _send_answer(self, session: Session, message_id: MessageId, answer: Json) -> None:
+        world = self._world
         with suppress(RunNotPaused, RunNotFound, DecisionExpired, DecisionInvalid, Unavailable):
             answer_run(world.link.store, session, message_id, Answer(answer, "a client"), world.clock.now_ms())
 
@@ -141,3 +163,11 @@ class Clients:
 async def _read_all(activation: Activation, receipt: Receipt, frames: list[Frame]) -> None:
     async for batch in activation.follow(receipt.message_id):
         frames.extend(batch)
+
+
+def _choices(step: StoredStep | None) -> list[Json]:
+    """Return the answers to a question about steps that do not fit; none to another question."""
+    pause = open_pause(step.body) if step is not None else None
+    if pause is None or pause["kind"] != "program":
+        return []
+    return cast("list[Json]", cast("JsonObject", pause["schema"])["enum"])

@@ -143,6 +143,9 @@ class CommitRules:
         step = message.steps.get(payload["call_id"])
         self._must(step is not None and step.run is None, line, f"it pauses at {payload['call_id']}, which is not open")
         self._must(self._kept(line, payload) is not None, line, "a pause has no tree")
+        if payload["kind"] == "program":
+            between = any(step.turn != line.turn for step in message.steps.values())
+            self._must(between, line, "its steps are said not to fit, and nothing came between")
         expiry = [change.due_ms for change in commit.reminders if isinstance(change, SetReminder)]
         self._same(line, "expiry", expiry, [payload["expires"]] if payload["expires"] is not None else [])
 
@@ -255,20 +258,13 @@ class CommitRules:
             message.attempts <= Puppet.max_attempts
             and (message.status is MessageStatus.PARKED)
             == payload["parked"]
-            == (message.attempts == Puppet.max_attempts or self._is_permanent(line, message, payload)),
+            == (message.attempts == Puppet.max_attempts or payload["error"]["type"] in _REFUSED_VALUES),
             line,
             f"{payload['message_id']} was {message.status} after attempt {message.attempts}",
         )
         self._must(
             payload["attempt"] == message.attempts, line, f"attempt {message.attempts} is recorded as another one"
         )
-
-    @staticmethod
-    def _is_permanent(line: BranchModel, message: MessageModel, payload: dict[str, Any]) -> bool:
-        """Whether a message is parked at once: it gave a value that is refused, or its steps are outdated."""
-        between = any(step.turn != line.turn for step in message.steps.values())
-        error: str = payload["error"]["type"]
-        return error in _REFUSED_VALUES or (error == "StepsOutdated" and between)
 
     def _settle(self, line: BranchModel, commit: Commit, outcomes: tuple[Outcome, ...]) -> MessageModel:
         """Settle the one message of a commit in the model."""

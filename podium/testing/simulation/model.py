@@ -48,11 +48,20 @@ class MessageModel:
     steered: bool = False
     """Whether it steered a turn."""
     steps: dict[str, StepModel] = field(default_factory=dict)
-    """By key, the steps that ended."""
+    """By key, the steps that ended; those that were dropped by numbers instead."""
     answer: Any = None
     """Answer of its turn; ``None`` for nothing."""
     put_back: bool = False
     """Whether it was parked and retried: later messages may have been handled before it."""
+
+    def drop_steps(self, kept: int) -> None:
+        """Note that a person has dropped its steps but the first ones: they may be run again."""
+        steps: dict[str, StepModel] = {}
+        for number, (key, step) in enumerate(self.steps.items()):
+            holds = "#" in key
+            steps[key if not holds or kept > 0 else f"dropped {number}"] = step
+            kept -= holds
+        self.steps = steps
 
 
 @dataclass(slots=True)

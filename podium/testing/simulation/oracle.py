@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import decode
 from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Head, MessageStatus, StepWrite
-from podium.history.step_record import read_record
+from podium.history.step_record import BEGIN_ANEW, GO_ON, read_record
 from podium.messages.headers import Headers
 from podium.testing.simulation.commit_rules import CommitRules
 from podium.testing.simulation.model import BranchModel, MessageModel, StepModel, Verdict
@@ -219,9 +219,14 @@ class JournalOracle:
         self._must(open_step.run is None, line, f"{after.key} was answered twice")
         is_late = pause["expires"] is not None and now_ms >= pause["expires"]
         self._must((pause["outcome"] == "expired") == is_late, line, f"{after.key} has {pause['outcome']} at {now_ms}")
+        message.status = MessageStatus.PENDING
+        if pause["kind"] == "program":
+            message.steps[after.key] = StepModel(0, open_step.turn)
+            if after.result in (GO_ON, BEGIN_ANEW):
+                message.drop_steps(pause["fits"] if after.result == GO_ON else 0)
+            return True
         run = NOBODY if is_late else cast("int", after.result)
         message.steps[after.key] = StepModel(0 if pause["kind"] == "sleep" else run, open_step.turn)
-        message.status = MessageStatus.PENDING
         return True
 
     def drop_steps(self, message_id: MessageId) -> None:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from chronicle.ids import MessageId
     from chronicle.journal.records import Draft
     from podium.events import ErrorInfo
+    from podium.turn.steps.changes import Misfit
     from podium.turn.steps.pausing import Pause
 
 __all__ = ["AttemptFailed", "AttemptPaused", "HookRunner", "describe", "is_permanent"]
@@ -46,6 +47,8 @@ class AttemptFailed(Portable):
         interrupted: whether the activation had to end; that counts no attempt of the message.
         permanent: whether no further attempt can succeed (`is_permanent`).
         hook: the name of the hook; ``None`` if unknown.
+        misfit: why the recorded steps of the message do not fit; ``None`` if they do.
+        given_up: whether a person who was asked about the steps has given the turn up; it is cancelled then.
     """
 
     def __init__(
@@ -64,6 +67,8 @@ class AttemptFailed(Portable):
         self.permanent = permanent
         self.said: Sequence[Draft] = ()
         self.hook = hook
+        self.misfit: Misfit | None = None
+        self.given_up = False
 
 
 class AttemptPaused(Portable):

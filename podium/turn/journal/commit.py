@@ -151,12 +151,16 @@ class Cancellation:
     """The id of the message that preempted it."""
     expired: bool = False
     """Whether it is a question whose asker has stopped waiting."""
+    given_up: bool = False
+    """Whether a person gave it up, as its recorded steps did not fit any more."""
 
     @property
     def error(self) -> ErrorInfo:
         """The error that the client gets."""
         if self.expired:
             return {"type": "Cancelled", "message": "its asker stopped waiting for an answer"}
+        if self.given_up:
+            return {"type": "Cancelled", "message": "it was given up, as its steps did not fit any more"}
         text = f"message {self.by} took its place ({self.policy})" if self.by else "its sender took it back"
         return {"type": "Cancelled", "message": text}
 
@@ -290,6 +294,7 @@ def cancel_commit(
         "message_id": message_id,
         "policy": cancellation.policy,
         "by": cancellation.by,
+        **({"given_up": True} if cancellation.given_up else {}),
         **_tree_keys(tree),
         "epoch": next_commit.epoch,
     }

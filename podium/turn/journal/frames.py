@@ -165,7 +165,10 @@ def _not_committed(store: JournalStore, blobs: BlobReader, head: Head, message: 
         yield {"type": "error", "error": error, "hook": hook, "attempt": message.attempts, "parked": True}
     else:
         policy, by = (cast("str | None", payload.get(key)) for key in ("policy", "by"))
-        error = cast("Json", Cancellation(BusyPolicy(policy) if policy else None, by).error)
+        error = cast(
+            "Json",
+            Cancellation(BusyPolicy(policy) if policy else None, by, given_up=bool(payload.get("given_up"))).error,
+        )
         yield {"type": "error", "error": error, "attempt": message.attempts, "parked": False}
 
 

@@ -60,4 +60,5 @@ class Steps:
         if turn.steps is None:
             raise ContextMisuse("this hook handles no message, so it has no steps; begin steps in on_message")
         step = FunctionStep(call.name, call, self._sink, turn.address.tenant)
-        return await turn.steps.typed(step, call.type, self._hook.step_prefix)
+        result = await turn.steps.run(step, self._hook.step_prefix)
+        return result if call.type is None else call.type.from_json(call.name, result)

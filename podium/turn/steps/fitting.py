@@ -77,6 +77,4 @@ def _inside(places: set[Place], others: set[Place]) -> set[Place]:
 
 
 def _outdated(reason: str) -> StepsOutdated:
-    return StepsOutdated(
-        f"the recorded steps do not fit the agent any more: {reason}; retry the message and drop its recorded steps"
-    )
+    return StepsOutdated(f"the recorded steps do not fit the agent any more: {reason}")

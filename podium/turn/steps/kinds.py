@@ -75,6 +75,14 @@ class StepKind(Protocol):
         """
         ...
 
+    def check(self, key: str, result: Json) -> None:
+        """Check that a recorded result is one of this step.
+
+        Raises:
+            ProgramChanged: it is not.
+        """
+        ...
+
     async def repeat(self, effects: Sequence[Json]) -> None:
         """Say and send again what the step did."""
         ...
@@ -121,6 +129,11 @@ class FunctionStep:
         """See `StepKind`."""
         return failure
 
+    def check(self, key: str, result: Json) -> None:
+        """See `StepKind`."""
+        if self.call.type is not None:
+            self.call.type.from_json(key, result)
+
     async def repeat(self, effects: Sequence[Json]) -> None:
         """See `StepKind`."""
         await repeat_effects(effects, self.sink, self.tenant)
@@ -149,6 +162,9 @@ class StreamStep:
     def failed(self, failure: FailedStep, parts: Sequence[Json], *, left: bool) -> FailedStep:
         """See `StepKind`."""
         return {**failure, "parts": [*parts], "left": left}
+
+    def check(self, key: str, result: Json) -> None:
+        """See `StepKind`."""
 
     async def repeat(self, effects: Sequence[Json]) -> None:
         """See `StepKind`: the program does again what it did with the parts."""

@@ -47,11 +47,17 @@ class Replay:
         self._others = asyncio.all_tasks() if records else set()
         self.place = 0
         """How many were returned."""
+        self._fits = len(records)
 
     @property
     def over(self) -> bool:
         """Whether all recorded steps were returned."""
         return self.place == len(self._records)
+
+    @property
+    def fits(self) -> int:
+        """How many steps fit the program, once one does not."""
+        return min(self.place, self._fits)
 
     @property
     def next(self) -> StepRecord | None:
@@ -96,6 +102,8 @@ class Replay:
         found = self._failed.get(key)
         if found is None:
             return None
+        if found[1]["args_hash"] != args_hash:
+            self._fits = found[0]
         _check_arguments(key, args_hash, found[1]["args_hash"])
         return found[1]
 
@@ -111,9 +119,10 @@ class Replay:
         Raises:
             ProgramChanged: the program had left the step, which streams, and now reads on in it.
         """
-        place, _ = self._failed[key]
+        place = self._failed[key][0]
         await self._until(lambda: self.place >= place, key)
         if failure.get("left"):
+            self._fits = place
             raise _changed(f"the hook reads on in step {key!r}, which an earlier attempt had left")
         while failure["cancelled"]:
             await asyncio.Event().wait()  # until the program cancels it once more
@@ -158,7 +167,4 @@ def _check_arguments(key: str, asked: str, recorded: str) -> None:
 
 
 def _changed(what: str) -> ProgramChanged:
-    return ProgramChanged(
-        f"{what}: an earlier attempt ran another program. Restore that code and retry the message, or retry it and "
-        "drop its recorded steps"
-    )
+    return ProgramChanged(f"{what}: an earlier attempt ran another program")

@@ -45,7 +45,7 @@ class StepType:
             raise Permanent(f"the result of step {key!r} is not of its type: {error}") from error
         return plain
 
-    def from_json(self, name: str, plain: Json) -> Any:
+    def from_json(self, key: str, plain: Json) -> Any:
         """Return the result that a record has.
 
         Raises:
@@ -54,9 +54,7 @@ class StepType:
         try:
             return self.adapter.validate_json(encode(plain))
         except ValidationError as error:
-            raise ProgramChanged(
-                f"the recorded result of step {name!r} is not of its type any more: {error}"
-            ) from error
+            raise ProgramChanged(f"the recorded result of step {key!r} is not of its type any more: {error}") from error
 
 
 def type_of(name: str, function: Callable[..., object], given: object) -> StepType | None:

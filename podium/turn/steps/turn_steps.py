@@ -20,10 +20,11 @@ from chronicle.canonical import encode
 from chronicle.errors import Conflict, InvalidInput
 from chronicle.journal.records import StoredStep
 from podium.agent_record import read_agent
-from podium.errors import ContextMisuse, Permanent, ProgramChanged, StepsOutdated
+from podium.errors import ContextMisuse, ProgramChanged, StepsOutdated
 from podium.history.step_record import StepRecord, args_hash, read_record, summary_of, write_record
 from podium.state import PatchError, StateError, apply_patch, change, diff, drain_unfinished, to_json
 from podium.state.plain_json import plain_json
+from podium.turn.steps.changes import Misfit, holding, is_given_up
 from podium.turn.steps.effects import RunningStep, current_step
 from podium.turn.steps.failures import failed_step
 from podium.turn.steps.fitting import check_fit
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import Workspace
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
+    from podium.errors import Permanent
     from podium.events import ModelCallSummary
     from podium.history.step_record import FailedStep, PauseRecord
     from podium.state import Patch
@@ -46,7 +48,6 @@ if TYPE_CHECKING:
     from podium.turn.ports import Environment
     from podium.turn.steps.kinds import StepKind
     from podium.turn.steps.pausing import PauseRequest
-    from podium.turn.steps.step_types import StepType
     from podium.turn.turn_telemetry import TurnTelemetry
 
 __all__ = ["LiveAgent", "TurnSteps"]
@@ -102,7 +103,10 @@ class TurnSteps:
         self._stop = stop
         self._telemetry = agent.telemetry
         self._bodies = [step.body for step in stored]
-        self._records = [read_record(body, agent.env.blobs) for body in self._bodies]
+        records = [read_record(body, agent.env.blobs) for body in self._bodies]
+        self._records = holding(records)
+        self.is_given_up = is_given_up(records)
+        """Whether a person has given the turn up, so that it is not to run."""
         self._replay = Replay(self._records)
         self._occurrences: defaultdict[str, int] = defaultdict(int)
         self._ending = asyncio.Lock()
@@ -120,7 +124,7 @@ class TurnSteps:
         """Changes of the state that were drained since the last recorded or replayed step."""
         self._document: tuple[int, JsonObject] | None = None
         """The document at the end of so many recorded steps, once one was needed."""
-        self._misfit: Permanent | None = None
+        self.misfit: Misfit | None = None
         """Why the recorded steps do not fit."""
         self._over = False
         self.pause_at: Pause | None = None
@@ -149,7 +153,11 @@ class TurnSteps:
             StepsOutdated: one has.
         """
         records = [record for record in self._records if record.version == self._version]
-        await check_fit(records, self._base_turn, self._base, self._document_of)
+        try:
+            await check_fit(records, self._base_turn, self._base, self._document_of)
+        except StepsOutdated as misfit:
+            self._note(misfit)
+            raise
 
     def steered(self, message_id: str) -> None:
         """Note that a message begins to steer the turn."""
@@ -169,19 +177,6 @@ class TurnSteps:
         """
         async with aclosing(self.stream(kind, prefix)) as parts:
             return await anext(parts)
-
-    async def typed(self, kind: StepKind, result_type: StepType | None, prefix: str = "") -> Any:
-        """Run a step as `run` does, and return its result as of a type.
-
-        Raises:
-            ProgramChanged: likewise; or an earlier attempt recorded a result that is not of the type any more.
-        """
-        result = await self.run(kind, prefix)
-        try:
-            return result if result_type is None else result_type.from_json(kind.name, result)
-        except ProgramChanged as misfit:
-            self._misfit = self._misfit or misfit
-            raise
 
     async def stream(self, kind: StepKind, prefix: str = "") -> AsyncGenerator[Json, None]:
         """Run a step whose result are the parts that its source yields, and yield each when it comes.
@@ -212,6 +207,7 @@ class TurnSteps:
                 yield part
             if record is not None:
                 await replay.until_returned(key)
+                kind.check(key, record.result)
                 await self._restore(record)
                 await kind.repeat(record.effects)
             if failure is not None:  # one with a record was cancelled while it ended
@@ -226,7 +222,7 @@ class TurnSteps:
             if self.pause_at is not None:
                 await _for_ever()
         except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
-            self._misfit = self._misfit or misfit
+            self._note(misfit)
             raise
         step = self._begin(kind, key, hashed)
         made: list[Json] = []
@@ -279,7 +275,7 @@ class TurnSteps:
                 await replay.until_over(key)
                 await self._end_open(request, key, hashed)
         except (ProgramChanged, StepsOutdated) as misfit:
-            self._misfit = self._misfit or misfit
+            self._note(misfit)
             raise
         return await _for_ever()
 
@@ -290,9 +286,13 @@ class TurnSteps:
             ProgramChanged: the program asked for other steps than an earlier attempt, or for fewer.
         """
         await self.close()
-        if self._misfit is not None:
-            raise self._misfit
-        self._replay.check_over()
+        if self.misfit is not None:
+            raise self.misfit.error
+        try:
+            self._replay.check_over()
+        except ProgramChanged as misfit:
+            self._note(misfit)
+            raise
 
     async def close(self) -> None:
         """Refuse further steps, and wait for the one that is ending. Idempotent."""
@@ -465,7 +465,7 @@ class TurnSteps:
             if record.version != self._version:
                 raise ProgramChanged(
                     f"step {record.key!r} was recorded with version {record.version} of the state class, which is at "
-                    f"version {self._version} now; retry the message and drop its recorded steps"
+                    f"version {self._version} now"
                 )
             tree = record.tree if record.changes_files else self._workspace.base
             try:
@@ -478,7 +478,7 @@ class TurnSteps:
             except (PatchError, Conflict) as error:
                 raise StepsOutdated(
                     f"step {record.key!r} does not fit the agent any more, which was changed since by another turn "
-                    f"({error}); retry the message and drop its recorded steps"
+                    f"({error})"
                 ) from error
             if record.is_open:  # before other tasks go on, which begin no step any more
                 self._pause_at(Pause(len(self._bodies), record))
@@ -531,6 +531,10 @@ class TurnSteps:
             record = self._replay.next
 
     # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _note(self, misfit: Permanent) -> None:
+        """Note that the recorded steps do not fit, whatever the program makes of it."""
+        self.misfit = self.misfit or Misfit(misfit, self._replay.fits)
 
     def _drain(self) -> None:
         patch, holds = drain_unfinished(self._state)

@@ -186,13 +186,6 @@ def test_errors_in_a_reply_have_their_hints(capsys: pytest.CaptureFixture[str]) 
     assert json.loads(capsys.readouterr().out)["error"] == error
 
 
-@pytest.mark.parametrize("kind", ["ProgramChanged", "StepsOutdated"])
-def test_steps_that_do_not_fit_name_the_command_that_drops_them(capsys: pytest.CaptureFixture[str], kind: str) -> None:
-    error = {"type": kind, "message": "the agent was changed; retry the message and drop its recorded steps"}
-    _, err = show(capsys, [{"type": "error", "error": error, "parked": True}])
-    assert "drop its recorded steps; `podium retry AGENT MESSAGE_ID --drop-steps` drops them. State" in err
-
-
 @pytest.mark.parametrize(("kind", "is_hinted"), [("AskFailed", True), ("AskRefused", False), ("AskTimeout", False)])
 def test_a_question_that_failed_names_the_command_that_retries_it(
     capsys: pytest.CaptureFixture[str], kind: str, is_hinted: bool

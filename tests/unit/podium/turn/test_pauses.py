@@ -16,7 +16,6 @@ from podium.agent import AgentContext, BaseAgent, DeltaState
 from podium.errors import (
     DecisionExpired,
     DecisionInvalid,
-    ProgramChanged,
     RunNotFound,
     RunNotPaused,
 )
@@ -453,9 +452,12 @@ async def test_another_program_is_not_given_the_answer() -> None:
         await agent.sleep()
         agent._class = Other
         changed = await agent.resume(run_of(asked), {"verdict": "yes"})
-        assert changed.error is not None
-        assert changed.error["type"] == ProgramChanged.__name__
-        assert status(agent, asked) is MessageStatus.PARKED
+        assert changed.paused
+        assert changed.frames[-1]["call_id"] == "program 3"
+        agent._class = Buyer
+        await agent.sleep()
+        assert (await agent.resume(run_of(asked), "try_again")).ok
+        assert agent.state["bought"] == 1
 
 
 async def test_where_a_turn_cannot_pause() -> None:

@@ -196,7 +196,7 @@ def test_steps_of_a_message_that_may_run_are_not_dropped(made: HomeMaker, podium
 
 
 def test_the_error_of_a_parked_message_has_its_hint(capsys: pytest.CaptureFixture[str]) -> None:
-    error = {"type": "StepsOutdated", "message": "retry the message and drop its recorded steps"}
+    error = {"type": "AskFailed", "message": "it did not answer"}
     message = {
         "position": 1,
         "message_id": "msg_1",
@@ -207,4 +207,4 @@ def test_the_error_of_a_parked_message_has_its_hint(capsys: pytest.CaptureFixtur
     }
     show_inbox([{**message, "message": {"text": "hi"}, "error": error}], now_ms=1_000)
     shown = " ".join(capsys.readouterr().out.split())
-    assert "StepsOutdated: retry the message and drop its recorded steps; `podium retry AGENT MESSAGE_ID" in shown
+    assert "AskFailed: it did not answer; `podium retry AGENT MESSAGE_ID` retries a parked message" in shown

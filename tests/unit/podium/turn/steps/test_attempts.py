@@ -10,9 +10,10 @@ import pytest
 from chronicle.errors import Unavailable
 from chronicle.ids import SessionId
 from chronicle.journal.memory import MemoryJournalStore
-from chronicle.journal.records import StoredStep
+from chronicle.journal.records import MessageStatus, StoredStep
 from podium.agent import AgentContext
 from podium.errors import Evicted, Permanent
+from podium.history.step_record import open_pause
 from podium.messages.inbox import list_inbox, retry_message
 from podium.testing import AgentHarness
 from podium.turn.activation import Step
@@ -97,9 +98,10 @@ async def test_steps_go_on_after_a_turn_between_two_attempts_unless_both_changed
         assert Planned.runs == {"work": 1}
         inbox = list_inbox(agent.store, agent.blobs, agent.store.session(agent.address.name))
         if changes:
-            assert inbox[0].error is not None
-            assert inbox[0].error["type"] == "StepsOutdated"
-            assert "drop its recorded steps" in inbox[0].error["message"]
+            assert inbox[0].message.status is MessageStatus.PAUSED
+            pause = open_pause(inbox[0].steps[-1].body)
+            assert pause is not None
+            assert "they and a later turn changed" in pause["reason"] or "was changed since" in pause["reason"]
         else:
             assert not inbox
             assert agent.state["done"] == ["woken", "woken"]
@@ -190,11 +192,13 @@ async def test_steps_do_not_undo_what_others_changed_while_their_message_was_par
         session = agent.store.session(agent.address.name)
         retry_message(agent.store, session, parked.receipt.message_id, agent.clock.now_ms())
         await agent.receive()
-        errors = [entry.error and entry.error["type"] for entry in list_inbox(agent.store, agent.blobs, session)]
+        waiting = [entry.message.status for entry in list_inbox(agent.store, agent.blobs, session)]
         if place == "a":
-            assert errors == ["StepsOutdated"]
+            assert waiting == [MessageStatus.PAUSED]
             assert agent.state["notes"] == {"a": 3}
+            assert (await agent.resume(parked.receipt.message_id, "begin_anew")).ok
+            assert agent.state["notes"] == {"a": 4}
         else:
-            assert not errors
+            assert not waiting
             assert agent.state["notes"] == {"a": 1, "b": 3}
             assert Planned.runs["a"] == 1

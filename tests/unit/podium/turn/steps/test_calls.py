@@ -115,10 +115,9 @@ async def test_other_keyword_arguments_are_another_program(other: dict[str, Any]
 
     Planned.program, Planned.fail_after = run, ""
     async with AgentHarness(Planned) as agent:
-        error: Any = (await agent.send("go")).error
-    assert error is not None
-    assert error["type"] == "ProgramChanged"
-    assert "with other arguments" in error["message"]
+        asked = await agent.send("go")
+    assert asked.paused
+    assert "with other arguments" in asked.frames[-1]["reason"]
     assert Planned.runs["Oslo"] == 1
 
 
@@ -175,10 +174,9 @@ async def test_a_recorded_result_that_is_of_no_type_any_more() -> None:
 
     Planned.program, Planned.fail_after = run, ""
     async with AgentHarness(Planned) as agent:
-        error: Any = (await agent.send("go")).error
-    assert error is not None
-    assert error["type"] == "ProgramChanged"
-    assert "is not of its type any more" in error["message"]
+        asked = await agent.send("go")
+    assert asked.paused
+    assert "is not of its type any more" in asked.frames[-1]["reason"]
 
 
 async def test_a_try_that_takes_too_long_is_stopped_and_tried_again() -> None:

@@ -176,7 +176,7 @@ async def test_a_call_that_the_program_left_is_replayed_up_to_there() -> None:
         assert len(agent.models.calls) == 1
 
 
-async def test_a_program_that_reads_on_where_it_had_left_is_parked() -> None:
+async def test_a_program_that_reads_on_where_it_had_left_pauses() -> None:
     async def program(self: Asking, ctx: AgentContext[Asking.State]) -> None:
         async with aclosing(ctx.llm("fast").stream(ASKED)) as chunks:
             async for _ in chunks:
@@ -188,22 +188,21 @@ async def test_a_program_that_reads_on_where_it_had_left_is_parked() -> None:
 
     Asking.program = program
     async with AgentHarness(Asking, models={"fast": hello()}) as agent:
-        error = (await agent.send("go")).error
-        assert error is not None
-        assert error["type"] == "ProgramChanged"
-        assert "reads on in step 'llm fast#1'" in str(error["message"])
+        asked = await agent.send("go")
+        assert asked.paused
+        assert "reads on in step 'llm fast#1'" in asked.frames[-1]["reason"]
 
 
-async def test_a_program_that_asks_something_else_is_parked() -> None:
+async def test_a_program_that_asks_something_else_pauses() -> None:
     async def program(self: Asking, ctx: AgentContext[Asking.State]) -> None:
         await ctx.llm("fast").answer([LLMMessage("user", str(Asking.attempts))])
         raise ConnectionError("again")
 
     Asking.program = program
     async with AgentHarness(Asking, models={"fast": hello()}) as agent:
-        error = (await agent.send("go")).error
-        assert error is not None
-        assert error["type"] == "ProgramChanged"
+        asked = await agent.send("go")
+        assert asked.paused
+        assert "with other arguments" in asked.frames[-1]["reason"]
 
 
 async def test_steps_inside_of_the_loop_over_an_answer_are_replayed_in_their_places() -> None:

@@ -13,10 +13,8 @@ from pydantic import model_validator
 
 from chronicle.canonical import encode
 from chronicle.errors import InvalidInput
-from chronicle.journal.records import MessageStatus
 from podium.agent import AgentContext, Permanent, Retry
 from podium.errors import PodiumError
-from podium.messages.inbox import list_inbox, retry_message
 from podium.testing import AgentHarness, HarnessOptions
 from podium.turn.busy import BusyPolicy
 from tests.unit.podium.turn.steps.planned import Planned, files, ran, three
@@ -336,70 +334,6 @@ async def test_a_permanent_failure_parks_at_once() -> None:
         assert answer.error == {"type": "Permanent", "message": "the account is closed"}
         assert answer.frames[-1]["parked"]
         assert Planned.runs == {"pay": 1}
-
-
-async def ends_a_and_b(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-    await ctx.step("a", ran, "a")
-    await ctx.step("b", ran, "b")
-    Planned.program = Planned.then
-    raise OSError("lost")
-
-
-async def other_name(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-    await ctx.step("a", ran, "a")
-    await ctx.step("new", ran, "new")
-
-
-async def other_arguments(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-    await ctx.step("a", ran, "A")
-
-
-async def other_order(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-    await ctx.step("b", ran, "b")
-    await ctx.step("a", ran, "a")
-
-
-async def fewer(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-    await ctx.step("a", ran, "a")
-
-
-async def caught(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
-    try:
-        await ctx.step("new", ran, "new")
-    except Exception:  # noqa: BLE001 - as careless programs do
-        await ctx.step("a", ran, "a")
-
-
-@pytest.mark.parametrize(
-    ("then", "what"),
-    [
-        (other_name, "'new#1' where the record has step 'b#1'"),
-        (other_arguments, "'a#1' with other arguments"),
-        (other_order, "'b#1' where the record has step 'a#1'"),
-        (fewer, "returned without step 'b#1'"),
-        (caught, "'new#1' where the record has step 'a#1'"),
-    ],
-)
-async def test_another_program_is_parked_at_once_and_can_begin_anew(then: Any, what: str) -> None:
-    Planned.program, Planned.then = ends_a_and_b, then
-    async with AgentHarness(Planned) as agent:
-        answer = await agent.send("go")
-        assert answer.error is not None
-        assert answer.error["type"] == "ProgramChanged"
-        assert what in str(answer.error["message"])
-        assert "drop its recorded steps" in str(answer.error["message"])
-        assert Planned.runs["new"] == 0
-        session = agent.store.session(agent.address.name)
-        (parked,) = list_inbox(agent.store, agent.blobs, session)
-        assert (parked.message.status, len(parked.steps)) == (MessageStatus.PARKED, 2)
-        now_ms = agent.clock.now_ms()
-        retry_message(agent.store, session, parked.message.message_id, now_ms)
-        assert await agent.receive() == 1  # parked once more
-        retry_message(agent.store, session, parked.message.message_id, now_ms, drop_steps=True)
-        Planned.program, Planned.runs = fewer, Counter()
-        assert await agent.receive() == 1
-        assert Planned.runs == {"a": 1}
-        assert not list_inbox(agent.store, agent.blobs, session)
 
 
 async def test_a_cancelled_message_drops_its_steps_and_an_interrupted_one_keeps_them() -> None:
