@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from coordinator.doctor.finding import Finding, Subject
 from coordinator.home import Home
 from coordinator.homes.opening import create_home
 from coordinator.settings import Settings
+from podium.sandbox.policy import RUNGS
 from tests.contract.postgres_server import PostgresServer, new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.faulty_proxy import running_proxy
@@ -106,6 +108,30 @@ def test_a_laptop_has_nothing_that_fails(podium: Podium) -> None:
 def test_a_check_that_is_none(podium: Podium) -> None:
     podium("doctor", "--only", "mounts", code=ExitCode.USAGE)
     assert "mount, journal" in podium.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="empties the limit of user namespaces in a namespace of its own")
+def test_the_sandboxes_of_a_machine(podium: Podium) -> None:
+    found = podium.json("doctor", "--sandbox")
+    assert {each["check"]: each["status"] for each in found["checks"]} == dict.fromkeys(RUNGS, "ok")
+    podium("doctor", "--sandbox", "--only", "mount", code=ExitCode.USAGE)
+    # Where no user namespace can be made, as in many pods: the program is there, and does not work.
+    program = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
+    command = [
+        "unshare",
+        "--user",
+        "--map-root-user",
+        "sh",
+        "-c",
+        program,
+        "sh",
+        sys.executable,
+        "-m",
+        "coordinator.cli",
+    ]
+    said = subprocess.run([*command, "doctor", "--sandbox"], capture_output=True, text=True, check=True).stdout
+    assert re.search(r"(?m)^ok +landlock +works", said)
+    assert re.search(r"(?m)^warning +bubblewrap +does not work here: .*it needs user namespaces", said)
 
 
 # -- mounts -----------------------------------------------------------------------------------------------------------

@@ -42,6 +42,9 @@ def doctor(
             help="HOST:PORT that it must not reach, such as one that a policy of the network closes.",
         ),
     ] = None,
+    sandbox: Annotated[
+        bool, typer.Option("--sandbox", help="Only which sandboxes for commands work on this machine, and why not.")
+    ] = False,
     target: Target,
 ) -> None:
     """Check what a home needs around it, and say what to do where something is amiss.
@@ -50,16 +53,22 @@ def doctor(
     and addresses on the network. It starts nothing. What does not apply here is skipped. With --json one object.
     """
     from coordinator.doctor.examination import CHECKS, examine  # noqa: PLC0415  slow to import
+    from coordinator.doctor.sandbox import examine_sandboxes  # noqa: PLC0415
 
     names = tuple(only or ())
+    if sandbox and names:
+        raise typer.BadParameter("it is for the other checks, and --sandbox leaves these out", param_hint="--only")
     for name in names:
         if name not in CHECKS:
             raise typer.BadParameter(f"{name!r} is no check; there are {', '.join(CHECKS)}", param_hint="--only")
-    subject = _subject(target, ray, tuple(reaches or ()), tuple(misses or ()))
+    if sandbox:
+        findings = examine_sandboxes()
+    else:
+        findings = examine(_subject(target, ray, tuple(reaches or ()), tuple(misses or ())), names)
     found: dict[str, Finding] = {}
     with Progress(lines=False) as progress:
         progress.show("examining")
-        for name, finding in examine(subject, names):
+        for name, finding in findings:
             progress.clear()
             found[name] = finding
             if not target.json:

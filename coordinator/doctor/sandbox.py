@@ -1,0 +1,35 @@
+"""Which sandboxes commands can run in on this machine, found by running one in each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Final
+
+from coordinator.doctor.finding import failed, good, warning
+from podium.sandbox.probe import probe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from coordinator.doctor.finding import Finding
+
+__all__ = ["examine_sandboxes"]
+
+_COVERS: Final = {
+    "none": "limits of time, memory, processes, output and disk; keeps no files, network or processes from a command",
+    "landlock": "files, network and signals, without a privilege",
+    "bubblewrap": "files, network and processes, by namespaces",
+}
+
+
+def examine_sandboxes() -> Iterator[tuple[str, Finding]]:
+    """Yield the name and the finding of each sandbox, the weakest first; that none confines a command is a failure."""
+    found = asyncio.run(probe())
+    confines = any(why_not is None for name, why_not in found.items() if name != "none")
+    for name, why_not in found.items():
+        if why_not is None:
+            yield name, good(f"works: {_COVERS[name]}")
+        elif confines and name != "none":
+            yield name, warning(f"does not work here: {why_not}", "")
+        else:
+            yield name, failed(f"does not work here: {why_not}")
