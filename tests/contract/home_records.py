@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from chronicle.errors import Conflict, NotFound
+from chronicle.errors import Conflict, InvalidInput, NotFound
 from coordinator.access.caller import Scope, UnknownKey
-from coordinator.access.keys import KEY_PREFIX, is_of_home
+from coordinator.access.keys import KEY_PREFIX, claims_in, is_of_home
 from coordinator.access.quotas import Quota
 from coordinator.models.calls import CallRecord
 from podium.address import Address
@@ -18,6 +18,7 @@ from tests.unit.coordinator.models.recorded import record
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from chronicle.canonical import JsonObject
     from coordinator.access.records import KeyRecords
     from coordinator.homes.records import HomeRecords
 
@@ -74,6 +75,20 @@ class HomeRecordsContract:
                 refused("key_none", None)
         assert keys.revoke(other.key_id, "zeta") == other
         assert keys.find(other_text) is None
+
+    def test_the_claims_of_a_token_are_a_part_of_its_text(self, keys: KeyRecords) -> None:
+        maker, _ = keys.create("n", "default", [Scope.ADMIN], 1)
+        agent = Address("a", "b")
+        claims: JsonObject = {"sub": "ann"}
+        token, text = keys.create("t", "default", [Scope.READ], 1, agent=agent, made_by=maker.key_id, claims=claims)
+        other, other_text = keys.create("t", "default", [Scope.READ], 1, agent=agent, made_by=maker.key_id, claims={})
+        assert (claims_in(text), claims_in(other_text)) == (claims, {})
+        assert (keys.find(text), keys.find(other_text)) == (token, other)
+        part, _, coded = text.partition(".")
+        for forged in (part, f"{part}.", f"{other_text}.{coded}", f"{text}A"):
+            assert keys.find(forged) is None
+        with pytest.raises(InvalidInput, match="at most 1024 bytes"):
+            keys.create("t", "default", [Scope.READ], 1, agent=agent, claims={"sub": "x" * 1024})
 
     def test_a_token_expires_with_its_key(self, keys: KeyRecords) -> None:
         agent = Address("a", "b")
