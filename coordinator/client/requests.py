@@ -71,6 +71,16 @@ class AsyncRequests:
         request = Request("POST", "messages/{message_id}/drop", "drop", lambda: objects.Message)
         await self._backend.call(request, address_of(agent), message_id=message_id)
 
+    async def paused_run(self, run_id: str) -> objects.PausedRunFiles:
+        """Return a paused run, and which files its turn has changed so far.
+
+        Raises:
+            ResourceNotFound: no such run.
+            RequestConflict: it is not paused (``run_not_paused``).
+        """
+        request = Request("GET", "/runs/{run_id}", "run", lambda: objects.PausedRunFiles)
+        return await self._backend.call(request, run_id=run_id)
+
     async def resume(
         self,
         run_id: str,
@@ -345,6 +355,7 @@ class Requests(Twin):
     cancel_reminder = waiting(AsyncRequests.cancel_reminder)
     retry = waiting(AsyncRequests.retry)
     drop = waiting(AsyncRequests.drop)
+    paused_run = waiting(AsyncRequests.paused_run)
     resume = waiting(AsyncRequests.resume)
     reject = waiting(AsyncRequests.reject)
     agent = waiting(AsyncRequests.agent)

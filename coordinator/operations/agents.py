@@ -406,6 +406,10 @@ class HomeAgents(HomeDeploys):
         of = None if tenant == ALL_TENANTS else tenant
         return await self._stores.read_journal(lambda store: runs.paused_page(store, of, of_agent, limit, cursor))
 
+    async def run(self, run_id: str, *, tenant: str = DEFAULT_TENANT) -> objects.PausedRunFiles:
+        """Return a paused run, and which files its turn has changed so far; see `runs.paused_run`."""
+        return await self._stores.read(lambda store, blobs: runs.paused_run(store, blobs, tenant, run_id))
+
     async def agent_of_run(self, run_id: str, *, tenant: str = DEFAULT_TENANT) -> Address:
         """Return the agent of a run.
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from podium.agent_record import AgentRecord
     from podium.history.compare import Comparison
 
-__all__ = ["difference", "difference_object", "event_page", "state_object", "turn_page", "version"]
+__all__ = ["change_of_path", "difference", "difference_object", "event_page", "state_object", "turn_page", "version"]
 
 
 def version(store: JournalStore, address: Address) -> int:
@@ -184,7 +184,7 @@ def difference_object(found: Comparison, blobs: BlobReader) -> objects.Differenc
         after=_side(found.after),
         common_version=found.common_seq,
         state=tuple(found.patch),
-        files=tuple(_change(change) for change in found.files),
+        files=tuple(change_of_path(change) for change in found.files),
         diff=text.decode("utf-8", "backslashreplace"),
         transcript=objects.TranscriptDifference(
             removed=tuple(event_view(event, blobs) for event in found.removed),
@@ -197,7 +197,7 @@ def _side(record: AgentRecord) -> objects.DifferenceSide:
     return objects.DifferenceSide(agent=record.address.name, turn=record.turn, version=record.version_seq)
 
 
-def _change(change: Change) -> dict[str, str | int | bool | None]:
+def change_of_path(change: Change) -> dict[str, str | int | bool | None]:
     """Return a changed path as a JSON object, its names as any JSON can hold them."""
     shown = change_object(change)
     return {key: shown_path(value) if isinstance(value, str) else value for key, value in shown.items()}

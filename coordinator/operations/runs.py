@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import fields
+from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound
 from chronicle.ids import MessageId
+from chronicle.workspace.trees.tree import EMPTY
+from chronicle.workspace.trees.tree_diff import changes
 from coordinator.operations import objects
 from coordinator.operations.cursors import cursor_after, place_after
+from coordinator.operations.history import change_of_path
 from podium.address import Address, label
-from podium.agent_record import find_session
-from podium.errors import RunNotFound
-from podium.history.step_record import args_hash_of, open_pause
+from podium.agent_record import find_session, read_agent
+from podium.errors import RunNotFound, RunNotPaused, UnknownMoment
+from podium.history.step_record import args_hash_of, base_turn_of, open_pause, roots_of
 from podium.messages.answers import answer_run
 
 if TYPE_CHECKING:
+    from chronicle.blobs.port import BlobReader
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import InboxMessage, Session, StoredStep
+    from chronicle.workspace.trees.tree_diff import Change
     from coordinator.operations.cursors import Rest
     from podium.messages.answers import Answer
 
-__all__ = ["agent_of", "decide", "paused_page"]
+__all__ = ["agent_of", "decide", "paused_page", "paused_run"]
+
+_MAX_FILES: Final = 1_000
+_FIELDS: Final = tuple(field.name for field in fields(objects.PausedRun))
 
 
 def paused_page(
@@ -83,6 +93,35 @@ def decide(store: JournalStore, address: Address, run_id: str, answer: Answer, n
     session = find_session(store, address)
     answer_run(store, session, MessageId(run_id), answer, now_ms)
     return objects.Resumed(run_id=run_id, agent=address.name)
+
+
+def paused_run(store: JournalStore, blobs: BlobReader, tenant: str, run_id: str) -> objects.PausedRunFiles:
+    """Return a paused run, and which files its turn has changed so far.
+
+    The files are those of the step at which it has paused, compared with those of the turn that it began on.
+
+    Raises:
+        RunNotFound: no agent of the tenant has it.
+        RunNotPaused: it is not paused.
+    """
+    address = agent_of(store, tenant, run_id)
+    session = find_session(store, address)
+    message = store.paused_message(session.session_id)
+    step = next(iter(store.steps(message.message_id)[-1:]), None) if message is not None else None
+    found = _object(session, message, step, of_all=False) if message is not None and step is not None else None
+    if found is None or step is None or found.run_id != run_id:
+        raise RunNotPaused(f"run {run_id} is not paused")
+    base, tree = base_turn_of(step.body), roots_of(step.body)[0]
+    files: list[Change] | None = None
+    with suppress(UnknownMoment):  # a rewind has left it, and its history was dropped
+        before = read_agent(store, blobs, address, base).tree
+        files = changes(blobs, before.tree_id if before is not None else EMPTY, tree.tree_id)
+    return objects.PausedRunFiles(
+        **{name: getattr(found, name) for name in _FIELDS},
+        base_turn=base,
+        files=tuple(change_of_path(change) for change in files[:_MAX_FILES]) if files is not None else None,
+        files_changed=len(files) if files is not None else None,
+    )
 
 
 def _object(session: Session, message: InboxMessage, step: StoredStep, *, of_all: bool) -> objects.PausedRun | None:

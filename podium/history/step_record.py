@@ -41,6 +41,7 @@ __all__ = [
     "StepView",
     "args_hash",
     "args_hash_of",
+    "base_turn_of",
     "closed",
     "digest",
     "open_pause",
@@ -260,6 +261,11 @@ def step_of(promise: str) -> str:
 def args_hash_of(body: bytes) -> str:
     """Return the hash of the arguments of a record."""
     return cast("str", _checked(body)["args_hash"])
+
+
+def base_turn_of(body: bytes) -> int:
+    """Return the turn on top of which the tree of a record is."""
+    return cast("int", _checked(body)["base_turn"])
 
 
 def closed(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -13,16 +13,19 @@ from coordinator.cli.options import command
 from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, collect, say_rest
 from coordinator.cli.target import Target
 from coordinator.cli.terminal import table
+from coordinator.cli.views.files import show_file_changes
 
 __all__ = ["paused", "resolve"]
 
+_COLUMNS: Final = ("RUN", "AGENT", "WAITS FOR", "UNTIL", "REASON", "ANSWER")
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, as podium paused shows it.")]
 
 
 @command
 def paused(
-    agent: Annotated[
-        str | None, typer.Argument(metavar="[TYPE/KEY]", help="Only this agent; by default all of the tenant.")
+    of: Annotated[
+        str | None,
+        typer.Argument(metavar="[TYPE/KEY|RUN]", help="Only this agent, or one run; by default all of the tenant."),
     ] = None,
     *,
     limit: LimitOption = None,
@@ -32,9 +35,15 @@ def paused(
 ) -> None:
     """List the runs whose turns are paused, and what each waits for.
 
+    Of one run also the files that its turn has added (A), changed (M) and removed (D) so far.
+
     A run is the handling of one message, and has its id. Messages behind it wait until it goes on: podium resolve
     answers it, podium drop cancels it.
     """
+    if of is not None and "/" not in of:
+        _show_run(target, of)
+        return
+    agent = of
     wanted = bounds(limit, cursor, everything=everything, target=target)
     found, rest = target.ask(
         "reading what waits",
@@ -47,7 +56,7 @@ def paused(
     if not found:
         say("no run is paused")
     else:
-        table(("RUN", "AGENT", "WAITS FOR", "UNTIL", "REASON", "ANSWER"), [_row(each) for each in found])
+        table(_COLUMNS, [_row(each) for each in found])
     say_rest(rest)
 
 
@@ -88,6 +97,20 @@ def resolve(
         write_json(done.as_json())
     else:
         write_line(f"{run} of {done.agent} goes on")
+
+
+def _show_run(target: Target, run_id: str) -> None:
+    found = target.ask("reading the run", lambda podium: podium.paused_run(run_id)).as_json()
+    if target.json:
+        write_json(found)
+        return
+    table(_COLUMNS, [_row(found)])
+    if found["files"] is None:
+        say(f"the files of turn {found['base_turn']}, on which it began, are not kept")
+        return
+    show_file_changes(found["files"])
+    if more := found["files_changed"] - len(found["files"]):
+        say(f"and {more} more")
 
 
 def _json(text: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from fastapi import Path, Query
 
@@ -12,7 +12,7 @@ from coordinator.gateway.dependencies import AUDITED, Agents, Called, Cursor, Li
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.patterns import ADDRESS
 from coordinator.gateway.routers import router_at
-from coordinator.operations.objects import Page, PausedRun, Resumed
+from coordinator.operations.objects import Page, PausedRun, PausedRunFiles, Resumed
 from podium.errors import InvalidAddress, UnknownAgent
 
 __all__ = ["router"]
@@ -43,11 +43,22 @@ async def list_runs(
     return await agents.runs(status, None, limit, cursor, tenant=caller.tenant)
 
 
+RunId: TypeAlias = Annotated[str, Path(max_length=64, description="The id of the run: that of its message, `msg_…`.")]
+
+
+@router.get("/{run_id}", responses=statuses(404, 409))
+async def get_run(agents: Agents, caller: Called, run_id: RunId) -> PausedRunFiles:
+    """Return a paused run, and which files its turn has added, changed and removed so far."""
+    caller.require(Scope.READ, caller.agent)
+    caller.require(Scope.READ, await agents.agent_of_run(run_id, tenant=caller.tenant))
+    return await agents.run(run_id, tenant=caller.tenant)
+
+
 @router.post("/{run_id}/decision", responses=statuses(404, 409, 413), dependencies=[AUDITED])
 async def decide_run(
     agents: Agents,
     caller: Called,
-    run_id: Annotated[str, Path(max_length=64, description="The id of the run: that of its message, `msg_…`.")],
+    run_id: RunId,
     body: DecisionBody,
 ) -> Resumed:
     """Answer a paused run, or reject the promise that it waits for; it then goes on.

@@ -17,6 +17,7 @@ __all__ = [
     "Message",
     "MessageError",
     "PausedRun",
+    "PausedRunFiles",
     "Receipt",
     "Reminder",
     "Resumed",
@@ -126,6 +127,18 @@ class PausedRun(Result):
     """The hash of schema and reason; null if nobody can answer."""
     expires: int | None
     """When it goes on without an answer, in epoch milliseconds; null for never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PausedRunFiles(PausedRun):
+    """A paused run, with what its turn has made of the files so far."""
+
+    base_turn: int
+    """The turn that it began on."""
+    files: tuple[dict[str, Any], ...] | None
+    """The first 1,000 paths that differ from those of that turn, as in a diff; null if its files are not kept."""
+    files_changed: int | None
+    """How many there are; null if they are not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

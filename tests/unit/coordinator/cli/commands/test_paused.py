@@ -71,6 +71,19 @@ def test_a_promise_is_resolved_once(home: Home, capsys: pytest.CaptureFixture[st
     assert run(home, "resolve", asked, "5") == ExitCode.CONFLICT
 
 
+def test_the_files_of_a_run(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = shop(home, "tea")
+    assert run(home, "paused", asked) == 0
+    assert "A order.txt" in capsys.readouterr().out
+    assert run(home, "paused", asked, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["run_id"], found["base_turn"], found["files_changed"]) == (asked, 0, 1)
+    assert [(each["change"], each["path"]) for each in found["files"]] == [("added", "order.txt")]
+    assert run(home, "paused", "msg_none") == ExitCode.NOT_FOUND
+    assert run(home, "resolve", asked, "5") == 0
+    assert run(home, "paused", asked) == ExitCode.CONFLICT
+
+
 def test_a_promise_is_rejected(home: Home) -> None:
     asked = shop(home, "tea")
     assert run(home, "resolve", asked, "--reject", "card refused", "--promise", "payment") == 0

@@ -30,6 +30,14 @@ class Shop(BaseAgent):
         paid: int = 0
 
     async def on_message(self, ctx: AgentContext[State], message: dict[str, Any]) -> None:
+        new = ctx.workspace / "dir" / "new"
+        if new.exists():
+            new.unlink()
+        else:
+            new.parent.mkdir()
+            new.write_text("x")
+        with (ctx.workspace / "order").open("a") as file:
+            file.write("tea")
         try:
             ctx.state.paid += await ctx.promise("payment", schema=int, reason=message["text"])
         except PromiseRejected as error:
@@ -99,6 +107,42 @@ async def test_a_promise_is_resolved_by_its_name_and_once(home: ServedHome, keys
     assert (await home.http.get("/v1/agents/shop/a/state", headers=writer)).json()["state"]["paid"] == 5
     for late in ({"answer": 5, "promise": "payment"}, {"rejection": "no"}):
         assert (await home.error("POST", path, 409, json=late, headers=writer))["code"] == "run_not_paused"
+
+
+async def test_the_files_that_a_paused_turn_has_changed(home: ServedHome, keys: SqliteKeyRecords) -> None:
+    writer = with_key(keys, Scope.WRITE)
+    first = await paused(home, writer)
+    found = (await home.http.get(f"/v1/runs/{first}", headers=writer)).json()
+    shown = [(each["change"], each["path"]) for each in found["files"]]
+    assert (found["base_turn"], found["files_changed"], shown) == (
+        0,
+        3,
+        [("added", "dir"), ("added", "dir/new"), ("added", "order")],
+    )
+    (listed,) = (await home.http.get("/v1/runs", headers=writer)).json()["items"]
+    assert listed.items() <= found.items()
+    await home.http.post(f"/v1/runs/{first}/decision", json={"answer": 5}, headers=writer)
+    await settled(home, writer, first)
+    assert (await home.error("GET", f"/v1/runs/{first}", 409, headers=writer))["code"] == "run_not_paused"
+    run = await paused(home, writer)
+    path = f"/v1/runs/{run}"
+    found = (await home.http.get(path, headers=with_key(keys, Scope.READ))).json()
+    shown = [(each["change"], each["path"]) for each in found["files"]]
+    assert found["base_turn"] == 1
+    assert shown == [("removed", "dir/new"), ("changed", "order")]
+    for headers, status in (
+        (with_key(keys, Scope.METRICS), 403),
+        (with_key(keys, Scope.WRITE, "zeta"), 404),
+        (with_key(keys, Scope.ADMIN, "default"), 404),
+        ({}, 401),
+    ):
+        await home.error("GET", path, status, headers=headers)
+    for agent, status in (("shop/a", 200), ("shop/b", 403)):
+        made = {"agent": agent, "scopes": ["read"]}
+        token = (await home.http.post("/v1/tokens", json=made, headers=with_key(keys, Scope.ADMIN))).json()["token"]
+        answer = await home.http.get(path, headers={"Authorization": f"Bearer {token}"})
+        assert answer.status_code == status, answer.text
+    assert (await home.error("GET", "/v1/runs/msg_none", 404, headers=writer))["code"] == "unknown_run"
 
 
 async def test_a_promise_is_rejected(home: ServedHome, keys: SqliteKeyRecords) -> None:
