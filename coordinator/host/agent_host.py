@@ -42,6 +42,7 @@ from coordinator.host.stores import open_stores
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.host.warmup import warm_up
 from coordinator.logs import log_to
+from podium.agent.handler_specs import policy_of
 from podium.agent.loader import load_agent_class
 from podium.agent.sources import imported_sources
 from podium.errors import AgentAsleep, HostDied
@@ -146,7 +147,7 @@ class AgentHost:
             CodeStamps().of(sources),
             agent_class.isolation,
             is_alone,
-            agent_class.max_attempts,
+            policy_of(agent_class).attempts,
             needs_of(agent_class),
         )
         parts = HostParts(

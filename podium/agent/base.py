@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from podium.agent.context import AgentContext
+    from podium.agent.retry import Retry
     from podium.history.retention import Retention
     from podium.reminders.reminder import Reminder
 
@@ -67,7 +68,10 @@ class BaseAgent:
     shutdown_timeout_s: ClassVar[float] = 10.0
     """Time limit of `on_shutdown`, in seconds."""
     max_attempts: ClassVar[int] = 3
-    """Attempts of one message before it is parked."""
+    """Attempts of one message before it is parked, with short delays between them. The short form of `retry`."""
+    retry: ClassVar[Retry | None] = None
+    """How often a message is attempted before it is parked, and when; in place of ``max_attempts``. A handler may have
+    its own, ``@handler(retry=Retry(...))``. After an exception that is not among ``on`` it is parked at once."""
     workspace_quota_bytes: ClassVar[int | None] = None
     """Quota of bytes for all files; old versions do not count. Writes beyond it fail with EDQUOT ("Disk quota
     exceeded"); in a plain-directory workspace, the turn fails when it ends."""

@@ -15,7 +15,8 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import ValidationError, to_json
 
-from podium.agent.handlers import HANDLER, INPUT, is_handler, takes_dicts
+from podium.agent.handlers import HANDLER, INPUT, is_handler, retry_of, takes_dicts
+from podium.agent.retry import Retry
 from podium.errors import InvalidMessage, NotAnAgent, Permanent, UnknownHandler
 from podium.validation import first_problem
 
@@ -24,9 +25,14 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
 
-__all__ = ["HandlerSpec", "call_for", "handlers_of", "interface_of"]
+__all__ = ["HandlerSpec", "call_for", "handlers_of", "interface_of", "policy_for", "policy_of"]
 
 _SPECS: Final = "__podium_handlers__"
+_DELAY_S: Final = 0.2
+"""Delay before the second attempt of a message: outlasts a transient fault, not felt as a hang."""
+_MAX_DELAY_S: Final = 1.0
+"""Delay before any later attempt."""
+_BACKOFF: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +118,20 @@ def interface_of(cls: type[Any]) -> JsonObject:
         for name, spec in handlers.items()
     }
     return {"handlers": described, "on_message": takes_dicts(cls)}
+
+
+def policy_for(cls: type[Any], message: Mapping[str, Any]) -> Retry:
+    """Return how often a message is attempted, and when: as its handler says, or its class."""
+    handlers = handlers_of(cls)
+    name = message.get(HANDLER) if handlers else None
+    own = retry_of(getattr(cls, name)) if isinstance(name, str) and name in handlers else None
+    return own or policy_of(cls)
+
+
+def policy_of(cls: type[Any]) -> Retry:
+    """Return how often a class has messages attempted, and when."""
+    policy: Retry | None = cls.retry
+    return policy or Retry(cls.max_attempts, _DELAY_S, _BACKOFF, _MAX_DELAY_S)
 
 
 def call_for(agent: Any, message: dict[str, Any]) -> tuple[str, Callable[[Any], Awaitable[None]]]:

@@ -11,8 +11,9 @@ agents and clients call by the message alone. What a class declares is read in :
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
+from podium.agent.retry import Retry
 from podium.errors import NotAnAgent
 
 if TYPE_CHECKING:
@@ -21,13 +22,25 @@ if TYPE_CHECKING:
     from podium.agent.answer import AnswerPart
 
 
-__all__ = ["HANDLER", "INPUT", "Call", "Handler", "WaitingCall", "handler", "is_handler", "takes_dicts", "undefined"]
+__all__ = [
+    "HANDLER",
+    "INPUT",
+    "Call",
+    "Handler",
+    "WaitingCall",
+    "handler",
+    "is_handler",
+    "retry_of",
+    "takes_dicts",
+    "undefined",
+]
 
 HANDLER: Final = "handler"
 """The key of a message that names its handler."""
 INPUT: Final = "input"
 """The key of a message that has the argument of its handler."""
 _MARK: Final = "__podium_handler__"
+_RETRY: Final = "__podium_retry__"
 _UNDEFINED: Final = "__podium_undefined__"
 
 Q_contra = TypeVar("Q_contra", contravariant=True)
@@ -69,16 +82,27 @@ class Handler(Protocol[Q_contra, R_co]):
     def __get__(self, instance: object, owner: type[object], /) -> Call[Q_contra, R_co]: ...
 
 
-def handler(method: Callable[[Any, Any, Q], Coroutine[Any, Any, R]], /) -> Handler[Q, R]:
+@overload
+def handler(method: Callable[[Any, Any, Q], Coroutine[Any, Any, R]], /) -> Handler[Q, R]: ...
+
+
+@overload
+def handler(*, retry: Retry) -> Callable[[Callable[[Any, Any, Q], Coroutine[Any, Any, R]]], Handler[Q, R]]: ...
+
+
+def handler(method: Any = None, /, *, retry: Retry | None = None) -> Any:
     """Make a method the handler of the messages that name it.
 
     The method takes the context and one argument, whose annotation is a pydantic model, or a union of models with a
     discriminator. What it returns is the result of the message, as by `AgentContext.reply`; its annotation may be any
     type that pydantic serializes. It runs as ``on_message`` does: as a turn, in the order of the inbox, with the same
-    attempts and the same time limit.
+    time limit.
+
+    Args:
+        retry: how often its messages are attempted, and when; by default as the class says.
 
     Raises:
-        NotAnAgent: the class has a handler of that name already.
+        NotAnAgent: the class has a handler of that name already, or ``retry`` is no policy.
 
     Example::
 
@@ -87,13 +111,30 @@ def handler(method: Callable[[Any, Any, Q], Coroutine[Any, Any, R]], /) -> Handl
             async def search(self, ctx, query: Query) -> Hits:
                 return Hits(...)
     """
+    if method is None:
+        return lambda decorated: _marked(decorated, retry)
+    return _marked(method, retry)
+
+
+def _marked(method: Any, retry: object) -> Any:
+    """Mark a method, for the function that calls the one which the class's body has called."""
     frame = inspect.currentframe()
-    body = frame.f_back.f_locals if frame is not None and frame.f_back is not None else {}
+    caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
+    body = caller.f_locals if caller is not None else {}
+    place = f"{method.__code__.co_filename}:{method.__code__.co_firstlineno}" if hasattr(method, "__code__") else ""
     if is_handler(body.get(method.__name__)):
-        place = f"{method.__code__.co_filename}:{method.__code__.co_firstlineno}" if hasattr(method, "__code__") else ""
         raise NotAnAgent(f"{place}: two handlers are named {method.__name__}; rename one of them")
+    if not isinstance(retry, Retry | None):
+        raise NotAnAgent(f"{place}: retry is {retry!r}; give a Retry, such as Retry(attempts=5)")
     setattr(method, _MARK, True)
-    return cast("Handler[Q, R]", method)
+    setattr(method, _RETRY, retry)
+    return method
+
+
+def retry_of(method: object) -> Retry | None:
+    """Return the policy of a handler; ``None`` if it is that of its class."""
+    found: Retry | None = getattr(method, _RETRY, None)
+    return found
 
 
 def undefined(method: M) -> M:

@@ -23,6 +23,7 @@ from podium.agent.base import RESOURCE_ALIASES, BaseAgent, Isolation
 from podium.agent.handler_specs import handlers_of
 from podium.agent.handlers import takes_dicts
 from podium.agent.models.delta_state import DeltaState
+from podium.agent.retry import Retry
 from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent
 from podium.history.retention import Retention
 from podium.settings import NO_WORKSPACE_VARIABLE, WorkspaceReads
@@ -184,6 +185,8 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
         value = getattr(cls, setting)
         if isinstance(value, bool) or not isinstance(value, int | float) or not value > 0:
             raise NotAnAgent(f"{where}: {setting} is {value!r}; give a positive number")
+    if not isinstance(cls.retry, Retry | None):
+        raise NotAnAgent(f"{where}: retry is {cls.retry!r}; give a Retry, such as Retry(attempts=5)")
     _check_needs(cls, where)
     if cls.retention is not None and not isinstance(cls.retention, Retention):
         raise NotAnAgent(f"{where}: retention is {cls.retention!r}; give a Retention, such as Retention(turns=1000)")

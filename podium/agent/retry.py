@@ -1,4 +1,4 @@
-"""`Retry`: how often a step is tried, and when."""
+"""`Retry`: how often a step is tried, or a message attempted, and when."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ __all__ = ["Retry"]
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """How often the function of a step is tried, and when.
+    """How often the function of a step is tried, or a message attempted, and when.
 
-    Tries belong to one attempt of the turn and count into its time limit. They are not durable: an attempt that follows
-    a crash begins with the first try. What a try that failed has changed of state and files stays for the next one.
-    `Permanent` and a cancellation are never tried again.
+    Tries of a step belong to one attempt of the turn and count into its time limit. They are not durable: an attempt
+    that follows a crash begins with the first try. What a try that failed has changed of state and files stays for the
+    next one. `Permanent` and a cancellation are never tried again.
+
+    Attempts of a message (`podium.agent.BaseAgent.retry`, `podium.agent.handler`) are durable, the delay before the
+    next one is not: an agent that wakes meanwhile attempts it at once. The messages behind it wait.
     """
 
     attempts: int = 3
-    """Tries in all, from 1."""
+    """Tries in all, from 1; also those that ended with their process."""
     delay_s: float = 1.0
     """Seconds before the second try."""
     backoff: float = 2.0

@@ -21,12 +21,13 @@ import structlog
 
 from chronicle.errors import ChronicleError
 from chronicle.journal.records import MessageStatus, Outcome
+from podium.agent.handler_specs import policy_for
 from podium.errors import AgentAsleep, AgentLoadError
 from podium.events import HOOKS
 from podium.turn.busy import BusyPolicy, may_preempt
-from podium.turn.hooks.hook_runner import AttemptFailed, AttemptPaused
+from podium.turn.hooks.hook_runner import AttemptFailed, AttemptPaused, leaves_of
 from podium.turn.hooks.message_hook import hook_for
-from podium.turn.journal.commit import Cancellation, FailedAttempt
+from podium.turn.journal.commit import Cancellation, FailedAttempt, body_of
 from podium.turn.journal.frames import pause_frames, settled_frames
 from podium.turn.journal.lost_attempt import judge_lost_attempt
 from podium.turn.runner import TurnRunner
@@ -103,8 +104,12 @@ class Activation:
         """Messages that are to steer the turn whose hook has not begun."""
         self._cancellations: dict[str, Cancellation] = {}
         """Why the messages being handled were cancelled, unless their own senders cancelled them."""
+        self._retried: MessageId | None = None
+        """The message whose last attempt failed, and that is to be attempted again."""
         self.address = address
         self.streams = StreamHub()
+        self.retry_delay_s = 0.0
+        """Delay before the next attempt after `Step.RETRY`, in seconds."""
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -267,6 +272,11 @@ class Activation:
         return self._runner.ledger.is_held_up
 
     @property
+    def waits_to_retry(self) -> bool:
+        """Whether the message of the last `Step.RETRY` is still to be attempted, so that its delay is waited for."""
+        return self._retried is not None and not self._hooks.is_cancelled(self._retried)
+
+    @property
     def running_message_id(self) -> MessageId | None:
         """The message on whose behalf a hook runs; ``None`` when none runs. Thread-safe."""
         return self._hooks.message_id
@@ -414,22 +424,31 @@ class Activation:
             self._discard_requests(message)
             self._publish(message, {"type": "error", "error": cancellation.error, "parked": False})
             return Step.HANDLED
+        policy = policy_for(self._class, body_of(message))
         if failed.interrupted:
             await self._runner.fail(None, Outcome.FAILED, failed.error, failed.hook)
-            return Step.RETRY
+            return self._retry(message, policy.delay_after_s(1))
         if failed.misfit is not None:
             return await self._after_pause(message, await self._runner.ask_about_steps(message, failed.misfit))
         attempt = message.attempts + 1
-        if attempt < self._class.max_attempts and not failed.permanent:
+        permanent = failed.permanent or any(
+            isinstance(leaf, Exception) and not isinstance(leaf, policy.on)
+            for leaf in leaves_of(failed.__cause__ or failed)
+        )
+        if attempt < policy.attempts and not permanent:
             await self._runner.fail(message, Outcome.FAILED, failed.error, failed.hook)
             again: Frame = {"type": "turn_retry", "attempt": attempt, "error": failed.error, "hook": failed.hook}
             self._publish(message, again)
-            return Step.RETRY
+            return self._retry(message, policy.delay_after_s(attempt))
         await self._runner.fail(message, Outcome.PARKED, failed.error, failed.hook)
         self._discard_requests(message)
         end: Frame = {"type": "error", "error": failed.error, "hook": failed.hook, "attempt": attempt, "parked": True}
         self._publish(message, end)
         return Step.HANDLED
+
+    def _retry(self, message: InboxMessage, delay_s: float) -> Step:
+        self._retried, self.retry_delay_s = message.message_id, delay_s
+        return Step.RETRY
 
     async def _retain(self) -> None:
         try:
@@ -453,6 +472,8 @@ class Activation:
 
     def _discard_requests(self, message: InboxMessage) -> None:
         """Discard the cancellation requests of a message that is settled."""
+        if self._retried == message.message_id:
+            self._retried = None
         self._hooks.clear(message.message_id)
         self._cancellations.pop(message.message_id, None)
 
@@ -490,7 +511,8 @@ class Activation:
 
     async def _record_lost_attempt(self, recovered: TreeRef | None, *, unclean: bool, lost: str | None) -> None:
         message = await self._runner.ledger.next_message() if unclean else None
-        outcome, error = judge_lost_attempt(message, self._class.max_attempts, lost)
+        attempts = policy_for(self._class, body_of(message)).attempts if message is not None else 1
+        outcome, error = judge_lost_attempt(message, attempts, lost)
         _log.info("try_lost", agent_id=str(self.address), error=error)
         await self._runner.record_failure(FailedAttempt(outcome, error, message, tree=recovered))
         if message is not None:

@@ -21,9 +21,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Ending", "MessageLoop"]
 
-RETRY_DELAYS_S: Final = (0.2, 1.0)
-"""Back-off before the second and any later attempt of a message: outlasts a transient fault, not felt as a hang."""
-
 _UNPOKED_S: Final = 0.25
 """After the last message that was in the inbox, the inbox is read when the loop is poked, as after each admission; and
 after this time, in case a poke was lost."""
@@ -109,7 +106,7 @@ class MessageLoop:
         return ending
 
     async def _drive(self) -> Ending:
-        failures, idle_s = 0, self._idle_timeout_s
+        idle_s = self._idle_timeout_s
         while True:
             if not self._activation.has_read_ahead:  # a poke is for a message that is not among those read ahead
                 self._poked.clear()
@@ -119,10 +116,8 @@ class MessageLoop:
                 return Ending.STOPPED
             step = await self._activation.handle_next()
             if step is Step.RETRY:
-                await asyncio.sleep(RETRY_DELAYS_S[min(failures, len(RETRY_DELAYS_S) - 1)])
-                failures += 1
+                await self._back_off(self._activation.retry_delay_s)
                 continue
-            failures = 0
             if step is Step.HANDLED and self._activation.inbox_is_drained:
                 unpoked_s = min(_UNPOKED_S, self._idle_timeout_s)
                 idle_s = self._idle_timeout_s if await self._was_poked(unpoked_s) else self._idle_timeout_s - unpoked_s
@@ -131,6 +126,16 @@ class MessageLoop:
                 if not await self._was_poked(wait_s) and await self._may_sleep():
                     return Ending.IDLE
                 idle_s = self._idle_timeout_s
+
+    async def _back_off(self, delay_s: float) -> None:
+        """Wait before the next attempt of a message, while it is to be attempted, and the loop is to go on."""
+        now_s = asyncio.get_running_loop().time
+        until_s = now_s() + delay_s
+        while not (self._evicted or self._stopping) and self._activation.waits_to_retry:
+            left_s = until_s - now_s()
+            if left_s <= 0:
+                return
+            await self._poked.wait(left_s)
 
     async def _was_poked(self, timeout_s: float) -> bool:
         """Wait until the loop is poked; ``False`` after the timeout."""

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from podium.turn.steps.changes import Misfit
     from podium.turn.steps.pausing import Pause
 
-__all__ = ["AttemptFailed", "AttemptPaused", "HookRunner", "describe", "is_permanent"]
+__all__ = ["AttemptFailed", "AttemptPaused", "HookRunner", "describe", "is_permanent", "leaves_of"]
 
 _MAX_ERROR_TEXT: Final = 2000
 """Characters of an exception's text that are recorded; the agent's log has the rest."""
@@ -232,7 +232,7 @@ def describe(error: BaseException) -> ErrorInfo:
     An exception group is shown by its members: a group of one as that exception, a larger one with type and text of
     each.
     """
-    single, *others = _leaves(error)
+    single, *others = leaves_of(error)
     if not others:
         error = single
     text = str(error) if not others else "; ".join(f"{type(leaf).__name__}: {leaf}" for leaf in (single, *others))
@@ -248,13 +248,13 @@ def is_permanent(error: BaseException) -> bool:
 
     Besides `Permanent` these are the errors of what agents' code asks for: repeated, it asks for the same.
     """
-    return any(isinstance(leaf, _PERMANENT) for leaf in _leaves(error))
+    return any(isinstance(leaf, _PERMANENT) for leaf in leaves_of(error))
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def leaves_of(error: BaseException) -> Iterator[BaseException]:
     """Yield the exceptions of a group, nested groups flattened; the exception itself if it is no group."""
     if isinstance(error, BaseExceptionGroup):
         for inner in error.exceptions:
-            yield from _leaves(inner)
+            yield from leaves_of(inner)
     else:
         yield error
