@@ -41,8 +41,10 @@ def wrapped(argv: Sequence[str], policy: Policy, *, system: Iterable[str], tmp: 
             command += ["--symlink", os.readlink(path), path]  # noqa: PTH115
         else:
             command += ["--ro-bind", path, path]
+    # Its /proc/sys is the kernel's, whose owner root is also in a namespace of users: core_pattern names a program.
+    proc = ["--proc", "/proc", "--ro-bind", "/proc/sys", "/proc/sys"]
     # Its /dev and /dev/shm are memory, which nothing else bounds.
-    command += ["--proc", "/proc", "--dev", "/dev", "--size", str(policy.limits.memory_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
+    command += [*proc, "--dev", "/dev", "--size", str(policy.limits.memory_bytes), "--tmpfs", "/dev/shm"]  # noqa: S108
     command += ["--remount-ro", "/dev", "--bind", tmp, "/tmp"]  # noqa: S108
     binds = [(path, "--ro-bind") for path in policy.readable] + [(path, "--bind") for path in policy.writable]
     for bound, how in sorted(binds, key=lambda bind: len(bind[0].parts)):  # what is nested comes after

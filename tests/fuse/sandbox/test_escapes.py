@@ -515,3 +515,13 @@ def test_an_attempt_ends_as_the_page_says(hosts: dict[str, Host], title: str, us
 def test_so_it_does_on_a_mount(on_mount: Host, title: str, rung: str) -> None:
     on_mount.limits = dict(SMALL) if "fill" in title else {}
     assert ATTEMPTS[title](on_mount, rung) == table()[title][rung]
+
+
+@pytest.mark.parametrize("rung", RUNGS[1:])
+@pytest.mark.parametrize("user", USERS)
+def test_no_setting_of_the_kernel_is_changed(hosts: dict[str, Host], user: str, rung: str) -> None:
+    """Not even by root, who owns them in each namespace, and to whom a core_pattern would give the machine."""
+    script = "for each in kernel/core_pattern vm/swappiness; do : >> /proc/sys/$each && echo opened; done; exit 5"
+    ended = hosts[user].run(rung, ["/bin/bash", "-c", script])
+    assert ended["status"] == 5
+    assert "opened" not in ended["output"]
