@@ -28,6 +28,17 @@ class Sleeper(Tally):
     idle_timeout_s = 0.05
 
 
+class Waiter(Tally):
+    """The same; it says a word after somebody has decided, if it is told to wait."""
+
+    idle_timeout_s = 0.05
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if message["text"] == "wait":
+            await ctx.decide({"type": "object"}, reason="may it count?")
+        await super().on_message(ctx, message)
+
+
 class Counter(BaseAgent):
     """Counts and answers, and touches no file."""
 

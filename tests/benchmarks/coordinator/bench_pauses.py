@@ -1,0 +1,238 @@
+"""Turns that pause, and very many of them.
+
+Rows:
+
+* an agent that pauses goes to zero; from the answer to the next line of its program, against a plain wake: from a
+  message to a sleeping agent of the same class and state to the first token. Both through a service's socket, in turn;
+* with ``PAUSED_RUNS`` runs that are paused (100,000): processes without a service, the first page of ``podium paused``,
+  and a resume among them against one of an agent that is alone in its home;
+* the first page on PostgreSQL, where a tenth as many are made in a minute.
+
+Times are medians.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import statistics
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, aclosing, closing
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psycopg
+
+from chronicle.canonical import encode
+from chronicle.clock import SystemClock
+from chronicle.ids import BlobId, IdSource
+from chronicle.journal.postgres import PostgresJournalStore
+from chronicle.journal.records import NewMessage, StoredStep
+from chronicle.journal.sqlite import SqliteJournalStore
+from chronicle.workspace.port import TreeRef
+from coordinator.home import Home
+from coordinator.operations.agents import HomeAgents
+from coordinator.operations.runs import paused_page
+from coordinator.service.connecting import connect, wait_ended
+from coordinator.service.link import ServiceLink
+from podium.address import Address
+from podium.history.step_record import PauseRecord, StepRecord, args_hash, write_record
+from podium.turn.journal.commit import NextCommit, created_commit, pause_commit
+from podium.turn.steps.pausing import Pause
+from tests.benchmarks.coordinator.bench_service import processes_of_home
+from tests.benchmarks.coordinator.bench_wake import Talk, paired, row
+from tests.benchmarks.podium.turn_load import LEASE_MS
+from tests.contract.postgres_server import running_server
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from chronicle.canonical import Json, JsonObject
+    from chronicle.journal.port import JournalStore
+    from coordinator.service.client import ServiceClient
+    from tests.benchmarks.__main__ import Row
+
+PAUSED = int(os.environ.get("PAUSED_RUNS", "100000"))
+RESUMES = 30
+AMONG = 15
+PAGES = 20
+DEADLINE_S = 180
+_WRITERS = 8
+"""Connections that write to PostgreSQL at once."""
+SCHEMA: Json = {
+    "type": "object",
+    "properties": {"verdict": {"enum": ["yes", "no"]}, "note": {"type": "string", "maxLength": 500}},
+    "required": ["verdict"],
+}
+
+
+async def _resumes_s(client: ServiceClient, agents: HomeAgents, count: int) -> tuple[list[float], list[float]]:
+    """Resume an agent that has gone to zero, and wake it by a message, in turn.
+
+    Returns:
+        the seconds of each from the answer, or the message, to the first token.
+    """
+    talk, resumes, wakes = Talk(client), [], []
+    await talk.say("Waiter", "one", {"text": "count"})  # no host is warm yet
+    for _ in range(count):
+        await talk.asleep("waiter/one", "Waiter")
+        wakes.append((await talk.say("Waiter", "one", {"text": "count"}))[0])
+        admitted = await client.admit("waiter/one", {"text": "wait"})
+        async with aclosing(client.follow("waiter/one", admitted.message_id)) as frames:
+            last = [frame["type"] async for frame in frames][-1]
+        if last != "turn_paused":
+            raise RuntimeError(last)
+        await talk.asleep("waiter/one", "Waiter")
+        began_s = time.perf_counter()
+        await agents.decide(admitted.message_id, {"verdict": "yes"})
+        async with aclosing(client.follow("waiter/one", admitted.message_id)) as frames:
+            async for frame in frames:
+                if frame["type"] in {"message_update", "message_end"}:
+                    resumes.append(time.perf_counter() - began_s)
+                    break
+            async for _ in frames:
+                pass
+    return resumes, wakes
+
+
+async def _of_home(home: Home, count: int) -> tuple[list[float], list[float]]:
+    """Return the times of `_resumes_s` by a service of the home's own."""
+    async with connect(home, lambda _: None, lambda _: None) as client, ServiceLink(home, start=False) as link:
+        agents = HomeAgents(home, link)
+        found = await _resumes_s(client, agents, count)
+        agents.close()
+    await wait_ended(home, DEADLINE_S)
+    return found
+
+
+def _add_paused(store: JournalStore, numbers: Iterable[int]) -> None:
+    """Add agents that have a state, and whose turns have paused."""
+    ids, clock = IdSource(), SystemClock()
+    for number in numbers:
+        now_ms, address = clock.now_ms(), Address("paused", f"{number:06d}")
+        session = store.ensure_session(address.name, ids.session(now_ms), ids.branch(now_ms), now_ms)
+        lease = store.acquire_lease(session.session_id, "bench", now_ms, LEASE_MS)
+        payload: JsonObject = {"agent": address.name, "entity_type": "paused", "version": 1, "state": {"count": number}}
+        payload |= {"tree_id": None, "oplog_id": None}
+        at = NextCommit(session, store.head(session.main_branch_id), lease.epoch, ids, now_ms)
+        store.commit(created_commit(at, payload))
+        message = NewMessage(ids.message(now_ms), encode({"text": f"order number {number}"}), now_ms)
+        store.admit(session.session_id, message)
+        record = _record(number, now_ms)
+        store.put_step(
+            session.session_id, StoredStep(message.message_id, 1, record.key, write_record(record, {})), lease.epoch
+        )
+        at = NextCommit(session, store.head(session.main_branch_id), lease.epoch, ids, now_ms)
+        store.commit(pause_commit(at, store.message(message.message_id), address, Pause(1, record)))
+        store.release_lease(session.session_id, lease.epoch)
+
+
+def _record(number: int, now_ms: int) -> StepRecord:
+    """Return the record of a turn that waits for ever."""
+    pause: PauseRecord = {"kind": "decide", "reason": f"pay {number}?", "schema": SCHEMA, "expires": None}
+    return StepRecord(
+        key="decide#1",
+        name="decide",
+        args_hash=args_hash([number]),
+        result=None,
+        effects=[],
+        patch=[{"op": "replace", "path": "/count", "value": number + 1}],
+        before=1,
+        version=1,
+        tree=TreeRef(BlobId("0" * 64), BlobId("0" * 64)),
+        changes_files=False,
+        started_ms=now_ms,
+        ended_ms=now_ms,
+        running=[],
+        failed=[],
+        steered=[],
+        base_turn=0,
+        pause=pause,
+    )
+
+
+def _in_memory(journal: Path, change: Callable[[SqliteJournalStore], None]) -> None:
+    """Change a journal while it is in memory: each write would be synced to disk."""
+    with tempfile.TemporaryDirectory(prefix="pp-", dir="/dev/shm" if Path("/dev/shm").is_dir() else None) as directory:
+        for file in journal.parent.glob(f"{journal.name}*"):  # with its checksums
+            shutil.move(file, Path(directory) / file.name)
+        with closing(SqliteJournalStore(Path(directory) / journal.name)) as store:
+            change(store)
+        for file in Path(directory).iterdir():
+            shutil.move(file, journal.with_name(file.name))
+
+
+def _page_ms(store: JournalStore) -> float:
+    """Return the time of the first page of the tenant's paused runs."""
+    times = []
+    for _ in range(PAGES):
+        began_s = time.perf_counter()
+        page = paused_page(store, "default", None, 100, None)
+        times.append(time.perf_counter() - began_s)
+    if len(page.items) != 100 or not page.next_cursor:
+        raise RuntimeError("the runs are not there")
+    return statistics.median(times) * 1e3
+
+
+def _page_of_postgres_ms() -> float:
+    with ExitStack() as stack:
+        conninfo = stack.enter_context(running_server())
+        with psycopg.connect(conninfo, autocommit=True) as db:
+            db.execute("ALTER SYSTEM SET fsync = off")
+            db.execute("SELECT pg_reload_conf()")
+        store = stack.enter_context(closing(PostgresJournalStore(conninfo, schema="bench")))
+        with ThreadPoolExecutor(_WRITERS) as pool:
+            for adding in [
+                pool.submit(_add_paused, store, range(first, PAUSED // 10, _WRITERS)) for first in range(_WRITERS)
+            ]:
+                adding.result()
+        return _page_ms(store)
+
+
+async def _measure(base: Path) -> list[Row]:
+    home = Home(base / "home").create()
+    resumes, wakes = await _of_home(home, RESUMES)
+    alone = statistics.median(resumes)
+    rows = [
+        row(
+            "pause to zero, from the answer to the next line / a plain wake",
+            paired(resumes, wakes),
+            "x",
+            f"a message to a sleeping agent, {statistics.median(wakes) * 1e3:.1f} ms",
+            "<= 1.5",
+        )
+    ]
+    await asyncio.to_thread(_in_memory, home.path / "journal.db", lambda store: _add_paused(store, range(PAUSED)))
+    processes = len(processes_of_home(home.path))
+    with closing(home.journal(read_only=True)) as store:
+        page_ms = _page_ms(store)
+    among, _ = await _of_home(home, AMONG)
+    many = f"{PAUSED} paused runs"
+    return [
+        *rows,
+        row(f"{many}: processes", processes, "processes", "", "<= 0"),
+        row(f"{many}: first page of podium paused", page_ms, "ms", "", "<= 50"),
+        row(
+            f"{PAUSED // 10} paused runs in PostgreSQL: first page of podium paused",
+            await asyncio.to_thread(_page_of_postgres_ms),
+            "ms",
+            "",
+            "<= 50",
+        ),
+        row(
+            f"resume of one among {PAUSED} / alone",
+            statistics.median(among) / alone,
+            "x",
+            f"alone, {alone * 1e3:.1f} ms",
+            "<= 1.2",
+        ),
+    ]
+
+
+def run() -> list[Row]:
+    """Measure and return the rows."""
+    with tempfile.TemporaryDirectory(prefix="pp-") as directory:
+        return asyncio.run(_measure(Path(directory)))
