@@ -19,6 +19,7 @@ import json
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import threading
@@ -116,8 +117,10 @@ class _Supervisor:
             self._watch()
         left = self._end_all()
         answer = {"status": self._status, "limit": self._limit, "failure": failure.decode(), "left": left}
-        with contextlib.suppress(OSError):  # who asked is gone
+        try:
             self._control.sendall(json.dumps(answer).encode() + b"\n")
+        except OSError:  # who asked is gone, and removes no temporary directory
+            shutil.rmtree(self._request["disk"][0], ignore_errors=True)
 
     def _watch(self) -> None:
         """Return when the command has ended or is to be ended; it is not reaped."""

@@ -106,13 +106,15 @@ def test_kill_of_the_host_ends_its_commands(rung: Rung, tmp_path: Path) -> None:
         from tests.fuse.sandbox.test_running import Heard, on
         asyncio.run(on({rung!r}, "setsid sh -c 'while :; do echo x >> log; sleep 0.01; done' & wait", Heard(),
                        writable=(Path({str(tmp_path)!r}),)))"""
-    with subprocess.Popen([sys.executable, "-c", code]) as host:
+    (tmp_path / "tmp").mkdir()
+    with subprocess.Popen([sys.executable, "-c", code], env={**os.environ, "TMPDIR": str(tmp_path / "tmp")}) as host:
         wait_until((tmp_path / "log").exists)
         spawners = children(host.pid)
         assert running_in(tmp_path)
         host.kill()
     wait_until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in spawners), "its spawner goes on")
     wait_until(lambda: not running_in(tmp_path), "the command goes on")
+    wait_until(lambda: not [*(tmp_path / "tmp").iterdir()], "its temporary directory stays")
 
 
 def running_in(directory: Path) -> list[str]:
