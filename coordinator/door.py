@@ -47,6 +47,7 @@ __all__ = [
     "PATIENCE_S",
     "Door",
     "DoorOptions",
+    "connected_to",
     "listening",
     "options_of",
     "pipe",
@@ -73,6 +74,8 @@ _ALL: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104  they are refused
 _PIPE_BYTES: Final = 64 * 1024
 _TCP_INFO: Final = struct.Struct("=2x2B")
 """Of ``struct tcp_info`` (tcp(7)): how often the kernel has sent data, and probes, since the last answer."""
+_UCRED: Final = struct.Struct("=iII")
+"""``struct ucred`` (unix(7)): process, user, group."""
 _LOOKS: Final = 10
 """Looks at a connection in the time after which a silent machine is noticed."""
 
@@ -229,14 +232,33 @@ async def _streams(
     return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
 
 
-async def piped_to(path: Path) -> Serve:
-    """Return what passes a connection on to a local socket.
+async def piped_to(path: Path, user: int | None = None) -> Serve:
+    """Return what passes a connection on to a local socket; arguments and errors are those of `connected_to`."""
+    there, back = await connected_to(path, user)
+    return lambda reader, writer: pipe((reader, writer), (there, back))
+
+
+async def connected_to(path: Path, user: int | None = None) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Open a connection to a local socket.
+
+    Args:
+        user: whose process has to listen there, whatever the path leads to; ``None``: any.
 
     Raises:
+        PermissionError: another user's process listens there.
         OSError: nothing listens there.
     """
-    there, back = await asyncio.open_unix_connection(str(path))
-    return lambda reader, writer: pipe((reader, writer), (there, back))
+    reader, writer = await asyncio.open_unix_connection(str(path))
+    if user is not None and (listens := _peer_user(writer)) != user:
+        writer.close()
+        raise PermissionError(f"a process of the user {listens} listens at {path}, and not one of {user}")
+    return reader, writer
+
+
+def _peer_user(writer: asyncio.StreamWriter) -> int:
+    """Return the user of the process that listens at the other end of a Unix connection."""
+    credentials = writer.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    return int(_UCRED.unpack(credentials)[1])
 
 
 def _tls_of(options: DoorOptions) -> tuple[ssl.SSLContext | None, str]:

@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import Field, SecretStr, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from chronicle.errors import InvalidInput
@@ -60,6 +60,11 @@ class Settings(BaseSettings):
     """Absolute directory of this home's sockets, short (40 bytes at most) and of no other home; by default one below
     ``TMPDIR``, named after the home's directory. It is made at the start and removed at the end; a directory
     that has other files is refused. The same for all commands of the home on a machine."""
+    hosts_dir: Path | None = None
+    """Absolute directory, short (36 bytes at most), of what belongs to agents' processes, their sockets, layers and
+    logs, if Ray runs them as another user than that of ``podium node``. It has the group to which both users belong,
+    and which may connect to the sockets in ``PODIUM_RUN_DIR``. By default both are one user, and all of it is in the
+    home."""
     workspaces: Path = Path("/tmp")  # noqa: S108  holds a directory with mode 0700 and a random name
     """Absolute directory in which agents' workspaces are mounted, below ``podium-<home id>``. It is part of each
     workspace path, which must not change: use one short directory for all nodes and services of a home."""
@@ -150,18 +155,19 @@ class Settings(BaseSettings):
     or those with the scope ``admin``. The others get the type of an error, and the id of its message, under which
     ``podium why`` and ``podium log`` have the text. An archive has the texts, too, and needs the scope ``write``."""
 
-    @field_validator("workspaces", "run_dir")
+    @field_validator("workspaces", "run_dir", "hosts_dir")
     @classmethod
     def _is_absolute(cls, value: Path | None) -> Path | None:
         if value is not None and not value.is_absolute():
             raise ValueError("give an absolute path")
         return value
 
-    @field_validator("run_dir")
+    @field_validator("run_dir", "hosts_dir")
     @classmethod
-    def _is_short(cls, value: Path | None) -> Path | None:
-        if value is not None and len(os.fsencode(value)) > _RUN_DIR_BYTES:
-            raise ValueError(f"give a path of at most {_RUN_DIR_BYTES} bytes, as those of sockets in it are limited")
+    def _is_short(cls, value: Path | None, info: ValidationInfo) -> Path | None:
+        most = _RUN_DIR_BYTES - (len("/run") if info.field_name == "hosts_dir" else 0)
+        if value is not None and len(os.fsencode(value)) > most:
+            raise ValueError(f"give a path of at most {most} bytes, as those of sockets in it are limited")
         return value
 
 

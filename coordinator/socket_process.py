@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import structlog
 
+from chronicle.system.permissions import let_group_connect
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -46,12 +47,12 @@ class SocketProcess:
     Args:
         name: what it is, for messages, such as ``model gateway``.
         path: of the socket.
-        module: run as ``python -m``, with the descriptor of the socket as its last argument.
-        arguments: of the module.
+        program: a module, which is run as ``python -m``, and its arguments; the descriptor of the socket comes last.
         log: the file that the process's output is appended to.
         variables: its environment.
         refusal: returns an answer to those who wait, as the process would give it, from the text of an error.
         first: written to its standard input, for what no other process should see.
+        group: of other users that may connect; ``None`` for none.
         at_once: start it at the beginning, and again when it has died: not only when somebody connects.
     """
 
@@ -59,22 +60,23 @@ class SocketProcess:
         self,
         name: str,
         path: Path,
-        module: str,
-        arguments: Sequence[str],
+        program: Sequence[str],
         log: Path,
         variables: Mapping[str, str],
         refusal: Callable[[str], bytes],
         *,
         first: bytes = b"",
+        group: int | None = None,
         at_once: bool,
     ) -> None:
         self._name = name
         self._path = path
-        self._command = (sys.executable, "-m", module, *arguments)
+        self._command = (sys.executable, "-m", *program)
         self._output = log
         self._variables = dict(variables)
         self._refusal = refusal
         self._first = first
+        self._group = group
         self._at_once = at_once
         self._socket: socket.socket | None = None
         self._process: asyncio.subprocess.Process | None = None
@@ -86,7 +88,7 @@ class SocketProcess:
         self._path.unlink(missing_ok=True)
         listener = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(str(self._path))
-        self._path.chmod(0o600)  # nobody can connect before it listens
+        let_group_connect(self._path, self._group)  # nobody can connect before it listens
         listener.listen(_BACKLOG)
         listener.setblocking(False)
         if self._at_once:

@@ -26,7 +26,7 @@ from podium.artifacts.artifacts import list_artifacts
 from podium.errors import PodiumError, UnknownAgent
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Mapping
+    from collections.abc import Callable, Mapping
 
     from chronicle.blobs.port import BlobStore
     from chronicle.clock import Clock
@@ -121,8 +121,8 @@ class Quotas:
         self._guard = threading.Lock()
         self._tenants: defaultdict[str, _Tenant] = defaultdict(_Tenant)
 
-    def limited(self) -> Container[str]:
-        """Return the tenants that have a quota, so that messages for their agents are to be checked."""
+    def limited(self) -> Mapping[str, Quota]:
+        """Return the quotas as they are now by tenant: messages for agents of these are to be checked."""
         return self._limits()
 
     def check(self, address: Address, size_bytes: int) -> None:

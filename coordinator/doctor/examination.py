@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.errors import ChronicleError
 from coordinator.doctor.cluster import check_gateway, check_network, check_ray, check_service
 from coordinator.doctor.finding import failed
-from coordinator.doctor.machine import check_mount, check_versions
+from coordinator.doctor.machine import check_mount, check_owners, check_versions
 from coordinator.doctor.stores import check_bucket, check_clocks, check_journal
 from podium.errors import PodiumError
 
@@ -20,6 +20,7 @@ __all__ = ["CHECKS", "examine"]
 
 CHECKS: Final[dict[str, Callable[[Subject], Finding]]] = {
     "versions": check_versions,
+    "owners": check_owners,
     "mount": check_mount,
     "journal": check_journal,
     "bucket": check_bucket,

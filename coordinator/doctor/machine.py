@@ -1,7 +1,8 @@
-"""Checks of this machine alone: the versions on it, and whether it can mount."""
+"""Checks of this machine alone: the versions on it, whose files are in the home, and whether it can mount."""
 
 from __future__ import annotations
 
+import os
 import platform
 import tempfile
 from importlib.metadata import version
@@ -12,11 +13,12 @@ from chronicle.fuse import available
 from chronicle.repository import mounts
 from chronicle.repository.repository import Repository
 from coordinator.doctor.finding import failed, good, skipped, warning
+from coordinator.home.host_places import host_places
 
 if TYPE_CHECKING:
     from coordinator.doctor.finding import Finding, Subject
 
-__all__ = ["check_mount", "check_versions"]
+__all__ = ["check_mount", "check_owners", "check_versions"]
 
 _WORKSPACE: Final = "doctor"
 _NO_FUSE: Final = (
@@ -27,6 +29,27 @@ _NO_FUSE: Final = (
 def check_versions(_: Subject) -> Finding:
     """Say which versions are here; those of a cluster and of a service are compared with them."""
     return good(f"podium {version('podium')}, Ray {version('ray')}, Python {platform.python_version()}")
+
+
+def check_owners(subject: Subject) -> Finding:
+    """Say whose the home's directory and what lies in it are, and whether hosts of another user are one."""
+    home, user = subject.home, os.geteuid()
+    if not home.exists:
+        return skipped(f"{home.path}: no home yet: podium up makes it")
+    others = sorted({path.lstat().st_uid for path in (home.path, *home.path.iterdir())} - {user})
+    if others and user != 0:
+        return failed(
+            f"{home.path} has files of the users {', '.join(map(str, others))}, and this one is {user}",
+            f"run podium as one user; chown -R {user} {home.path} if that is this one",
+        )
+    places = host_places(home, subject.settings.hosts_dir)
+    if places.group is None:
+        return good(f"all of {home.path} belongs to the user {user}, as whom agents run, too")
+    try:
+        hosts = places.user()
+    except FileNotFoundError:
+        return good(f"{home.path} belongs to the user {user}; no node of Ray has used {places.home} yet")
+    return good(f"{home.path} belongs to the user {user}, and agents run as {hosts}")
 
 
 def check_mount(subject: Subject) -> Finding:

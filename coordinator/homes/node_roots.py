@@ -1,7 +1,8 @@
 """The trees that the layers of a home's directories refer to, as each directory has told the others: roots for gc.
 
 A collection reads the layers of its own directory. Those of other machines it cannot read: what their store processes
-have published last counts, also when a machine cannot be reached, for `FORGOTTEN_S`.
+have published last counts, also when a machine cannot be reached, for `FORGOTTEN_S`. A store process that is of another
+user than hosts reads no layers: it publishes what the managers of its machine's nodes tell.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from chronicle.workspace.port import TreeRef
 
-__all__ = ["FORGOTTEN_S", "PUBLISH_EVERY_S", "NodeRoots", "publish_roots", "roots_of"]
+__all__ = ["FORGOTTEN_S", "PUBLISH_EVERY_S", "NodeRoots", "PublishesRoots", "publish_roots", "roots_of"]
 
 PUBLISH_EVERY_S: Final = 1200.0
 """A third of the grace period of gc: within it a tree is committed, or published."""
@@ -25,8 +26,8 @@ FORGOTTEN_S: Final = 30 * 86_400.0
 """A machine that has published nothing for so long is taken to be gone for good."""
 
 
-class NodeRoots(Protocol):
-    """The published roots of a home."""
+class PublishesRoots(Protocol):
+    """Where the roots of this directory are published."""
 
     def publish(self, refs: Collection[TreeRef], damage: str = "") -> None:
         """Replace those of this directory, durably.
@@ -38,6 +39,10 @@ class NodeRoots(Protocol):
             Unavailable: the database cannot be reached.
         """
         ...
+
+
+class NodeRoots(PublishesRoots, Protocol):
+    """The published roots of a home."""
 
     def of_others(self) -> list[TreeRef]:
         """Return those of all other directories.
@@ -58,7 +63,7 @@ def roots_of(directory: Path) -> list[TreeRef]:
     return [ref for layers in sorted((directory / "nodes").glob("*/layers")) for ref in layer_refs(layers)]
 
 
-def publish_roots(roots: NodeRoots, directory: Path) -> None:
+def publish_roots(roots: PublishesRoots, directory: Path) -> None:
     """Publish the trees that the layers in a home's directory refer to, or that one of them cannot be read.
 
     Raises:

@@ -357,7 +357,7 @@ class AgentHost:
             await activation.start(unclean=unclean, lost=lost)
             for message_id in withdrawn:
                 await activation.cancel(message_id)
-            await self._deliveries.start(Path(self._config.deliveries))
+            await self._deliveries.start(Path(self._config.deliveries), self._config.group)
             if not self._activating[address]:
                 raise AgentAsleep(f"the activation of {address} took too long, and was given up")
         except BaseException:

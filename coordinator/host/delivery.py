@@ -40,6 +40,7 @@ import structlog
 from chronicle.error_wire import error_from_wire, error_to_wire
 from chronicle.errors import InvalidInput
 from chronicle.journal.records import InboxMessage, MessageStatus
+from chronicle.system.permissions import let_group_connect
 from coordinator.channel import BatchedWriter, PacketTooLong, from_json, id_of, pack, read_packet
 from coordinator.fleet.liveness import until_ended
 from podium.address import Address
@@ -106,19 +107,23 @@ class DeliveryServer:
         self._connections: set[BatchedWriter] = set()
         self._serving = BackgroundTasks()
 
-    async def start(self, path: Path) -> None:
+    async def start(self, path: Path, group: int | None = None) -> None:
         """Listen at a path, unless it listens already. The caller removes the socket at the end.
+
+        Args:
+            group: of other users that may connect.
 
         Raises:
             OSError: the socket cannot be created.
         """
         async with self._starting:
             if self._server is None:  # not in the context of the caller: its tasks serve all agents
-                await asyncio.get_running_loop().create_task(self._start(path), context=Context())
+                await asyncio.get_running_loop().create_task(self._start(path, group), context=Context())
 
-    async def _start(self, path: Path) -> None:
+    async def _start(self, path: Path, group: int | None) -> None:
         path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._accept, path=str(path), backlog=_BACKLOG)
+        let_group_connect(path, group)
 
     def close(self) -> None:
         """Accept no further connections; running deliveries continue."""

@@ -54,5 +54,7 @@ class HostConfig:
     """Path of the model gateway's socket; empty: none."""
     bundles: str = ""
     """The node's directory of bundles of agents' code; see `podium.code.unpacking`."""
+    group: int | None = None
+    """The group that may connect to the socket for deliveries; ``None``: this user alone."""
     store: StoreLink | None = None
     """The store process of the node, if the host is to open no journal itself."""

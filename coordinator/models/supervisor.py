@@ -43,8 +43,7 @@ class ModelProcess:
         self._process = SocketProcess(
             "model gateway",
             self._path,
-            "coordinator.models.process",
-            ("--home", str(home.path)),
+            ("coordinator.models.process", "--home", str(home.path)),
             home.logs / "models.log",
             variables,
             lambda why: pack({"error": error_to_json(ModelError(why, "unavailable"))}),

@@ -26,6 +26,7 @@ from chronicle.fuse.mountpoints import mounts
 from chronicle.fuse.server.client import list_mounts, unmount_workspace
 from chronicle.fuse.zygote import launcher
 from chronicle.ids import BlobId
+from chronicle.system.permissions import make_searchable
 from coordinator.fleet.nodes.nodes import CPU, GPU, MEMORY, Node
 from coordinator.home import Home
 from coordinator.host.delivery import DELIVERIES
@@ -46,6 +47,7 @@ from coordinator.host.node.process_marks import ProcessMark, end_marked
 from coordinator.host.node.workspace_paths import WorkspacePaths
 from coordinator.logs import log_to, rotate_logs
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor, node_manager_name, on_node
+from coordinator.store.links import manager_of
 from podium.errors import HostDied, PodiumError
 from podium.tasks import BackgroundTasks
 
@@ -55,7 +57,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.facts import NodeState
     from coordinator.fleet.model import Code, Loaded
     from coordinator.fleet.nodes.nodes import Needs, NodeId
-    from coordinator.store.links import StoreAccess
+    from coordinator.store.links import StoreAccess, StoreLink
     from podium.agent.base import Isolation
 
 __all__ = ["NodeConfig", "NodeManagerActor", "start_node_manager"]
@@ -117,6 +119,8 @@ class NodeConfig:
     """The process with which mounts end: that of the service. ``None`` on another machine: they end with the node."""
     models: str
     """As of `coordinator.host.host_config.HostConfig`."""
+    group: int | None
+    """As of `coordinator.fleet.machines.Machine`."""
     ends_with_coordinator: bool
     """Whether it ends when there is no coordinator any more: on a cluster that outlives the service."""
 
@@ -132,6 +136,7 @@ class NodeManagerActor:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         self._presentation = _presentation_of(config)
+        Path(config.logs).mkdir(mode=0o700, exist_ok=True)
         log_to(Path(config.logs) / "node.log")
         home = Home(Path(config.home))
         self._mounts = home.node(config.node) / "mounts"
@@ -145,11 +150,16 @@ class NodeManagerActor:
         self._zygote_socket = Path(config.run_dir) / "zygote.sock"
         self._processes: dict[str, WatchedProcess] = {}
         self._oom_kills = OomKills()
-        for directory in (self._mounts, self._layers, self._ends, self._deliveries, self._lock_files):
+        for directory in (Path(config.run_dir), self._deliveries):
+            make_searchable(directory, config.group)
+        for directory in (self._mounts, self._layers, self._ends, self._lock_files):
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         threading.Thread(target=self._rotate_logs, name="log-rotation", daemon=True).start()
         self._tasks = BackgroundTasks()
         self._tasks.spawn(self._watch_running(), "watch-running")
+        self._host_died = asyncio.Event()
+        if config.store is not None and config.group is not None:
+            self._tasks.spawn(self._publish_roots(config.store.link(manager_of(config.node))), "publish-roots")
         if config.ends_with_coordinator:
             self._tasks.spawn(self._end_with_coordinator(), "end-with-coordinator")
         if self._presentation == "fuse":
@@ -277,6 +287,7 @@ class NodeManagerActor:
                 report_interval_s=self._config.report_interval_s,
                 models=self._config.models,
                 bundles=str(self._bundles),
+                group=self._config.group,
             )
         )
         try:
@@ -323,6 +334,8 @@ class NodeManagerActor:
             await asyncio.to_thread(self._clear_after, host_id)
         except (ChronicleError, OSError) as error:
             _log.warning("host_left_behind", host_id=host_id, error=str(error))
+        if died or how is not None:  # its last tree may be in no journal
+            self._host_died.set()
         return how
 
     async def culprit(self, host_id: str) -> str | None:
@@ -355,6 +368,29 @@ class NodeManagerActor:
         _log.warning("service_gone", then="this node's hosts are ended")
         await self.end_others([])
         ray.kill(ray.get_runtime_context().current_actor)
+
+    async def _publish_roots(self, link: StoreLink) -> None:
+        """Publish what the layers of this machine refer to, from time to time and after the death of a host.
+
+        What was told last counts until then. The store process cannot read the layers, which are another user's.
+        """
+        # Imported here: of homes on servers only.
+        from coordinator.homes.node_roots import PUBLISH_EVERY_S, publish_roots  # noqa: PLC0415
+        from coordinator.store.client import RemoteRoots  # noqa: PLC0415
+
+        def publish() -> None:
+            with contextlib.closing(link.calls()) as calls:
+                publish_roots(RemoteRoots(calls), Path(self._config.home))
+
+        while True:
+            try:
+                await asyncio.to_thread(publish)
+            except (ChronicleError, OSError) as error:
+                _log.warning("roots_not_published", error=str(error))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(PUBLISH_EVERY_S):
+                    await self._host_died.wait()
+            self._host_died.clear()
 
     def _watch(self, host_id: str, pid: int) -> None:
         """Watch the process of a host. After a restart of this actor its start is repeated, and it is found running."""
@@ -458,7 +494,7 @@ class NodeManagerActor:
         from podium.code.requirements import lacking  # noqa: PLC0415
 
         store = self._config.store
-        url = store.link(f"node-{self._config.node}").blobs_url if store is not None else self._config.blobs_url
+        url = store.link(manager_of(self._config.node)).blobs_url if store is not None else self._config.blobs_url
         with contextlib.closing(open_blobs(url)) as blobs:
             manifest = read_manifest(blobs, bundle)
         return ", ".join(f"{needed} (has {there})" for needed, there in lacking(manifest))

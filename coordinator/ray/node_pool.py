@@ -434,4 +434,5 @@ def _of_machine(config: NodeConfig, machine: Machine, node: NodeId) -> NodeConfi
         fuse_transport=machine.fuse_transport,
         owner_pid=None,
         models=machine.models,
+        group=machine.group,
     )

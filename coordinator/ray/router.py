@@ -263,6 +263,7 @@ class Router:
             block_limit_s=settings.block_limit_s,
             owner_pid=os.getpid(),
             models=str(home.models_socket),
+            group=None,
             ends_with_coordinator=not self._is_embedded,
         )
 

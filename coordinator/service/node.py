@@ -1,6 +1,7 @@
 """``podium node``: what a further machine of a home needs beside its Ray node. It has the credentials; Ray has none.
 
-It holds, in this machine's directory of the home:
+It holds, in this machine's directory of the home, which need not be of the user of Ray's processes
+(`coordinator.home.host_places`):
 
 * the store process, at `store.sock` of the run directory;
 * `models.sock`, from where calls of models go through the door of the service to the model gateway beside it;
@@ -29,10 +30,12 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import structlog
 
 from chronicle.errors import ChronicleError, InvalidInput, UnsupportedFormat
+from chronicle.system.permissions import let_group_connect, make_searchable
 from coordinator.channel import pack
-from coordinator.door import PATIENCE_S, listening, options_of, pipe, piped_to, through_door
+from coordinator.door import PATIENCE_S, connected_to, listening, options_of, pipe, piped_to, through_door
 from coordinator.fleet.nodes.machines import TELL_S, Machine, publish_machine, published_machine, withdraw_machine
 from coordinator.gateway_record import gateway_runs
+from coordinator.home.host_places import host_places
 from coordinator.homes.opening import open_records
 from coordinator.host.delivery import DELIVERIES
 from coordinator.host.node.process_marks import environment_without_mark
@@ -47,11 +50,11 @@ from podium.tasks import BackgroundTasks
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
     from contextlib import AbstractAsyncContextManager
-    from pathlib import Path
 
     from coordinator.documents import Documents
     from coordinator.door import Door, DoorOptions, Serve
     from coordinator.home import Home
+    from coordinator.home.host_places import HostPlaces
     from coordinator.settings import Settings
 
 __all__ = ["NodeHealth", "serve_node"]
@@ -139,51 +142,59 @@ async def serve_node(
             raise HomeError(f"another podium node runs on {home.path}")
         if home.service_alive():
             raise HomeError(f"a service runs on {home.path}: its machine needs no podium node")
-        with WorkspacePaths(settings.workspaces, home.id).claimed(home.path):
+        places = host_places(home, settings.hosts_dir)
+        # A directory of another user's hosts is of one home, and nothing of this user's is in it.
+        workspaces = WorkspacePaths(settings.workspaces, home.id)
+        with workspaces.claimed(home.path) if places.group is None else contextlib.nullcontext():
             documents = open_records(home).documents()
             before = await asyncio.to_thread(_before, documents)
             await _check_alone(before)
             if before is not None and before.home_identity != home.identity:
                 before = None
-            run_dir = home.make_run_dir()
+            make_searchable(home.make_run_dir(), places.group)
             ending = _on_signals()
             store = StoreProcess(
-                home, environment_without_mark(), settings.inbox_limit, before.store.secret if before else ""
+                home,
+                environment_without_mark(),
+                settings.inbox_limit,
+                before.store.secret if before else "",
+                places.group,
             )
             secret = before.door.secret if before is not None else secrets.token_hex(32)
             async with (
                 store,
-                _models(home, documents),
-                _door(options, secret, run_dir / DELIVERIES) as door,
+                _models(home, documents, places.group),
+                _door(options, secret, places) as door,
             ):
-                machine = _machine(home, settings, store, door)
+                machine = _machine(home, settings, places, store, door)
                 health = health or NodeHealth()
                 health.begin(store)
                 try:
                     async with _Telling(documents, machine, health.note_told) as telling:
                         on_ready(machine)
                         await ending.wait()
-                        await _end_agents(telling, run_dir / DELIVERIES, settings.stop_timeout_s)
+                        await _end_agents(telling, places, settings.stop_timeout_s)
                 finally:
                     health.end()
             if not gateway_runs(home):
                 home.remove_run_dir()
 
 
-def _machine(home: Home, settings: Settings, store: StoreProcess, door: Door) -> Machine:
+def _machine(home: Home, settings: Settings, places: HostPlaces, store: StoreProcess, door: Door) -> Machine:
     return Machine(
         hostname=socket.gethostname(),
         podium=version("podium"),
         door=door,
         store=store.access,
-        home=str(home.path),
+        home=str(places.home),
         home_identity=home.identity,
-        run_dir=str(home.run_dir),
+        run_dir=str(places.run_dir),
         models=str(home.models_socket),
-        logs=str(home.logs),
+        logs=str(places.logs),
         workspaces=str(settings.workspaces),
         presentation=settings.presentation,
         fuse_transport=settings.fuse_transport,
+        group=places.group,
     )
 
 
@@ -279,25 +290,25 @@ class _Telling:
                 problem = str(error)
 
 
-async def _end_agents(telling: _Telling, sockets: Path, timeout_s: float) -> None:
+async def _end_agents(telling: _Telling, places: HostPlaces, timeout_s: float) -> None:
     """Have the agents of this machine move to others, and wait for that."""
-    if await _living(sockets):
+    if await _living(places):
         await telling.end_agents(timeout_s)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
-                await _until_none_lives(sockets)
+                await _until_none_lives(places)
 
 
-async def _until_none_lives(sockets: Path) -> None:
-    while await _living(sockets):  # noqa: ASYNC110  they are processes of Ray's
+async def _until_none_lives(places: HostPlaces) -> None:
+    while await _living(places):  # noqa: ASYNC110  they are processes of Ray's
         await asyncio.sleep(_POLL_S)
 
 
-async def _living(sockets: Path) -> bool:
+async def _living(places: HostPlaces) -> bool:
     """Whether a host of this machine is awake."""
-    for path in sockets.glob("*"):
+    for path in (places.run_dir / DELIVERIES).glob("*"):
         try:
-            _, writer = await asyncio.open_unix_connection(str(path))
+            _, writer = await connected_to(path, places.user())
         except OSError:
             continue
         writer.close()
@@ -305,13 +316,13 @@ async def _living(sockets: Path) -> bool:
     return False
 
 
-def _door(options: DoorOptions, secret: str, sockets: Path) -> AbstractAsyncContextManager[Door]:
+def _door(options: DoorOptions, secret: str, places: HostPlaces) -> AbstractAsyncContextManager[Door]:
     """Return the door to the sockets of hosts."""
 
     async def find(asked: Mapping[str, Any]) -> Serve:
         match asked:
             case {"to": "host", "host": str(host)} if _HOST_ID.fullmatch(host):
-                return await piped_to(sockets / host)
+                return await piped_to(places.run_dir / DELIVERIES / host, places.user())
             case _:
                 raise InvalidInput(f"the caller wants to {asked.get('to')!r} {asked.get('host', '')!r}")
 
@@ -319,7 +330,7 @@ def _door(options: DoorOptions, secret: str, sockets: Path) -> AbstractAsyncCont
 
 
 @asynccontextmanager
-async def _models(home: Home, documents: Documents) -> AsyncIterator[None]:
+async def _models(home: Home, documents: Documents, group: int | None) -> AsyncIterator[None]:
     """Pass calls of models on to the service's door while the context lasts."""
     tasks = BackgroundTasks()
 
@@ -339,7 +350,7 @@ async def _models(home: Home, documents: Documents) -> AsyncIterator[None]:
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
-    path.chmod(0o600)  # nobody can connect before it listens
+    let_group_connect(path, group)  # nobody can connect before it listens
     server = await asyncio.start_unix_server(
         lambda reader, writer: tasks.start_logged(tunnel(reader, writer), "models"), sock=listener, backlog=_BACKLOG
     )

@@ -13,14 +13,15 @@ from coordinator.access.quotas import Quota
 from podium.address import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Collection, Sequence
 
     from chronicle.control.calls import Calls
     from chronicle.journal.records import NewMessage
+    from chronicle.workspace.port import TreeRef
     from coordinator.store.links import StoreLink
     from podium.turn.stream import Frame
 
-__all__ = ["RemoteAsker", "RemoteDocuments", "remote_quotas"]
+__all__ = ["RemoteAsker", "RemoteDocuments", "RemoteRoots", "remote_quotas"]
 
 _AGAIN_S: Final = 0.1
 """Pause before a question is sent to the next store process."""
@@ -107,6 +108,17 @@ class RemoteDocuments:
     def place(self, name: str) -> str:
         """See `Documents`."""
         return f"the document {name} of the home"
+
+
+class RemoteRoots:
+    """Publishes the trees that the layers of this machine refer to, as a node's manager."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def publish(self, refs: Collection[TreeRef], damage: str = "") -> None:
+        """See `coordinator.homes.node_roots.NodeRoots`."""
+        self._calls.call("roots", refs=[(ref.tree_id, ref.oplog_id) for ref in refs], damage=damage)
 
 
 def remote_quotas(calls: Calls) -> dict[str, Quota]:

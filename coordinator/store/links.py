@@ -14,10 +14,21 @@ from chronicle.control.calls import Calls
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["COORDINATOR", "StoreAccess", "StoreLink", "token_of"]
+__all__ = ["COORDINATOR", "StoreAccess", "StoreLink", "is_manager", "manager_of", "token_of"]
 
 COORDINATOR: Final = "coordinator"
-"""The caller that acts for all agents; every other name is that of a host."""
+"""The caller that acts for all agents; every other name is that of a host, or of a node's manager."""
+_MANAGER: Final = "node-"
+
+
+def manager_of(node: str) -> str:
+    """Return the name by which the manager of a node calls."""
+    return f"{_MANAGER}{node}"
+
+
+def is_manager(caller: str) -> bool:
+    """Whether a caller's name is that of a node's manager."""
+    return caller.startswith(_MANAGER)
 
 
 def token_of(secret: str, caller: str) -> str:

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import sys
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -48,6 +48,7 @@ def main() -> int:
     parser.add_argument("--home", type=Path, required=True, help="the home directory")
     parser.add_argument("--inbox-limit", type=int, required=True, help="messages that may be pending for one agent")
     parser.add_argument("--listener", type=int, required=True, help="file descriptor of the listening socket")
+    parser.add_argument("--reads-layers", action="store_true", help="publish what the layers of the home refer to")
     arguments = parser.parse_args()
     home = Home(arguments.home)
     log_to(home.logs / "store.log")
@@ -59,20 +60,21 @@ def main() -> int:
         journal = stack.enter_context(closing(home.journal(create=False)))
         blobs = stack.enter_context(closing(home.blobs()))
         limits = LatestQuotas(stack.enter_context(closing(StoredQuotas(records.quotas))))
+        roots = records.node_roots()
         server = StoreServer(
             journal,
             blobs,
             records.documents(),
-            limits,
+            roots,
             Quotas(limits, journal, blobs, clock),
             IdSource(),
             secret,
             arguments.inbox_limit,
             lambda: least_epoch(generation.check()),
         )
-        roots = records.node_roots()
         listener = socket.socket(fileno=arguments.listener)
-        asyncio.run(_serve(server, listener, lambda: publish_roots(roots, home.path)))
+        publish = (lambda: publish_roots(roots, home.path)) if arguments.reads_layers else None
+        asyncio.run(_serve(server, listener, publish))
     return 0
 
 
@@ -84,14 +86,15 @@ def _first_line(descriptor: int) -> str:
     return line.decode()
 
 
-async def _serve(server: StoreServer, listener: socket.socket, publish: Callable[[], None]) -> None:
+async def _serve(server: StoreServer, listener: socket.socket, publish: Callable[[], None] | None) -> None:
     loop = asyncio.get_running_loop()
     ending = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ending.set)
     owner = asyncio.StreamReader()
     await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(owner), sys.stdin)
-    with beside(_until_end(owner, ending), "watch-owner"), beside(_publish(publish), "publish-roots"):
+    publishing = beside(_publish(publish), "publish-roots") if publish is not None else nullcontext()
+    with beside(_until_end(owner, ending), "watch-owner"), publishing:
         async with server.listening(listener):
             await ending.wait()
 

@@ -1,7 +1,8 @@
 """The store process's socket: the journal and the blobs of a home, for the processes of this node that open neither.
 
 Frames are those of `chronicle.control`; a connection has one request at a time. Each begins with ``hello {"caller",
-"token"}``, answered by ``{"is_far"}``: the caller is a host or the coordinator (`coordinator.store.links`). Then:
+"token"}``, answered by ``{"is_far"}``: the caller is a host, a node's manager or the coordinator
+(`coordinator.store.links`). Then:
 
 ``journal {"method", "arguments"}``
     calls a method of the journal's port; arguments and answer are those of `chronicle.journal.record_wire`. A host has
@@ -14,6 +15,8 @@ Frames are those of `chronicle.control`; a connection has one request at a time.
     asks an agent for one of the host's agents, answered by ``{"wake"}`` whenever the receiver is to be woken,
     ``{"admitted"}`` with the question's id in its inbox, ``{"circle"}`` for a circle of agents that wait for each
     other, and at last ``{"answer"}``. Closing the connection ends the wait.
+``roots {"refs", "damage"}``
+    publishes the trees that the layers of this machine refer to (`coordinator.homes.node_roots`), for a node's manager.
 ``quotas {}``, ``document {"name"}``, ``put_document {"name", "data"}``
     of the records of the home, for the coordinator.
 """
@@ -33,11 +36,13 @@ import structlog
 
 from chronicle.control.messages import answer_error, answer_ok, framed, read_message
 from chronicle.errors import ChronicleError, InvalidInput, Unavailable
+from chronicle.ids import BlobId
 from chronicle.journal import record_wire
 from chronicle.journal.committer import GroupCommitter
 from chronicle.journal.records import Commit, StepWrite
 from chronicle.journal.remote import MAX_EVENTS
-from coordinator.store.links import COORDINATOR, token_of
+from chronicle.workspace.port import TreeRef
+from coordinator.store.links import COORDINATOR, is_manager, token_of
 from coordinator.store.permits import HostPermits
 from coordinator.store.renewals import Renewals
 from podium.address import Address
@@ -48,15 +53,16 @@ from podium.tasks import joined_beside
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from chronicle.blobs.port import BlobStore
     from chronicle.control.messages import Message
-    from chronicle.ids import BlobId, IdSource, MessageId
+    from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Head, NewMessage
-    from coordinator.access.quotas import Quota, Quotas
+    from coordinator.access.quotas import Quotas
     from coordinator.documents import Documents
+    from coordinator.homes.node_roots import NodeRoots
     from podium.blocking import BlockingRunner
 
 __all__ = ["StoreServer"]
@@ -98,8 +104,8 @@ class StoreServer:
         journal: the journal.
         blobs: the blob store, with this node's cache.
         documents: of the records of the home.
-        limits: returns the quotas of tenants as they are now.
-        quotas: check by them what agents ask.
+        roots: of this machine's directory.
+        quotas: check what agents ask.
         ids: makes the ids of agents that are asked first.
         secret: callers prove their names with it.
         inbox_limit: messages that may be pending for one agent.
@@ -111,7 +117,7 @@ class StoreServer:
         journal: JournalStore,
         blobs: BlobStore,
         documents: Documents,
-        limits: Callable[[], Mapping[str, Quota]],
+        roots: NodeRoots,
         quotas: Quotas,
         ids: IdSource,
         secret: str,
@@ -121,7 +127,7 @@ class StoreServer:
         self._journal = journal
         self._blobs = blobs
         self._documents = documents
-        self._limits = limits
+        self._roots = roots
         self._quotas = quotas
         self._ids = ids
         self._secret = secret
@@ -189,7 +195,7 @@ class StoreServer:
         host = self._hosts[caller]
         host.connections += 1
         try:
-            await _answer_all(reader, writer, partial(self._of_host, host, reader, writer))
+            await _answer_all(reader, writer, partial(self._of_host, caller, host, reader, writer))
         finally:
             host.connections -= 1
             if not host.connections:
@@ -203,7 +209,7 @@ class StoreServer:
                 arguments, named = record_wire.loads(data)
                 return record_wire.dumps(await self._run(self._any_call, method, arguments, named))
             case {"op": "quotas"}:
-                return {tenant: asdict(quota) for tenant, quota in (await self._run(self._limits)).items()}
+                return {tenant: asdict(quota) for tenant, quota in (await self._run(self._quotas.limited)).items()}
             case {"op": "document", "name": str(name)}:
                 return await self._run(self._documents.read, name)
             case {"op": "put_document", "name": str(name), "data": bytes(data)}:
@@ -218,7 +224,7 @@ class StoreServer:
         return list(islice(found, MAX_EVENTS)) if method == "events" else found
 
     async def _of_host(
-        self, host: _Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Message
+        self, caller: str, host: _Host, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, request: Message
     ) -> object:
         match request:
             case {"op": "journal", "method": str(method), "arguments": bytes(data)}:
@@ -232,6 +238,9 @@ class StoreServer:
                     if not answer.done():
                         raise ConnectionResetError("the asker left")
                     return answer.result()
+            case {"op": "roots", "refs": [*refs], "damage": str(damage)} if is_manager(caller):
+                told = [TreeRef(BlobId(tree), BlobId(oplog)) for tree, oplog in refs]
+                return await host.run(self._roots.publish, told, damage)
             case _:
                 return await self._of_blobs(request, host.run_blobs)
 

@@ -26,22 +26,29 @@ class StoreProcess(SocketProcess):
         variables: the environment of the process; it has the credentials.
         inbox_limit: messages that may be pending for one agent.
         secret: by which callers prove their names, if there are some that have it; by default a new one.
+        group: of the user of hosts, if that is another one; then nothing is read in their directories.
 
     Attributes:
         access: to the process, for its node's actors.
     """
 
-    def __init__(self, home: Home, variables: Mapping[str, str], inbox_limit: int, secret: str = "") -> None:
+    def __init__(
+        self, home: Home, variables: Mapping[str, str], inbox_limit: int, secret: str = "", group: int | None = None
+    ) -> None:
         path = home.run_dir / "store.sock"
         self.access = StoreAccess(str(path), secret or secrets.token_hex(32))
         super().__init__(
             "store process",
             path,
-            "coordinator.store.process",
-            ("--home", str(home.path), "--inbox-limit", str(inbox_limit)),
+            (
+                "coordinator.store.process",
+                *("--home", str(home.path), "--inbox-limit", str(inbox_limit)),
+                *(() if group is not None else ("--reads-layers",)),
+            ),
             home.logs / "store.log",
             variables,
             lambda why: framed(answer_error(Unavailable(why))),
             first=f"{self.access.secret}\n".encode(),
+            group=group,
             at_once=True,
         )

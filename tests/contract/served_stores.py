@@ -14,6 +14,8 @@ from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from coordinator.access.quotas import Quotas
 from coordinator.documents import FileDocuments
+from coordinator.home import Home
+from coordinator.homes.sqlite.records import SqliteHomeRecords
 from coordinator.store.links import StoreAccess
 from coordinator.store.server import StoreServer
 
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from chronicle.blobs.port import BlobStore
     from chronicle.journal.port import JournalStore
     from coordinator.access.quotas import Quota
+    from coordinator.homes.node_roots import NodeRoots
 
 __all__ = ["SECRET", "served", "serving"]
 
@@ -37,6 +40,7 @@ def serving(
     directory: Path,
     limits: Mapping[str, Quota] | None = None,
     least_epoch: int = 0,
+    roots: NodeRoots | None = None,
 ) -> Iterator[StoreAccess]:
     """Serve a journal and blobs, with documents in a directory, and yield the access to the server."""
     path = directory / "store.sock"
@@ -48,7 +52,15 @@ def serving(
     quotas = Quotas(lambda: limits or {}, journal, blobs, SystemClock())
     documents = FileDocuments(directory)
     server = StoreServer(
-        journal, blobs, documents, lambda: limits or {}, quotas, IdSource(), SECRET, 10, lambda: least_epoch
+        journal,
+        blobs,
+        documents,
+        roots or SqliteHomeRecords(Home(directory)).node_roots(),
+        quotas,
+        IdSource(),
+        SECRET,
+        10,
+        lambda: least_epoch,
     )
 
     async def serve() -> None:

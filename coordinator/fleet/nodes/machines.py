@@ -50,6 +50,8 @@ class Machine:
     presentation: Literal["auto", "fuse", "dir"]
     """As of `coordinator.settings.Settings`."""
     fuse_transport: Literal["raw", "pyfuse3"]
+    group: int | None = None
+    """The group of `podium node` and of the user of hosts, if that is another one than that of ``podium node``."""
     end_timeout_s: float | None = None
     """Timeout of its end, in which its agents end after their turns; then it is withdrawn. ``None``: it stays."""
     told_ms: int = 0

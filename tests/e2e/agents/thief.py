@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import socket
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,10 +32,11 @@ class Thief(BaseAgent):
             {
                 "own variables": [name for name, value in os.environ.items() if any(each in value for each in secrets)],
                 "processes": readable(secrets),
-                "files": in_files(Path(asked["home"]), secrets),
+                "files": [found for place in asked["directories"] for found in in_files(Path(place), secrets)],
                 "database": database(asked["conninfo"]),
                 "store": store_process(asked["other"]),
                 "ray": actors(),
+                "node": beside(Path(asked["node"]["run_dir"]), Path(asked["node"]["home"])) if "node" in asked else {},
             }
         )
 
@@ -97,6 +99,41 @@ def store_process(other: dict[str, str]) -> dict[str, str]:
         except (ChronicleError, PodiumError) as error:
             said[name] = f"{type(error).__name__}: {error}"
     return said
+
+
+def beside(run_dir: Path, home: Path) -> dict[str, str]:
+    """Try what `podium node`, of another user, has beside this process."""
+    store, aside = run_dir / "store.sock", run_dir.with_name("aside")
+    return attempted(
+        {
+            "connect": lambda: connect(store),
+            "read the home": lambda: list(home.iterdir()),
+            "write in the home": lambda: (home / "planted").write_text(""),
+            "write beside the sockets": lambda: (run_dir / "planted").write_text(""),
+            "remove the socket": store.unlink,
+            "listen in its place": lambda: socket.socket(socket.AF_UNIX).bind(str(run_dir / "planted.sock")),
+            "change its mode": lambda: store.chmod(0o666),
+            "move the directory away": lambda: run_dir.rename(aside),
+            "make another one": aside.mkdir,
+        }
+    )
+
+
+def attempted(attempts: dict[str, Callable[[], object]]) -> dict[str, str]:
+    """Return what came of attempts: ``refused: …`` if the kernel did."""
+    said = {}
+    for name, attempt in attempts.items():
+        try:
+            said[name] = f"got {attempt()!r}"
+        except OSError as error:
+            said[name] = f"refused: {error.strerror}"
+    return said
+
+
+def connect(path: Path) -> None:
+    """Connect to a socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        client.connect(str(path))
 
 
 def actors() -> list[str]:
