@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from chronicle.cli_kit.terminal import say, write_json, write_line
-from coordinator.cli.options import AgentArgument, command
+from coordinator.cli.completion import agent_addresses
+from coordinator.cli.options import AgentArgument, command, short_name
 from coordinator.cli.paging import AllOption, CursorOption, LimitOption, bounds, collect, say_rest
 from coordinator.cli.target import Target
 from coordinator.cli.views.agents import show_outbox
@@ -73,11 +74,23 @@ def inbox(
 
 @command
 def retry(
-    agent: AgentArgument,
+    agent: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[AGENT]",
+            help="An agent's address, such as hello/alice; or --all.",
+            autocompletion=agent_addresses,
+            callback=short_name,
+        ),
+    ] = None,
     message_id: Annotated[
         str | None, typer.Argument(metavar="[MESSAGE_ID]", help="Only this one; by default all parked messages.")
     ] = None,
     *,
+    everywhere: Annotated[bool, typer.Option("--all", help="All parked messages of all agents of the tenant.")] = False,
+    agent_type: Annotated[
+        str | None, typer.Option("--type", metavar="TYPE", help="With --all: only of the agents of this type.")
+    ] = None,
     drop_steps: Annotated[
         bool, typer.Option("--drop-steps", help="Begin anew: run again the steps that ended in earlier attempts.")
     ] = False,
@@ -87,8 +100,14 @@ def retry(
 
     They return to their places in the inbox, with their attempts reset to 0. A message that waits because its agent
     could not be woken stays in its place. Steps that ended in earlier attempts are not run again. Messages are handled
-    at once if a running service knows the agent's code, else at the next podium run for the agent.
+    at once if a running service knows the agent's code, else at the next podium run for the agent. --all does that for
+    the parked messages of all agents; a line names each with its agent. Those that are parked meanwhile stay.
     """
+    if (agent is None) != everywhere or (agent_type is not None and not everywhere):
+        raise typer.BadParameter("give an agent, or --all, with --type TYPE for the agents of one type")
+    if agent is None:
+        _retry_all(agent_type, target, drop_steps=drop_steps)
+        return
 
     async def put_back(podium: AsyncPodium) -> tuple[list[str], Why]:
         parked = [each.message_id for each in await podium.inbox(agent) if each.status == "parked"]
@@ -109,6 +128,31 @@ def retry(
         say(f"handled at the next podium run for {agent}")
     elif now.pending:
         say(f"{agent} waits for {now.waits_for}")
+
+
+def _retry_all(agent_type: str | None, target: Target, *, drop_steps: bool) -> None:
+    """Retry the parked messages of all agents, or of those of a type, each as it is found."""
+
+    async def put_back(podium: AsyncPodium) -> None:
+        from coordinator.client.errors import RequestConflict, ResourceNotFound  # noqa: PLC0415
+
+        async for found in podium.agents(agent_type=agent_type):
+            if not found.parked:
+                continue
+            for message in await podium.inbox(found.agent):
+                if message.status != "parked":
+                    continue
+                try:
+                    await podium.retry(found.agent, message.message_id, drop_steps=drop_steps)
+                except (ResourceNotFound, RequestConflict) as error:  # somebody else has retried or dropped it
+                    say(f"{message.message_id} of {found.agent} is not retried: {error}")
+                    continue
+                if target.json:
+                    write_json({"agent": found.agent, "retried": message.message_id})
+                else:
+                    write_line(f"{message.message_id} of {found.agent}")
+
+    target.ask("retrying parked messages", put_back, writes=True)
 
 
 @command

@@ -105,6 +105,29 @@ def test_trying_again_what_waits(podium: Podium) -> None:
     assert "no parked message" in podium.err
 
 
+def test_retrying_all(made: HomeMaker, podium: Podium) -> None:
+    parked, _ = ids_of(podium)
+    for name in ("counter/b", "other/a"):
+        agent = made.agent(name)
+        agent.fail("bad")
+        agent.sleep()
+    others = [message["message_id"] for message in podium.json("inbox", "other/a")["messages"]]
+    found = [json.loads(line) for line in podium("retry", "--all", "--type", "counter", "--json").splitlines()]
+    assert [each["agent"] for each in found] == ["counter/a", "counter/b"]
+    assert found[0]["retried"] == parked
+    assert podium("retry", "--all", "--type", "counter") == ""
+    assert podium("retry", "--all") == f"{others[0]} of other/a\n"
+    assert {message["status"] for message in podium.json("inbox", "counter/a")["messages"]} == {"pending"}
+
+
+@pytest.mark.parametrize(
+    "wrong", [(), ("counter/a", "--all"), ("counter/a", "--type", "counter"), ("--type", "counter")], ids=str
+)
+def test_what_cannot_be_retried(podium: Podium, wrong: tuple[str, ...]) -> None:
+    podium("retry", *wrong, code=ExitCode.USAGE)
+    assert "give an agent, or --all" in podium.err
+
+
 def test_giving_messages_up(podium: Podium) -> None:
     parked, waits = ids_of(podium)
     assert podium.json("drop", "counter/a", parked) == {"agent": "counter/a", "message_id": parked}
