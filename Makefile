@@ -5,11 +5,12 @@
 #   make check     format, lint, types, imports                        make soak      stress-ng and fio on a mount
 #   make mutants   whether the tests of each row notice a broken product (ARGS="S2.14 S3" for some)
 #   make cluster   faults of machines under load for MINUTES=20; SEED=7 for the faults of a run before (root)
+#   make cluster-trial   a tour of the Helm chart's pods as processes on this machine (root); ARGS="--stay" until Ctrl-C
 #   make browser   the page of podium up --ui in headless Chromium (apt-get install chromium)
 #   make docs      write the reference from the code    make clean     remove what these made
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-tests demo test browser check format docs bench nightly mutants soak cluster clean
+.PHONY: help setup setup-tests demo test browser check format docs bench nightly mutants soak cluster cluster-trial clean
 BIN := .venv/bin
 # Helm as a library, 75 MB that only the chart needs.
 with_helm = $(BIN)/python -c "import helm_python, yaml" 2>/dev/null || \
@@ -53,6 +54,9 @@ soak:
 # The test has no limit of its own: it runs for MINUTES, with faults in the order that SEED gives.
 cluster: setup-tests
 	MINUTES="$(MINUTES)" SEED="$(SEED)" $(BIN)/python -m pytest -o faulthandler_timeout=0 -s -m slow tests/cluster/test_faults.py $(ARGS)
+
+cluster-trial: setup-tests
+	@$(with_helm) && $(BIN)/python -m tests.k8s.tour $(ARGS)
 
 check: setup
 	$(BIN)/ruff format --check .

@@ -65,7 +65,7 @@ class Started:
     def __init__(self, entering: subprocess.Popen[str]) -> None:
         self._entering = entering
         self.pid = _child_of(entering)
-        """Of the process, outside of the machine."""
+        """Of the process, outside of the machine; 0 if it had ended before it was seen."""
 
     def kill(self) -> None:
         """Kill it with SIGKILL; harmless when it has ended."""
@@ -123,6 +123,7 @@ class Machine:
             ["bash", "-c", _INIT, "init", self.name, str(self.directory), *kept],
         )
         self._pid = _child_of(self._first)
+        assert self._pid, f"{self.name} does not boot"
         mac = f"02:00:00:00:00:{self._number:02x}"
         self._network.ip(f"link add {self._port} type veth peer name eth0 address {mac} netns {self._pid}")
         self._network.ip(f"link set {self._port} master br0 up")
@@ -194,6 +195,7 @@ class Machine:
             [*enter, "env", "-C", str(ROOT), *map(str, command)],
             env={**self.environment, **environment},
             text=True,
+            start_new_session=True,  # Ctrl-C is for the test
             **given,
         )
 
@@ -316,16 +318,14 @@ def _ip(pid: int, command: str, *, check: bool = True) -> None:
 
 
 def _child_of(process: subprocess.Popen[str]) -> int:
-    """The one child of a process that was just started."""
+    """The one child of a process that was just started; 0 if that has ended at once."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
 
-    def found() -> int | None:
-        assert process.poll() is None, f"{process.args!r} has ended at once: {process.returncode}"
-        return next(map(int, children.read_text().split()), None)
+    def found() -> list[int]:
+        has_ended = process.poll() is not None
+        return [0] if has_ended else [int(child) for child in children.read_text().split()]
 
-    child = wait_until(found)
-    assert child is not None
-    return child
+    return wait_until(found)[0]
 
 
 def _namespace(pid: int, kind: str) -> str:

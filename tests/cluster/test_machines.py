@@ -140,3 +140,10 @@ with new_network(pathlib.Path({str(tmp_path / "network")!r})) as network:
         wait_until(lambda: "sleep 1234567" in marked_processes().values())
         os.kill(maker.pid, signal.SIGKILL)
     wait_until(lambda: not marked_processes().keys() - before.keys())
+
+
+def test_a_process_that_ends_at_once_is_known_by_its_exit_code(network: Network) -> None:
+    (machine,) = network.add("one")
+    ended = [machine.start("true") for _ in range(20)] + [machine.start("false")]
+    assert [each.wait() for each in ended] == [0] * 20 + [1]
+    assert not any(each.runs() for each in ended)

@@ -97,7 +97,11 @@ class Pod:
         for variable, entry in rendering.variables(self.container(name)).items():
             source = entry.get("valueFrom", {})
             if "fieldRef" in source:
-                fields = {"status.podIP": self.machine.address, "metadata.name": self.name}
+                fields = {
+                    "status.podIP": self.machine.address,
+                    "metadata.name": self.name,
+                    "metadata.labels['ray.io/cluster']": self.rendered.owner.split("/")[1],  # KubeRay writes it
+                }
                 found[variable] = fields[source["fieldRef"]["fieldPath"]]
             elif "secretKeyRef" in source:
                 found[variable] = self._secrets[source["secretKeyRef"]["name"], source["secretKeyRef"]["key"]]

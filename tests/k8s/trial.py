@@ -1,21 +1,19 @@
-"""A cluster without Kubernetes, ``python -m tests.k8s.trial``: the rendered chart, served by pods of namespaces.
+"""A cluster without Kubernetes: the rendered chart, served by pods of namespaces.
 
 It has the head, the workers and the gateways of the chart, with their commands, variables, probes and hooks, a balancer
 before the gateways, PostgreSQL, a server that speaks S3, and, in `tests.k8s.kuberay`, what stands for KubeRay. The
-workers are as many as Ray's own autoscaler asks for. It takes root.
-
-As a command it stays until Ctrl-C, or SIGTERM, and then takes all of it down.
+workers are as many as Ray's own autoscaler asks for. It takes root. `tests.k8s.tour` is the command.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -26,7 +24,6 @@ from tests.contract.postgres_server import new_postgres
 from tests.contract.test_home_in_postgres import url_of
 from tests.k8s import kuberay, rendering
 from tests.k8s.pods import Pod
-from tests.leftovers import new_directory
 from tests.s3_server import BUCKET, running_s3
 from tests.waiting import wait_until
 from tools import chart
@@ -45,7 +42,6 @@ _SECRETS: Final = {
 _LOOK_S: Final = 0.5
 """Interval of looks at what pods need: they take a tenth of a core of each, as probes are processes."""
 _START_S: Final = 300.0
-_WORKERS: Final = 2
 
 
 class Trial:
@@ -72,6 +68,7 @@ class Trial:
         """Of the pods of Ray."""
         self._leaving: set[str] = set()
         self._made = 0
+        self._scales = True
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._look_after, name="kubelets")
         self._problem: BaseException | None = None
@@ -124,6 +121,12 @@ class Trial:
         self._leaving.add(pod.name)
         return self._threads.submit(self._end, pod)
 
+    def end_workers(self) -> None:
+        """Delete the workers; none is replaced any more."""
+        self._scales = False
+        for ended in [self.end(worker) for worker in self.workers]:
+            ended.result()
+
     def wait(self, condition: Callable[[], object], message: str) -> None:
         """Wait until something is so."""
 
@@ -132,6 +135,12 @@ class Trial:
             return bool(condition())
 
         wait_until(holds, message, _START_S)
+
+    def wait_for_ever(self) -> None:
+        """Look after the pods until Ctrl-C."""
+        while True:
+            self.check()
+            time.sleep(_LOOK_S)
 
     def wait_until_ready(self) -> None:
         """Wait until head and gateways are ready."""
@@ -163,7 +172,8 @@ class Trial:
             while not self._ending.is_set():
                 self.api.changed.clear()
                 self._replace_failed()
-                self._scale()
+                if self._scales:
+                    self._scale()
                 served = served or (self.head.runs("service") and self.head.passes("service", "readiness"))
                 for name, pod in list(self.pods.items()):
                     if name not in self._leaving and (served or pod is self.head):
@@ -254,6 +264,8 @@ def running_trial(
         trial.url = stack.enter_context(_balancer(network, [pod.machine.address for pod in trial.gateways], port))
         try:
             yield trial
+        except KeyboardInterrupt:
+            raise
         except BaseException:
             trial.print_logs()
             raise
@@ -267,7 +279,9 @@ def _stores(network: Network, directory: Path) -> Iterator[dict[str, Any]]:
         with database.network():
             postgres.start()
         try:
-            with bucket.network(), running_s3(directory / "s3", address=bucket.address) as s3:
+            with contextlib.ExitStack() as stack:
+                with bucket.network():
+                    s3 = stack.enter_context(running_s3(directory / "s3", address=bucket.address))
                 url = url_of(f"host={database.address} user=journal dbname=postgres", "home")
                 yield {"database": {"url": url}, "bucket": {"url": f"s3://{BUCKET}/home", "endpoint": s3.endpoint}}
         finally:
@@ -285,6 +299,7 @@ def _balancer(network: Network, addresses: list[str], port: int) -> Iterator[str
                 + [f"{address}:8700" for address in addresses],
                 stdin=subprocess.PIPE,
                 pass_fds=[listener.fileno()],
+                start_new_session=True,  # Ctrl-C is for this process, which ends it
                 cwd=ROOT,
             )
         with process:
@@ -298,34 +313,3 @@ def workers(least: int, most: int, **more: Any) -> dict[str, Any]:
     amounts = {"cpu": "4", "memory": "8Gi"}
     given = {"resources": {"requests": amounts, "limits": amounts}, **more}
     return {"name": "agents", "minReplicas": least, "maxReplicas": most, **given}
-
-
-def main() -> None:
-    """Run a cluster until a signal."""
-    ended = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: ended.set())
-    with contextlib.ExitStack() as stack:
-        directory = stack.enter_context(new_directory("podium-trial-"))
-        group = workers(_WORKERS, 2 * _WORKERS)
-        trial = stack.enter_context(running_trial(directory, {"workers": [group]}, port=int(sys.argv[1])))
-        print("PostgreSQL and the bucket run; the pods are starting", flush=True)
-        trial.wait_until_ready()
-        print(_TALK.format(url=trial.url, key=trial.key, network=trial.network.directory), flush=True)
-        while not ended.wait(1):
-            trial.check()
-        print("all of it ends", flush=True)
-
-
-_TALK: Final = """\
-The cluster serves at {url} until Ctrl-C.
-
-    export PODIUM_URL={url} PODIUM_KEY={key}
-    podium nodes
-    podium deploy && podium send AGENT hello        # in a project
-
-The pods' logs and disks are in {network}.
-"""
-
-if __name__ == "__main__":
-    main()
