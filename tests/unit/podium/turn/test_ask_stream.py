@@ -214,9 +214,9 @@ async def test_a_program_that_reads_what_it_has_awaited_has_changed() -> None:
         session = searcher.store.session(searcher.address.name)
         await until(lambda: bool(searcher.store.pending(session.session_id)))
         await searcher.receive()
-        error = (await going).error
-        assert error is not None
-        assert error["type"] == "ProgramChanged"
+        changed = await going
+        assert changed.paused, "a person decides what becomes of the recorded answer"
+        assert "ask searcher/kim#1" in changed.frames[-1]["reason"]
 
 
 def test_frames_that_are_read_again_tell_nothing_twice() -> None:
