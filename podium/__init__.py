@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from podium.errors import PodiumError as PodiumError
     from podium.errors import ProgramChanged as ProgramChanged
     from podium.errors import PromiseRejected as PromiseRejected
+    from podium.errors import ReadFailed as ReadFailed
+    from podium.errors import ReadOnly as ReadOnly
     from podium.errors import UnknownAgent as UnknownAgent
     from podium.errors import UnknownArtifact as UnknownArtifact
     from podium.errors import UnknownHandler as UnknownHandler
@@ -83,6 +85,8 @@ _MODULES: Final = {
     "OutsideTurn": "podium.state.errors",
     "PatchError": "podium.state.errors",
     "PodiumError": "podium.errors",
+    "ReadFailed": "podium.errors",
+    "ReadOnly": "podium.errors",
     "Reminder": "podium.reminders.reminder",
     "Reply": "podium.agent.reply",
     "Permanent": "podium.errors",

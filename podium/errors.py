@@ -25,6 +25,7 @@
     ├── TurnsLost               the journal has lost turns of an activation: it was restored, or replaced
     ├── Permanent               for agents' code to raise: no further attempt can succeed
     │   ├── ContextMisuse       agents' code uses its context in a place or at a time where it does not work
+    │   │   └── ReadOnly        a read-only handler tries to change or to send something
     │   ├── ProgramChanged      an attempt asks for other steps than the record of an earlier one has
     │   └── StepsOutdated       recorded steps do not fit what the agent has become since
     ├── AskCycle                an agent asks one that waits for its own answer
@@ -32,6 +33,7 @@
     │   ├── AskRefused          it was not asked: a quota of the tenant is reached
     │   └── AskTimeout          it did not answer in time
     ├── CommandNotStarted       there is no such program, or a sandbox does not let it be read
+    ├── ReadFailed              a read-only handler raised, or took too long
     ├── DecisionExpired         nobody decided in time
     ├── PromiseRejected         a promise was rejected
     ├── RunNotPaused            a run does not wait for an answer, or for another one
@@ -95,6 +97,8 @@ __all__ = [
     "PodiumError",
     "ProgramChanged",
     "PromiseRejected",
+    "ReadFailed",
+    "ReadOnly",
     "RunNotFound",
     "RunNotPaused",
     "SandboxRefused",
@@ -268,6 +272,14 @@ class Permanent(PodiumError):
 
 class ContextMisuse(Permanent):
     """Agents' code uses its context where or when it does not work, such as in another hook or after the turn."""
+
+
+class ReadOnly(ContextMisuse):
+    """A read-only handler tries to change the state, to send something, or to use files. Nothing was changed."""
+
+
+class ReadFailed(PodiumError):
+    """A read-only handler raised, or took longer than its limit."""
 
 
 class ProgramChanged(Permanent):

@@ -44,6 +44,10 @@ class Searcher(BaseAgent):
     ) -> None:
         assert_type(await self.search(ctx, Query(text="x")), Hits)
 
+    @handler(read_only=True)
+    async def count(self, ctx: AgentContext[State], query: Query) -> int:
+        return ctx.state.count
+
     @handler  # type: ignore[arg-type]
     async def two(self, ctx: AgentContext[State], query: Query, limit: int) -> None: ...
 
@@ -67,6 +71,7 @@ class Boss(BaseAgent):
             elif isinstance(part, AnswerText):
                 assert_type(part.reply, int)
         asked.search.stream("cats")  # type: ignore[arg-type]
+        assert_type(await asked.count(query), int)
         return 3
 
 

@@ -217,7 +217,7 @@ class AsyncPodium(AsyncRequests, AsyncLists):
 
         named: dict[str, Any] = {"idempotency_key": idempotency_key, "when_busy": when_busy}
         ask = partial(self.ask, timeout=timeout, **named)
-        return cast("A", handlers_at(agent, key, ask, partial(self.stream, **named)))
+        return cast("A", handlers_at(agent, key, ask, self.read, partial(self.stream, **named)))
 
     # -- agents ---------------------------------------------------------------------------------------------------
 

@@ -36,6 +36,20 @@ class AsyncRequests:
         request = Request("GET", "messages/{message_id}", "message", lambda: objects.Message)
         return await self._backend.call(request, address_of(agent), message_id=message_id)
 
+    async def read(self, agent: str, message: dict[str, Any]) -> objects.ReadResult:
+        """Call a read-only handler of an agent, beside its turns; nothing is recorded.
+
+        Args:
+            message: ``{"handler": NAME, "input": {...}}``.
+
+        Raises:
+            ResourceNotFound: no such agent.
+            InvalidRequest: the message does not fit, or names no read-only handler.
+            ServerFailed: the handler failed.
+        """
+        request = Request("POST", "read", "read_only", lambda: objects.ReadResult)
+        return await self._backend.call(request, address_of(agent), message=message)
+
     async def cancel(self, agent: str, message_id: str) -> None:
         """Cancel a pending, running, paused or parked message: its turn is rolled back; durable on return.
 
@@ -351,6 +365,7 @@ class Requests(Twin):
     """The blocking twin of `AsyncRequests`."""
 
     message = waiting(AsyncRequests.message)
+    read = waiting(AsyncRequests.read)
     cancel = waiting(AsyncRequests.cancel)
     cancel_reminder = waiting(AsyncRequests.cancel_reminder)
     retry = waiting(AsyncRequests.retry)

@@ -28,30 +28,35 @@ def handlers_at(
     cls: type[Any],
     key: str,
     ask: Callable[[str, Any], Awaitable[objects.Answer]],
-    stream: Callable[[str, Any], Awaitable[AsyncRun]] | None = None,
+    read: Callable[[str, Any], Awaitable[objects.ReadResult]],
+    stream: Callable[[str, Any], Awaitable[AsyncRun]],
 ) -> RemoteHandlers:
     """Return the handlers of an agent.
 
     Args:
         ask: sends a message to an address, and returns the answer.
-        stream: sends it, and returns its run; ``None`` for handlers without streams.
+        read: sends one to a read-only handler.
+        stream: sends a message, and returns its run.
     """
     address = f"{agent_type_of(cls)}/{key}"
 
-    def typed(spec: HandlerSpec, answer: objects.Answer) -> Any:
+    def typed(spec: HandlerSpec, data: Any, message_id: str | None) -> Any:
         try:
-            return spec.typed_result(answer.data)
+            return spec.typed_result(data)
         except ValidationError as error:
             raise BadAnswer(
                 f"{address} runs with another class: the result of {spec.name} does not fit: {error}",
-                message_id=answer.message_id,
+                message_id=message_id,
             ) from error
 
     async def call(spec: HandlerSpec, argument: object) -> Any:
-        return typed(spec, await ask(address, spec.message(argument)))
+        message = spec.message(argument)
+        if spec.read_only:
+            return typed(spec, (await read(address, message)).data, None)
+        answer = await ask(address, message)
+        return typed(spec, answer.data, answer.message_id)
 
     async def parts(spec: HandlerSpec, argument: object) -> AsyncGenerator[AnswerPart[Any], None]:
-        assert stream is not None, "it is given"
         reader = AnswerReader()
         async with await stream(address, spec.message(argument)) as run:
             async with aclosing(run.events()) as frames:
@@ -60,6 +65,9 @@ def handlers_at(
                         yield part_of(part)
             found = await run.answer()
         text = "".join(reply.text for reply in found.replies)
-        yield Answered(Answer(found.agent, found.message_id, found.turn, text, found.data), typed(spec, found))
+        yield Answered(
+            Answer(found.agent, found.message_id, found.turn, text, found.data),
+            typed(spec, found.data, found.message_id),
+        )
 
-    return RemoteHandlers(cls, call, parts if stream is not None else None)
+    return RemoteHandlers(cls, call, parts)

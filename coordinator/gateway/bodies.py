@@ -18,6 +18,7 @@ __all__ = [
     "FoldBody",
     "ForkBody",
     "MessageBody",
+    "ReadBody",
     "RetryBody",
     "RewindBody",
     "WholeNumber",
@@ -49,6 +50,13 @@ class MessageBody(_Body):
     """The policy if the agent is busy: wait, refuse, take the place of the running message, or steer it."""
     cancel_on_disconnect: bool = Field(default=False, strict=True)
     """Whether to cancel the message if the client leaves before its answer."""
+
+
+class ReadBody(_Body):
+    """A message to a read-only handler."""
+
+    message: dict[str, Any]
+    """The handler and its argument: `{"handler": "count", "input": {}}`."""
 
 
 class DecisionBody(_Body):

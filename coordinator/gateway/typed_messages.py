@@ -19,8 +19,11 @@ if TYPE_CHECKING:
 __all__ = ["with_typed_messages"]
 
 _PATH: Final = "/v1/agents/{type}/{key}/messages"
+_READ: Final = "/v1/agents/{type}/{key}/read"
 _DEFINED: Final = "#/$defs/"
 _SHAPES: Final = "#/components/schemas/"
+_BODIES: Final = {"Answer": "MessageBody", "ReadResult": "ReadBody"}
+"""By the shape of an answer: that of the body that is sent for it."""
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 """Characters that names of shapes may not have (OpenAPI 3.1, Components Object)."""
 
@@ -28,40 +31,54 @@ _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9._-]")
 def with_typed_messages(document: Mapping[str, Any], types: Iterable[AgentClass]) -> dict[str, Any]:
     """Return the document of the gateway with the typed messages of some classes; the given one stays as it is.
 
-    The shapes of a type ``T`` are ``T.Message``, ``T.Answer``, ``T.MessageBody``, for each handler ``T.NAME.Message``,
-    and its models ``T.MODEL``. A model that differs between two handlers is ``T.NAME.input.MODEL`` of one of them.
+    The shapes of a type ``T`` are ``T.MessageBody`` and ``T.Answer``, those of its read-only handlers ``T.ReadBody``
+    and ``T.ReadResult``, for each handler ``T.NAME.Message``, and the models ``T.MODEL``. A model that differs between
+    two handlers is ``T.NAME.input.MODEL`` of one of them.
     """
     paths, shapes = dict(document["paths"]), dict(document["components"]["schemas"])
     for each in types:
-        if each.handlers:
-            shapes |= _shapes(each, shapes)
-            paths[_PATH.replace("{type}", each.agent_type)] = {"post": _operation(each, paths[_PATH]["post"])}
+        for path, answer, read in ((_PATH, "Answer", False), (_READ, "ReadResult", True)):
+            called = {
+                name: schemas for name, schemas in each.handlers.items() if bool(schemas.get("read_only")) == read
+            }
+            if called:
+                any_object = each.on_message and not read
+                shapes |= _shapes(each.agent_type, called, shapes, answer, any_object=any_object)
+                operation = _operation(each.agent_type, paths[path]["post"], answer)
+                paths[path.replace("{type}", each.agent_type)] = {"post": operation}
     return {**document, "paths": paths, "components": {**document["components"], "schemas": shapes}}
 
 
-def _operation(agent: AgentClass, general: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the operation that sends a message to an agent of a type."""
+def _operation(agent_type: str, general: Mapping[str, Any], answer: str) -> dict[str, Any]:
+    """Return the operation that sends a message to an agent of a type, or reads it."""
     answered = general["responses"]["200"]
-    content = {**answered["content"], "application/json": {"schema": _named(f"{agent.agent_type}.Answer")}}
+    content = {**answered["content"], "application/json": {"schema": _named(f"{agent_type}.{answer}")}}
+    body = _BODIES[answer]
     return {
         **general,
-        "operationId": f"{general['operationId']}_to_{agent.agent_type}",
+        "operationId": f"{general['operationId']}_of_{agent_type}",
         "parameters": [each for each in general["parameters"] if each["name"] != "type"],
         "requestBody": {
             "required": True,
-            "content": {"application/json": {"schema": _named(f"{agent.agent_type}.MessageBody")}},
+            "content": {"application/json": {"schema": _named(f"{agent_type}.{body}")}},
         },
         "responses": {**general["responses"], "200": {**answered, "content": content}},
     }
 
 
-def _shapes(agent: AgentClass, general: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the shapes of a type's messages and answers, by name."""
-    shapes: dict[str, Any] = {}
-    messages, results, has_none = {}, [], agent.on_message
-    for handler, schemas in agent.handlers.items():
-        takes = _take(shapes, agent.agent_type, f"{handler}.{INPUT}", schemas["input"])
-        name = f"{agent.agent_type}.{handler}.Message"
+def _shapes(
+    agent_type: str, handlers: Mapping[str, Any], general: Mapping[str, Any], answer: str, *, any_object: bool
+) -> dict[str, Any]:
+    """Return the shapes of messages to handlers of a type, and of their answers, by name; with those that are there.
+
+    Args:
+        any_object: whether other objects are messages, too.
+    """
+    shapes: dict[str, Any] = {name: shape for name, shape in general.items() if name.startswith(f"{agent_type}.")}
+    messages, results, has_none = {}, [], any_object
+    for handler, schemas in handlers.items():
+        takes = _take(shapes, agent_type, f"{handler}.{INPUT}", schemas["input"])
+        name = f"{agent_type}.{handler}.Message"
         messages[handler] = _SHAPES + name
         shapes[name] = {
             "type": "object",
@@ -72,21 +89,20 @@ def _shapes(agent: AgentClass, general: Mapping[str, Any]) -> dict[str, Any]:
         if schemas["result"] is None:
             has_none = True
         else:
-            result = _take(shapes, agent.agent_type, f"{handler}.result", schemas["result"])
+            result = _take(shapes, agent_type, f"{handler}.result", schemas["result"])
             results += [result] if result not in results else []
     typed = {
         "oneOf": [{"$ref": reference} for reference in messages.values()],
         "discriminator": {"propertyName": HANDLER, "mapping": messages},
     }
     untyped = {"type": "object", "not": {"required": [HANDLER]}, "additionalProperties": True}
-    shapes[f"{agent.agent_type}.Message"] = {"anyOf": [typed, untyped]} if agent.on_message else typed
-    data = {} if agent.on_message else {"anyOf": [*results, *([{"type": "null"}] if has_none else [])]}
+    data = {} if any_object else {"anyOf": [*results, *([{"type": "null"}] if has_none else [])]}
     for name, field, schema in (
-        ("MessageBody", "message", _named(f"{agent.agent_type}.Message")),
-        ("Answer", "data", {**data, "description": "The result of the handler; null without one."}),
+        (_BODIES[answer], "message", {"anyOf": [typed, untyped]} if any_object else typed),
+        (answer, "data", {**data, "description": "The result of the handler; null without one."}),
     ):
         properties = {**general[name]["properties"], field: schema}
-        shapes[f"{agent.agent_type}.{name}"] = {**general[name], "title": name, "properties": properties}
+        shapes[f"{agent_type}.{name}"] = {**general[name], "title": name, "properties": properties}
     return shapes
 
 

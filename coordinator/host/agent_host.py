@@ -16,7 +16,7 @@ import sys
 from contextlib import aclosing, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 
@@ -64,7 +64,8 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent, Isolation
     from podium.turn.busy import BusyPolicy
     from podium.turn.journal.ledger import Offer
-    from podium.turn.ports import Environment, Frames
+    from podium.turn.ports import Environment, Frames, Reader
+    from podium.turn.reading import Read
     from podium.turn.stream import Frame
 
 __all__ = ["AgentHost"]
@@ -81,7 +82,7 @@ class AgentHost:
         report: sends a report of measurements.
         wake: has an agent that was asked check its inbox; it may be lost.
         full: tells that this host, by its id, is to get no more agents; called from a thread.
-        frames: as of `podium.turn.ports.Environment`.
+        frames, read: as of `podium.turn.ports.Environment`.
     """
 
     def __init__(
@@ -92,9 +93,11 @@ class AgentHost:
         wake: Callable[[Address], Awaitable[None]],
         full: Callable[[str], None],
         frames: Frames | None = None,
+        read: Reader | None = None,
     ) -> None:
         self._config = config
         self._frames = frames
+        self._read_another = read
         self._on_sent = on_sent
         ProcessMark(config.home_identity, config.host_id).put_on()  # before any user code: its processes inherit it
         set_workspace_variable(config.link)
@@ -161,6 +164,7 @@ class AgentHost:
             self._telemetry,
             self._watch,
             self._frames,
+            self._read_another,
         )
         if is_alone:
             self._surroundings = OneAgent(parts, agent_class)
@@ -244,6 +248,14 @@ class AgentHost:
         async with aclosing(self._agent(address).deliver(message_id, position, offer)) as batches:
             async for batch in batches:
                 yield batch
+
+    async def read(self, address: Address, message: dict[str, Any]) -> Read:
+        """Call a read-only handler of an agent; see `Activation.read`.
+
+        Raises:
+            AgentAsleep: the agent is not awake here, or its activation is over.
+        """
+        return await self._agent(address).read(message)
 
     def stop(self, address: Address, grace_s: float | None = None) -> None:
         """End an agent in order after its running turn; see `HostedAgent.stop`. It need not be awake here.

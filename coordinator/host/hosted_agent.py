@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 from contextlib import aclosing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from podium.turn.activation import Activation
     from podium.turn.journal.ledger import Offer
     from podium.turn.message_loop import Ending
+    from podium.turn.reading import Read
     from podium.turn.stream import Frame
 
 __all__ = ["HostedAgent"]
@@ -100,6 +101,10 @@ class HostedAgent:
                 self._loop.evict()
                 raise AgentAsleep(f"{self.address} is ending") from error
             raise
+
+    async def read(self, message: dict[str, Any]) -> Read:
+        """Call a read-only handler; see `Activation.read`. The agent stays awake meanwhile."""
+        return await self.activation.read(message)
 
     # -- calls from any thread ------------------------------------------------------------------------------------
 

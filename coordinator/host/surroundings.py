@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.blocking import BlockingRunner
     from podium.turn.journal.ledger import Committer, LeaseWatch
-    from podium.turn.ports import Frames, Models, WorkspaceOpener
+    from podium.turn.ports import Frames, Models, Reader, WorkspaceOpener
 
 __all__ = ["HostParts", "ManyAgents", "OneAgent", "Surroundings"]
 
@@ -75,6 +75,7 @@ class HostParts:
     telemetry: HostTelemetry
     leases: LeaseWatch | None = None
     frames: Frames | None = None
+    read: Reader | None = None
 
     def environment(
         self,
@@ -99,6 +100,7 @@ class HostParts:
             leases=self.leases,
             asker=self.stores.asker,
             frames=self.frames,
+            read=self.read,
             models=self.models,
             meter=self.telemetry.meter,
             tracer=self.telemetry.tracer,

@@ -384,6 +384,18 @@ class HomeAgents(HomeDeploys):
                 await self._wake_if_waiting(address)
         return await self.message(address, message_id)
 
+    async def read_only(self, address: Address, message: dict[str, Any]) -> objects.ReadResult:
+        """Call a read-only handler of an agent, beside its turns; nothing is admitted or recorded.
+
+        Raises:
+            UnknownAgent: there is no such agent.
+            InvalidMessage: the message does not fit, or names no read-only handler.
+            ReadOnly: the handler tried to change or to send something.
+            ReadFailed: it raised, or took too long.
+        """
+        turn, data = await (await self._link.client()).read(str(address), message)
+        return objects.ReadResult(agent=address.name, turn=turn, data=data)
+
     # -- runs -----------------------------------------------------------------------------------------------------
 
     async def runs(

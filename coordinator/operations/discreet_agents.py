@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from coordinator.operations.agents import HomeAgents
+from coordinator.service.client import ServiceRefused
 from coordinator.streams.public_texts import text_of_model, without_text
+from podium.errors import ReadFailed
 from podium.events import TURN_FAILED
 
 if TYPE_CHECKING:
@@ -42,6 +44,15 @@ class DiscreetAgents(HomeAgents):
         """As of `HomeAgents`, without the text of its error."""
         found = await super().message(address, message_id)
         return replace(found, error=_error(found.error, message_id))
+
+    async def read_only(self, address: Address, message: dict[str, Any]) -> objects.ReadResult:
+        """As of `HomeAgents`, without the text of what a handler raised."""
+        try:
+            return await super().read_only(address, message)
+        except ServiceRefused as error:
+            if error.kind != ReadFailed.__name__:
+                raise
+            raise ServiceRefused(error.kind, "the handler failed; operators find why in the agent's log") from None
 
     async def inbox(
         self, address: Address, limit: int = 100, cursor: str | None = None

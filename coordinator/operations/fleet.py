@@ -85,6 +85,10 @@ class Fleet(Protocol):
         """Put or delete a file after the agent's running turn."""
         ...
 
+    async def read(self, agent: str, message: dict[str, Any]) -> tuple[int, Any]:
+        """Call a read-only handler; return the turn whose state it has read, and its result."""
+        ...
+
     async def facts(self, agent: str) -> AgentFacts:
         """Return what the fleet knows of an agent, beside the journal."""
         ...

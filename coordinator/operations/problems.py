@@ -70,6 +70,8 @@ ERRORS: Final[Mapping[type[Exception], Problem]] = {
     podium.UnknownAgent: Problem(404, "unknown_agent"),
     podium.InvalidMessage: Problem(422, "invalid_message"),
     podium.UnknownHandler: Problem(422, "unknown_handler"),
+    podium.ReadOnly: Problem(502, "read_only"),
+    podium.ReadFailed: Problem(502, "read_failed"),
     podium.UnknownMoment: Problem(404, "unknown_turn"),
     podium.UnknownArtifact: Problem(404, "unknown_artifact"),
     podium.EventNotFound: Problem(404, "unknown_event"),

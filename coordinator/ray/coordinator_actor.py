@@ -260,6 +260,15 @@ class CoordinatorActor:
             await asyncio.wait({request.route}, timeout=left_s)
         return self._placed(request.route.result())
 
+    async def wake_to_read(self, address: Address, lost: Route | None) -> Route:
+        """Return the route to an agent of a known class that another one reads; see `wake`.
+
+        Raises:
+            UnknownAgentType: its class is not known.
+        """
+        await self._begin()
+        return await self.wake(address, Code.of(self._state.known.get(address.agent_type)), lost)
+
     async def route(self, address: Address) -> Route | None:
         """Return the route to an agent, ``None`` if it is not awake."""
         await self._begin()

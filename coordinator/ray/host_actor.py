@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 import ray
 
+from chronicle.errors import Unavailable
 from coordinator.host.agent_host import AgentHost
 from coordinator.host.loop_watch import running_agent
 from coordinator.host.node.process_exit import tell_of_os_exit
 from coordinator.ray.cluster import COORDINATOR_NAME, find_actor
+from coordinator.ray.reading import ray_errors, read_agent
 from coordinator.ray.token_auth import forget_token
 from podium.errors import HostDied
 from podium.turn.stream import TERMINAL_FRAMES
@@ -21,6 +23,7 @@ from podium.turn.stream import TERMINAL_FRAMES
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
+    from chronicle.canonical import Json, JsonObject
     from chronicle.ids import MessageId
     from chronicle.journal.records import Lease
     from coordinator.fleet.model import Code, Ended, Loaded, ProjectView, Route
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.base import Isolation
     from podium.turn.busy import BusyPolicy
+    from podium.turn.reading import Read
     from podium.turn.stream import Frame
 
 __all__ = ["HostActor"]
@@ -91,6 +95,20 @@ async def _frames(address: Address, message_id: MessageId) -> AsyncGenerator[Seq
         pause_s = min(2 * pause_s, _LONGEST_LOOK_S)
 
 
+async def _read(address: Address, message: JsonObject) -> Json:
+    """Call a read-only handler of another agent; see `podium.turn.ports.Environment`."""
+
+    async def wake(lost: Route | None) -> Route:
+        coordinator = find_actor(COORDINATOR_NAME)
+        if coordinator is None:
+            raise Unavailable("there is no coordinator now; try again")
+        with ray_errors():
+            route: Route = await coordinator.wake_to_read.remote(address, lost)
+            return route
+
+    return (await read_agent(address, message, wake)).data
+
+
 async def _host_of(address: Address) -> Any | None:
     """Return the actor of the host that runs an agent; ``None`` if none does, or nobody can tell."""
     coordinator = find_actor(COORDINATOR_NAME)
@@ -121,8 +139,8 @@ class HostActor:
         forget_token()
         tell_of_os_exit(Path(config.last_words), running_agent)
         self._readers = 0
-        """Calls of `frames` that go on."""
-        self._host = AgentHost(config, _announce, _report, _wake, _note_full, _frames)
+        """Calls of `frames` and `read` that go on."""
+        self._host = AgentHost(config, _announce, _report, _wake, _note_full, _frames, _read)
 
     @ray.method(concurrency_group="control")
     async def process_id(self) -> int:
@@ -187,6 +205,16 @@ class HostActor:
     async def runs(self, address: Address) -> bool:
         """Whether an agent is awake on this host."""
         return self._host.runs(address)
+
+    async def read(self, address: Address, message: dict[str, Any]) -> Read:
+        """Call a read-only handler of an agent."""
+        if self._readers >= _MAX_READERS:
+            raise Unavailable("too many reads run in this process; try again")
+        self._readers += 1
+        try:
+            return await self._host.read(address, message)
+        finally:
+            self._readers -= 1
 
     @ray.method(num_returns="streaming")
     async def frames(self, address: Address, message_id: MessageId) -> AsyncGenerator[list[Frame], None]:

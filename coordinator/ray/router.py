@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -42,6 +42,7 @@ from coordinator.ray.cluster import (
 from coordinator.ray.coordinator_actor import CoordinatorActor
 from coordinator.ray.coordinator_config import CoordinatorConfig
 from coordinator.ray.node_manager import NodeConfig, start_node_manager
+from coordinator.ray.reading import ray_errors, read_agent
 from coordinator.ray.route_cache import RouteCache
 from coordinator.registry.known_agents import KnownAgents, keep_known_agents, kept_known_agents
 from coordinator.registry.registry import source_of
@@ -51,7 +52,7 @@ from podium.errors import AgentAsleep, HomeError, HostDied
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from chronicle.ids import MessageId
     from coordinator.fleet.deaths.losses import Seen
@@ -66,6 +67,7 @@ if TYPE_CHECKING:
     from coordinator.telemetry.recorder import Series, Value
     from podium.address import Address
     from podium.turn.busy import BusyPolicy
+    from podium.turn.reading import Read
     from podium.turn.stream import Frame
 
 __all__ = ["Router"]
@@ -427,6 +429,15 @@ class Router:
             raise
         return route
 
+    async def read(self, address: Address, code: Code, message: dict[str, Any]) -> Read:
+        """Call a read-only handler of an agent, which is woken for it; again if its host ends meanwhile.
+
+        Raises:
+            PodiumError: the agent cannot be woken, or the handler failed.
+            HostDied: its hosts died of it, one after the other.
+        """
+        return await read_agent(address, message, lambda lost: self.wake(address, code, lost, may_be_early=False))
+
     def agent_start(self, address: Address, route: Route) -> Frame | None:
         """Return the ``agent_start`` frame of a new route, with the agent's code and whether it was reloaded.
 
@@ -449,7 +460,7 @@ class Router:
         Raises:
             HostDied: the coordinator died.
         """
-        with _ray_errors():
+        with ray_errors():
             await self._ask(self._coordinator.preempt.remote(address, message_id, policy))
 
     async def probe_host(self, route: Route) -> None:
@@ -462,7 +473,7 @@ class Router:
         host = find_actor(route.host_id)
         if host is None:
             raise AgentAsleep(f"host {route.host_id} is gone")
-        with _ray_errors():
+        with ray_errors():
             await probe(host, self._settings.silence_s)
 
     # -- other calls about an agent -------------------------------------------------------------------------------
@@ -590,17 +601,6 @@ class Router:
             raise RuntimeError(reason)
         self.notice = f"{reason} Without it, workspaces are plain directories, versioned per turn."
         return "dir"
-
-
-@contextmanager
-def _ray_errors() -> Iterator[None]:
-    """Raise what Ray knows of a dead actor as `HostDied`, and the error of a call as it is."""
-    try:
-        yield
-    except ray.exceptions.RayTaskError as error:
-        raise cause_of(error) from error
-    except ray.exceptions.RayError as error:
-        raise HostDied(str(error)) from error
 
 
 def _no_machine(hostname: str) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import jsonschema_rs
 import structlog
 
-from podium.agent.handlers import HANDLER, INPUT
+from podium.agent.handlers import HANDLER, INPUT, check_way
 from podium.agent.sources import marks_of
 from podium.errors import InvalidMessage, UnknownHandler
 
@@ -37,8 +37,11 @@ class MessageChecks:
         self._compiled: dict[str, tuple[JsonObject, Mapping[str, jsonschema_rs.Validator]]] = {}
         """By agent type: the interface of its class, and the validators of its handlers."""
 
-    async def check(self, agent: RegisteredAgent, message: Mapping[str, Any]) -> None:
+    async def check(self, agent: RegisteredAgent, message: Mapping[str, Any], *, read: bool = False) -> None:
         """Check a message for an agent of a class.
+
+        Args:
+            read: it is for a read-only handler; else it is to be admitted.
 
         A message that does not fit passes if the class was edited since its schemas were read: its host knows better.
 
@@ -49,17 +52,17 @@ class MessageChecks:
         if not interface:
             return
         try:
-            self._check(agent.agent_type, interface, message)
+            self._check(agent.agent_type, interface, message, read=read)
         except InvalidMessage:
             sources = cast("Mapping[str, Any]", interface.get("sources", {}))
             if await asyncio.to_thread(marks_of, sources) == sources:
                 raise
 
-    def _check(self, agent_type: str, interface: JsonObject, message: Mapping[str, Any]) -> None:
+    def _check(self, agent_type: str, interface: JsonObject, message: Mapping[str, Any], *, read: bool) -> None:
         known = self._compiled.get(agent_type)
         if known is None or known[0] is not interface:
             known = self._compiled[agent_type] = interface, _validators(agent_type, interface)
-        if HANDLER not in message and interface["on_message"]:
+        if HANDLER not in message and interface["on_message"] and not read:
             return
         name = message.get(HANDLER)
         handlers = cast("Mapping[str, Any]", interface["handlers"])
@@ -68,6 +71,7 @@ class MessageChecks:
             raise UnknownHandler(f"{what}; the handlers are {', '.join(handlers)}", f"message.{HANDLER}")
         if unknown := message.keys() - {HANDLER, INPUT}:
             raise InvalidMessage(f"a message for a handler has {HANDLER} and {INPUT} only", f"message.{min(unknown)}")
+        check_way(name, message_is_read=read, handler_reads=bool(handlers[name].get("read_only")))
         validator = known[1].get(name)
         error = next(validator.iter_errors(message.get(INPUT, {})), None) if validator is not None else None
         if error is not None:

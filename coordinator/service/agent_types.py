@@ -116,15 +116,20 @@ class AgentTypes:
         code = Code.of(agent)
         return code, await self._router.prepare(address, code)
 
-    async def check(self, address: Address, agent: RegisteredAgent | None, message: Mapping[str, Any]) -> None:
+    async def check(
+        self, address: Address, agent: RegisteredAgent | None, message: Mapping[str, Any], *, read: bool = False
+    ) -> None:
         """Check a message by the schemas of the class that is to handle it; call it after `prepare`.
+
+        Args:
+            read: it is for a read-only handler; else it is to be admitted.
 
         Raises:
             InvalidMessage: it does not fit.
         """
         known = agent or self._known.find(address.agent_type)
         if known is not None:
-            await self._checks.check(known, message)
+            await self._checks.check(known, message, read=read)
 
     async def code_of(self, agent_type: str) -> Code:
         """Return the code of a type, that of a registered class first; wait for a registration that is awaited.

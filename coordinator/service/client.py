@@ -305,6 +305,11 @@ class ServiceClient:
         result: list[dict[str, Any]] = (await self._ask({"op": "ps"}))["hosts"]
         return result
 
+    async def read(self, agent: str, message: dict[str, Any]) -> tuple[int, Any]:
+        """Call a read-only handler; return the turn whose state it has read, and its result."""
+        answer = await self._ask({"op": "read", "agent": agent, "message": message})
+        return answer["turn"], answer["data"]
+
     async def facts(self, agent: str) -> AgentFacts:
         """Return what the fleet knows of an agent, beside the journal."""
         facts: AgentFacts = (await self._ask({"op": "facts", "agent": agent}))["facts"]

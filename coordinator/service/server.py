@@ -285,6 +285,8 @@ class ServiceServer:
             case "passivate":
                 async with self._router.asleep(address_in(request)):
                     return {}
+            case "read":
+                return await self._read(request)
             case "rewind":
                 return await self._rewind(request)
             case "change_file":
@@ -376,6 +378,16 @@ class ServiceServer:
         session = await asyncio.to_thread(find_session, self._store, address)
         if is_open(await asyncio.to_thread(message_of, self._store, session, message_id)):
             await self._router.cancel(address, message_id)
+
+    async def _read(self, request: dict[str, Any]) -> dict[str, Any]:
+        address, message = address_in(request), request.get("message")
+        if not isinstance(message, dict):
+            raise InvalidInput(f"a message must be a JSON object, not {type(message).__name__}")
+        await asyncio.to_thread(find_session, self._store, address)  # one that never got a message is not made for it
+        code = await self._types.code_of(address.agent_type)
+        await self._types.check(address, None, message, read=True)
+        found = await self._router.read(address, code, message)
+        return {"turn": found.turn, "data": found.data}
 
     async def _rewind(self, request: dict[str, Any]) -> dict[str, Any]:
         address, turn, only = address_in(request), request.get("turn"), request.get("only")

@@ -15,7 +15,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 from pydantic_core import ValidationError, to_json
 
-from podium.agent.handlers import HANDLER, INPUT, is_handler, retry_of, takes_dicts
+from podium.agent.handlers import HANDLER, INPUT, check_way, is_handler, is_read_only, retry_of, takes_dicts
 from podium.agent.retry import Retry
 from podium.errors import InvalidMessage, NotAnAgent, Permanent, UnknownHandler
 from podium.validation import first_problem
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
 
-__all__ = ["HandlerSpec", "call_for", "handlers_of", "interface_of", "policy_for", "policy_of"]
+__all__ = ["HandlerSpec", "call_for", "handlers_of", "interface_of", "policy_for", "policy_of", "read_only_handler"]
 
 _SPECS: Final = "__podium_handlers__"
 _DELAY_S: Final = 0.2
@@ -43,6 +43,7 @@ class HandlerSpec:
     input: TypeAdapter[Any]
     result: TypeAdapter[Any] | None
     """``None`` if it has no result."""
+    read_only: bool = False
 
     def message(self, argument: object) -> JsonObject:
         """Return the message that calls it.
@@ -114,6 +115,7 @@ def interface_of(cls: type[Any]) -> JsonObject:
         name: {
             "input": spec.input.json_schema(),
             "result": spec.result.json_schema(mode="serialization") if spec.result is not None else None,
+            **({"read_only": True} if spec.read_only else {}),
         }
         for name, spec in handlers.items()
     }
@@ -142,21 +144,39 @@ def call_for(agent: Any, message: dict[str, Any]) -> tuple[str, Callable[[Any], 
     handlers = handlers_of(type(agent))
     if not handlers or (HANDLER not in message and takes_dicts(type(agent))):
         return "on_message", lambda ctx: agent.on_message(ctx, message)
-    name = message.get(HANDLER)
-    spec = handlers.get(name) if isinstance(name, str) else None
 
     async def call(ctx: Any) -> None:
-        if spec is None:
-            what = f"there is no handler {name!r}" if HANDLER in message else "no handler is named"
-            raise UnknownHandler(f"{what}; the handlers are {', '.join(handlers)}", f"message.{HANDLER}")
-        if unknown := message.keys() - {HANDLER, INPUT}:
-            field = min(unknown)
-            raise InvalidMessage(f"a message for a handler has {HANDLER} and {INPUT} only", f"message.{field}")
+        spec = _called(handlers, message)
+        check_way(spec.name, message_is_read=False, handler_reads=spec.read_only)
         result = await getattr(agent, spec.name)(ctx, spec.argument(message))
         if spec.result is not None:
             ctx.reply(spec.plain_result(result))
 
-    return spec.name if spec is not None else HANDLER, call
+    name = message.get(HANDLER)
+    return name if isinstance(name, str) and name in handlers else HANDLER, call
+
+
+def read_only_handler(cls: type[Any], message: dict[str, Any]) -> tuple[HandlerSpec, Any]:
+    """Return the read-only handler that a message names, and its argument.
+
+    Raises:
+        InvalidMessage: it names none, or does not fit.
+    """
+    spec = _called(handlers_of(cls), message)
+    check_way(spec.name, message_is_read=True, handler_reads=spec.read_only)
+    return spec, spec.argument(message)
+
+
+def _called(handlers: Mapping[str, HandlerSpec], message: Mapping[str, Any]) -> HandlerSpec:
+    name = message.get(HANDLER)
+    spec = handlers.get(name) if isinstance(name, str) else None
+    if spec is None:
+        what = f"there is no handler {name!r}" if HANDLER in message else "no handler is named"
+        known = ", ".join(handlers) or "none"
+        raise UnknownHandler(f"{what}; the handlers are {known}", f"message.{HANDLER}")
+    if unknown := message.keys() - {HANDLER, INPUT}:
+        raise InvalidMessage(f"a message for a handler has {HANDLER} and {INPUT} only", f"message.{min(unknown)}")
+    return spec
 
 
 def _spec(cls: type[Any], name: str) -> HandlerSpec:
@@ -178,6 +198,7 @@ def _spec(cls: type[Any], name: str) -> HandlerSpec:
         name,
         _adapter(annotation, f"{where}: {parameters[2].name}", "validation"),
         _adapter(returned, f"{where}: its result", "serialization") if returned is not NoneType else None,
+        is_read_only(method),
     )
 
 

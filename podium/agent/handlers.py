@@ -14,10 +14,11 @@ import inspect
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, overload
 
 from podium.agent.retry import Retry
-from podium.errors import NotAnAgent
+from podium.errors import InvalidMessage, NotAnAgent
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Coroutine
+    from types import FrameType
 
     from podium.agent.answer import AnswerPart
 
@@ -28,8 +29,10 @@ __all__ = [
     "Call",
     "Handler",
     "WaitingCall",
+    "check_way",
     "handler",
     "is_handler",
+    "is_read_only",
     "retry_of",
     "takes_dicts",
     "undefined",
@@ -41,6 +44,7 @@ INPUT: Final = "input"
 """The key of a message that has the argument of its handler."""
 _MARK: Final = "__podium_handler__"
 _RETRY: Final = "__podium_retry__"
+_READ_ONLY: Final = "__podium_read_only__"
 _UNDEFINED: Final = "__podium_undefined__"
 
 Q_contra = TypeVar("Q_contra", contravariant=True)
@@ -82,15 +86,23 @@ class Handler(Protocol[Q_contra, R_co]):
     def __get__(self, instance: object, owner: type[object], /) -> Call[Q_contra, R_co]: ...
 
 
+class Marks(Protocol):
+    """The decorator that ``handler(...)`` returns."""
+
+    def __call__(self, method: Callable[[Any, Any, Q], Coroutine[Any, Any, R]], /) -> Handler[Q, R]:
+        """Make a method a handler."""
+        ...
+
+
 @overload
 def handler(method: Callable[[Any, Any, Q], Coroutine[Any, Any, R]], /) -> Handler[Q, R]: ...
 
 
 @overload
-def handler(*, retry: Retry) -> Callable[[Callable[[Any, Any, Q], Coroutine[Any, Any, R]]], Handler[Q, R]]: ...
+def handler(*, retry: Retry | None = ..., read_only: bool = ...) -> Marks: ...
 
 
-def handler(method: Any = None, /, *, retry: Retry | None = None) -> Any:
+def handler(method: Any = None, /, *, retry: Retry | None = None, read_only: bool = False) -> Any:
     """Make a method the handler of the messages that name it.
 
     The method takes the context and one argument, whose annotation is a pydantic model, or a union of models with a
@@ -100,9 +112,12 @@ def handler(method: Any = None, /, *, retry: Retry | None = None) -> Any:
 
     Args:
         retry: how often its messages are attempted, and when; by default as the class says.
+        read_only: it runs beside the turns instead, at once, also while a turn runs or is paused, with the state of the
+            last commit. It changes and sends nothing: that raises `podium.ReadOnly`.
 
     Raises:
-        NotAnAgent: the class has a handler of that name already, or ``retry`` is no policy.
+        NotAnAgent: the class has a handler of that name already, or ``retry`` is no policy, or is that of a read-only
+            handler, which is not attempted again.
 
     Example::
 
@@ -112,22 +127,23 @@ def handler(method: Any = None, /, *, retry: Retry | None = None) -> Any:
                 return Hits(...)
     """
     if method is None:
-        return lambda decorated: _marked(decorated, retry)
-    return _marked(method, retry)
+        return lambda decorated: _marked(decorated, inspect.currentframe(), retry, read_only=read_only)
+    return _marked(method, inspect.currentframe(), retry, read_only=read_only)
 
 
-def _marked(method: Any, retry: object) -> Any:
-    """Mark a method, for the function that calls the one which the class's body has called."""
-    frame = inspect.currentframe()
-    caller = frame.f_back.f_back if frame is not None and frame.f_back is not None else None
-    body = caller.f_locals if caller is not None else {}
+def _marked(method: Any, frame: FrameType | None, retry: object, *, read_only: bool) -> Any:
+    """Mark a method as a handler; the frame is that of the decorator, which a class's body calls."""
+    body = frame.f_back.f_locals if frame is not None and frame.f_back is not None else {}
     place = f"{method.__code__.co_filename}:{method.__code__.co_firstlineno}" if hasattr(method, "__code__") else ""
     if is_handler(body.get(method.__name__)):
         raise NotAnAgent(f"{place}: two handlers are named {method.__name__}; rename one of them")
     if not isinstance(retry, Retry | None):
         raise NotAnAgent(f"{place}: retry is {retry!r}; give a Retry, such as Retry(attempts=5)")
+    if retry is not None and read_only:
+        raise NotAnAgent(f"{place}: a read-only handler is not attempted again: leave out retry, or read_only")
     setattr(method, _MARK, True)
     setattr(method, _RETRY, retry)
+    setattr(method, _READ_ONLY, read_only)
     return method
 
 
@@ -151,3 +167,20 @@ def takes_dicts(cls: type[Any]) -> bool:
 def is_handler(value: object) -> bool:
     """Return whether a value is a method that `handler` marked."""
     return getattr(value, _MARK, False) is True
+
+
+def is_read_only(value: object) -> bool:
+    """Return whether a handler runs beside the turns."""
+    return getattr(value, _READ_ONLY, False) is True
+
+
+def check_way(name: str, *, message_is_read: bool, handler_reads: bool) -> None:
+    """Check that a message comes on the way of its handler: into the inbox, or beside it to one that is read-only.
+
+    Raises:
+        InvalidMessage: it does not.
+    """
+    if handler_reads and not message_is_read:
+        raise InvalidMessage(f"{name} is read-only: it is read, and gets no messages", f"message.{HANDLER}")
+    if message_is_read and not handler_reads:
+        raise InvalidMessage(f"{name} is not read-only: send it a message", f"message.{HANDLER}")

@@ -7,7 +7,7 @@ from typing import Any
 from podium.state.guard import PERMIT, Permit
 from podium.state.tracked.guarded import guard_of
 
-__all__ = ["TurnPermit", "restrict_to_turns", "retire"]
+__all__ = ["TurnPermit", "freeze", "restrict_to_turns", "retire"]
 
 
 def restrict_to_turns(state: Any, agent: str) -> None:
@@ -18,6 +18,11 @@ def restrict_to_turns(state: Any, agent: str) -> None:
         agent: its address, for errors.
     """
     guard_of(state).restrict(f"no hook of {agent} runs now; change the state in a hook, while it runs")
+
+
+def freeze(state: Any, reason: str) -> None:
+    """Refuse all changes of a state from now on, with a reason."""
+    guard_of(state).restrict(reason)
 
 
 def retire(state: Any) -> None:

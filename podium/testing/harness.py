@@ -36,7 +36,7 @@ from podium.agent.base import workspace_quota_of
 from podium.agent_record import read_agent
 from podium.artifacts.artifacts import find_artifact, list_artifacts, read_artifact
 from podium.blocking import at_once
-from podium.errors import PodiumError
+from podium.errors import AgentAsleep, PodiumError
 from podium.messages.admission import admit_message
 from podium.messages.answers import Answer, answer_run
 from podium.messages.asking import StoreAsker
@@ -269,6 +269,20 @@ class AgentHarness:
             return Exchange(receipt, settled)
         return Exchange(receipt, await self._frames_of(receipt.message_id, when_busy))
 
+    async def read(self, message: dict[str, Any]) -> Json:
+        """Call a read-only handler, and return its result as JSON; wakes a sleeping agent. A turn may run meanwhile.
+
+        Args:
+            message: ``{"handler": NAME, "input": {...}}``.
+
+        Raises:
+            InvalidMessage: it does not fit, or names no read-only handler.
+            ReadOnly, ReadFailed: the handler failed.
+        """
+        if self._activation is None:
+            await self._wake(unclean=False)
+        return (await self.activation.read(message)).data
+
     async def receive(self) -> int:
         """Deliver messages between the agents of its store, and handle all pending messages of this one, in order.
 
@@ -440,6 +454,7 @@ class AgentHarness:
             known_types=lambda: self._options.known_types,
             asker=StoreAsker(self.store, self.blobs, self._ids, at_once, _nobody),
             frames=self._frames_of_others,
+            read=self._read_another,
             models=self.models,
             meter=self._options.meter,
             tracer=self._options.tracer,
@@ -453,6 +468,13 @@ class AgentHarness:
             raise
         self._activation = activation
         _AWAKE.setdefault(self.store, WeakValueDictionary())[self.address] = activation
+
+    async def _read_another(self, receiver: Address, message: JsonObject) -> Json:
+        """Call a read-only handler of another agent on the same store, which a harness has awake."""
+        activation = _AWAKE[self.store].get(receiver)
+        if activation is None:
+            raise AgentAsleep(f"no harness on this store runs {receiver}")
+        return (await activation.read(message)).data
 
     async def _frames_of_others(
         self, receiver: Address, message_id: MessageId

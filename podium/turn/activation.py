@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from podium.events import Cause
     from podium.turn.journal.ledger import Offer
     from podium.turn.ports import Environment
+    from podium.turn.reading import Read
     from podium.turn.steps.pausing import Pause
     from podium.turn.stream import Frame
     from podium.turn.telemetry import Span
@@ -94,6 +95,8 @@ class Activation:
         self._hooks = self._runner.hooks
         self._initialised = False
         self._over = False
+        self._reads = 0
+        """Calls of read-only handlers that run."""
         self._choosing = asyncio.Lock()
         """Held while a pending message is taken from the inbox or cancelled, so that none is both."""
         self._current: InboxMessage | None = None
@@ -150,6 +153,28 @@ class Activation:
         finally:
             self._current = self._before_hook = None
             self._early_steering.clear()  # it was for this turn
+
+    async def read(self, message: dict[str, Any]) -> Read:
+        """Call the read-only handler that a message names, at once; see `podium.turn.reading.read`.
+
+        Raises:
+            AgentAsleep: the activation is over.
+        """
+        from podium.turn.reading import read  # noqa: PLC0415  few agents have such handlers
+
+        if self._over:
+            raise AgentAsleep(f"{self.address} is going to sleep")
+        self._reads += 1
+        try:
+            record = await self._runner.committed()
+            return await read(self._agent, record, self._env.config, message, self._class.turn_timeout_s)
+        finally:
+            self._reads -= 1
+
+    @property
+    def is_read(self) -> bool:
+        """Whether a read-only handler runs."""
+        return self._reads > 0
 
     async def idle(self) -> bool:
         """Call `on_idle_timeout`, and commit what it changed; not while a turn is paused, whose base that would change.

@@ -142,4 +142,6 @@ class MessageLoop:
         return self._poked.is_set or await self._poked.wait(timeout_s)
 
     async def _may_sleep(self) -> bool:
-        return await self._activation.idle() and not self._poked.is_set
+        if self._activation.is_read:
+            return False
+        return await self._activation.idle() and not self._poked.is_set and not self._activation.is_read

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 
     from chronicle.blobs.port import BlobStore
-    from chronicle.canonical import JsonObject
+    from chronicle.canonical import Json, JsonObject
     from chronicle.clock import Clock
     from chronicle.ids import IdSource, MessageId
     from chronicle.journal.port import JournalStore
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from podium.turn.journal.ledger import Committer, LeaseWatch
     from podium.turn.stream import Frame
 
-__all__ = ["Asker", "Environment", "Frames", "ModelCall", "Models", "WorkspaceOpener", "WorkspaceRequest"]
+__all__ = ["Asker", "Environment", "Frames", "ModelCall", "Models", "Reader", "WorkspaceOpener", "WorkspaceRequest"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +41,7 @@ class WorkspaceRequest:
 
 if TYPE_CHECKING:
     WorkspaceOpener = Callable[[WorkspaceRequest], Awaitable[Opened]]
+    Reader = Callable[[Address, JsonObject], Awaitable[Json]]
     Frames = Callable[[Address, MessageId], AsyncGenerator[Sequence[Frame], None]]
 
 
@@ -129,6 +130,8 @@ class Environment:
     frames: Frames | None = None
     """Yields the frames of a message of another agent as its turn makes them, until it is closed: again from the
     beginning of the current attempt after an interruption, and not necessarily all. ``None`` where nothing can."""
+    read: Reader | None = None
+    """Calls a read-only handler of another agent, which exists, and returns its result; ``None`` where nothing can."""
     models: Models | None = None
     """Calls models; ``None`` where nothing does."""
     meter: Meter = NO_METER

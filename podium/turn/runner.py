@@ -257,7 +257,7 @@ class TurnRunner:
     async def retain(self) -> None:
         """Apply the class's retention; see `podium.turn.retaining.retain`."""
         if (policy := self._class.retention) is not None:
-            await retain(policy, self._env, self.ledger, self._read, self._append)
+            await retain(policy, self._env, self.ledger, self.committed, self._append)
 
     def steer(self, message: InboxMessage) -> bool:
         """Steer the running turn with a message, if a turn runs and accepts messages.
@@ -283,7 +283,7 @@ class TurnRunner:
         """Open the steps of a turn, with those that earlier attempts ended. Call it in the task of the hook."""
 
         async def base() -> JsonObject:
-            return cast("JsonObject", apply_patch((await self._read()).state, self._schema_patch))
+            return cast("JsonObject", apply_patch((await self.committed()).state, self._schema_patch))
 
         stored = await self.ledger.steps(message.message_id)
         agent = LiveAgent(self._address, self._env, self.ledger, self.workspace, self.state, self.telemetry)
@@ -445,7 +445,7 @@ class TurnRunner:
     async def _reload(self) -> None:
         await roll_back(self._env, self.workspace)
         await self._env.run_blocking(self._env.store.reserve.restore)
-        self._load_state(await self._read())
+        self._load_state(await self.committed())
         await self.begin_next_turn()
 
     # -- journal, state and workspace -----------------------------------------------------------------------------
@@ -472,10 +472,10 @@ class TurnRunner:
 
     async def _read_or_create(self) -> AgentRecord:
         try:
-            return await self._read()
+            return await self.committed()
         except UnknownAgent:  # it has an inbox and never started
             await self._create()
-            return await self._read()
+            return await self.committed()
 
     async def _create(self) -> None:
         payload: JsonObject = {
@@ -498,7 +498,8 @@ class TurnRunner:
             message = f"building a new {self._class.__name__}.State raised {type(error).__name__}: {error}"
             raise AgentLoadError(message, traceback.format_exc()) from error
 
-    async def _read(self) -> AgentRecord:
+    async def committed(self) -> AgentRecord:
+        """Return the agent at its last commit, read from the journal."""
         return await self.ledger.read(lambda: read_agent(self._env.store, self._env.blobs, self._address))
 
     def _load_state(self, record: AgentRecord) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Header
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 
-from coordinator.gateway.bodies import MessageBody, RetryBody
+from coordinator.gateway.bodies import MessageBody, ReadBody, RetryBody
 from coordinator.gateway.dependencies import Agents, Called, Cursor, IdempotencyKey, Limit, MessageId, Reading, Writing
 from coordinator.gateway.disconnects import while_connected
 from coordinator.gateway.documents import statuses
@@ -16,7 +16,7 @@ from coordinator.gateway.errors import mark_admitted
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, StreamingOf
 from coordinator.operations.errors import MessagePaused
-from coordinator.operations.objects import Answer, InboxMessage, Message, Page, PausedRun, Receipt
+from coordinator.operations.objects import Answer, InboxMessage, Message, Page, PausedRun, ReadResult, Receipt
 
 __all__ = ["router"]
 
@@ -79,6 +79,19 @@ async def send_message(
     except ClientDisconnect:
         if body.cancel_on_disconnect:
             await agents.cancel(address, message_id)
+        return Response(status_code=204)  # nobody reads it
+
+
+@router.post("/read", response_model=ReadResult, responses=statuses(404, 422, 502, 504))
+async def read_agent(request: Request, agents: Agents, address: Reading, body: ReadBody) -> ReadResult | Response:
+    """Call a read-only handler, and return its result.
+
+    It runs at once, also while a turn runs or is paused, with the state of the last commit; nothing is recorded. An
+    agent that sleeps is woken. A request without an answer may be repeated.
+    """
+    try:
+        return await while_connected(request, agents.read_only(address, body.message))
+    except ClientDisconnect:
         return Response(status_code=204)  # nobody reads it
 
 

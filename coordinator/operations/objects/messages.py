@@ -18,11 +18,23 @@ __all__ = [
     "MessageError",
     "PausedRun",
     "PausedRunFiles",
+    "ReadResult",
     "Receipt",
     "Reminder",
     "Resumed",
     "Step",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadResult(Result):
+    """The result of a read-only handler."""
+
+    agent: str
+    turn: int
+    """The turn whose state it has read."""
+    data: Any
+    """The result; null without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, cast
 from pydantic import ValidationError
 
 from chronicle.canonical import encode
+from chronicle.errors import NotFound
 from chronicle.journal.records import NewMessage
 from podium.agent.answer import Answer, Answered
-from podium.errors import AskCycle, AskFailed, AskTimeout, ContextMisuse, PodiumError
+from podium.agent.handlers import check_way
+from podium.errors import AskCycle, AskFailed, AskTimeout, ContextMisuse, PodiumError, ReadFailed, ReadOnly
 from podium.messages.headers import AskHeader, Headers, question_key
 from podium.tasks import BackgroundTasks, joined_beside
 from podium.turn.answer_parts import AnswerReader, is_answer, part_of
@@ -54,7 +56,10 @@ class Asks:
             InvalidMessage: the argument does not fit; nothing was sent.
             AskFailed: as `ask`, or the result is not of its type.
         """
-        answer = cast("dict[str, Any]", await self.ask(receiver, spec.message(argument), timeout_s))
+        message = spec.message(argument)
+        if spec.read_only:
+            return _typed(receiver, spec, await self._read(receiver, message, timeout_s))
+        answer = cast("dict[str, Any]", await self.ask(receiver, message, timeout_s))
         return _typed(receiver, spec, answer["data"])
 
     async def ask(self, receiver: Address, message: JsonObject, timeout_s: float | None) -> Json:
@@ -69,10 +74,37 @@ class Asks:
         answer_json: Json = await self._steps.run(StepCall(f"ask {receiver.name}", answer, (receiver.name, message)))
         return answer_json
 
+    async def _read(self, receiver: Address, message: JsonObject, timeout_s: float | None) -> Json:
+        """Call a read-only handler of another agent as a step of the turn."""
+        turn = self._hook.turn
+        turn.check_open()
+        turn.check_known(receiver)
+        env = turn.env
+        if env.read is None:
+            raise PodiumError("no service runs other agents here, so nobody can answer")
+        reader = env.read
+
+        async def answer(_receiver: str, _message: Json) -> Json:
+            try:
+                await env.run_store(env.store.session, receiver.name, receiver.tenant)
+                async with asyncio.timeout(timeout_s) as limit:
+                    return await reader(receiver, message)
+            except NotFound as error:
+                raise AskFailed(f"there is no agent {receiver.name} to read") from error
+            except TimeoutError as error:
+                text = f"{receiver} did not answer within {timeout_s:g} s" if limit.expired() else str(error)
+                raise AskTimeout(text) from error
+            except (ReadFailed, ReadOnly) as error:
+                raise AskFailed(f"{receiver} failed at the question: {type(error).__name__}: {error}") from error
+
+        result: Json = await self._steps.run(StepCall(f"read {receiver.name}", answer, (receiver.name, message)))
+        return result
+
     async def call_stream(
         self, receiver: Address, spec: HandlerSpec, argument: object, timeout_s: float | None
     ) -> AsyncGenerator[AnswerPart[Any], None]:
         """Ask another agent by one of its handlers, and yield the parts of the answer; raises as `call`."""
+        check_way(spec.name, message_is_read=False, handler_reads=spec.read_only)
         async with aclosing(self.stream(receiver, spec.message(argument), timeout_s)) as parts:
             async for part in parts:
                 if isinstance(part, Answered):

@@ -144,6 +144,24 @@ async def test_the_parts_of_a_handlers_answer(streaming: AsyncPodium) -> None:
     assert len(parts) == 2
 
 
+async def test_a_read_only_handler_is_read_beside_the_inbox(streaming: AsyncPodium) -> None:
+    searcher = streaming.of(Searcher, "kim")
+    with pytest.raises(ResourceNotFound):
+        await searcher.turns(Query(text="x"))
+    await searcher.search(Query(text="cats"))
+    assert await searcher.turns(Query(text="x")) == 1
+    read = await streaming.read("searcher/kim", {"handler": "turns", "input": {"text": "x"}})
+    assert (read.agent, read.turn, read.data) == ("searcher/kim", 1, 1)
+    for text, code in (("fail", "read_failed"), ("write", "read_only")):
+        with pytest.raises(ServerFailed) as failed:
+            await searcher.turns(Query(text=text))
+        assert failed.value.code == code
+    with pytest.raises(InvalidRequest) as wrong:
+        await streaming.read("searcher/kim", {"handler": "search", "input": {"text": "x"}})
+    assert wrong.value.code == "invalid_message"
+    assert (await streaming.agent("searcher/kim")).turn == 1
+
+
 class Changed(Hits):
     found: list[int]  # type: ignore[assignment]
 

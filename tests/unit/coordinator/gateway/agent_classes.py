@@ -111,3 +111,11 @@ class Searcher(BaseAgent):
     async def search(self, ctx: AgentContext[Any], query: Query) -> Hits:
         await ctx.send_message("looking")
         return Hits(found=[query.text] * query.limit)
+
+    @handler(read_only=True)
+    async def turns(self, ctx: AgentContext[Any], query: Query) -> int:
+        if query.text == "fail":
+            raise ValueError("I cannot")
+        if query.text == "write":
+            await ctx.send_message("x")
+        return ctx.turn

@@ -66,6 +66,7 @@ BODIES: Final[dict[str, Any]] = {
     "fold_agent": {"dry_run": True},
     "fork_agent": {"key": "fork"},
     "fork_branch": {"fork_from_branch_id": "<branch_id>", "fork_from_event_id": "<event_id>"},
+    "read_agent": {"message": {"handler": "x"}},
     "rewind_agent": {"turn": 1},
     "run_agent": {"threadId": "t", "runId": "r", "messages": [_AG_UI]},
     "run_thread": {"threadId": "own-thread", "runId": "r", "messages": [_AG_UI]},

@@ -171,6 +171,12 @@ class HarnessFleet:
             await (await self.harness(agent)).activation.cancel(MessageId(message_id))
         await until(lambda: self.store.message(MessageId(message_id)).status.is_settled)
 
+    async def read(self, agent: str, message: dict[str, Any]) -> tuple[int, Any]:
+        with refusals():
+            find_session(self.store, Address.parse(agent))
+            found = await (await self.harness(agent)).activation.read(message)
+            return found.turn, found.data
+
     async def poke(self, agent: str) -> bool:
         await (await self.harness(agent)).receive()
         return True

@@ -28,7 +28,7 @@ SCOPES: Final = {
         "get_difference",
         *("list_root", "get_file", "head_file", "get_file_history"),
         *("list_artifacts", "get_artifact", "head_artifact", "find_artifact"),
-        *("get_message", "list_inbox", "list_reminders", "list_model_calls", "list_runs", "list_types"),
+        *("get_message", "list_inbox", "list_reminders", "list_model_calls", "list_runs", "list_types", "read_agent"),
         *("get_chat", "resume_chat", "get_agent_chat", "resume_chat_of_agent"),
         *("list_sessions", "get_session", "list_branches", "get_branch", "list_session_events"),
         *("list_stored_artifacts", "get_stored_artifact", "list_bundles", "get_bundle", "get_response"),

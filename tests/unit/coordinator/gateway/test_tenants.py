@@ -227,7 +227,7 @@ async def test_the_same_requests_reach_the_callers_own_agent(tenants: Tenants) -
 MAY_BE_REFUSED: Final = {
     *("retry_message", "drop_message", "cancel_message"),
     *("delete_file", "get_file", "head_file"),
-    *("erase_events", "import_agent"),
+    *("erase_events", "import_agent", "read_agent"),
 }
 """The message was handled, and is neither parked nor pending; the file was deleted by an earlier request; there is no
-such event, and the body is no archive."""
+such event, the body is no archive, and the class has no read-only handler."""

@@ -106,10 +106,15 @@ class Searcher(BaseAgent):
     async def search(self, ctx: AgentContext[Any], query: Query) -> None:
         pass
 
+    @handler(read_only=True)
+    async def count(self, ctx: AgentContext[Any], query: Query) -> int:
+        raise NotImplementedError
+
 
 @pytest.mark.parametrize(
     ("message", "code", "param"),
     [
+        ({"handler": "count", "input": {"text": "x"}}, "invalid_message", "message.handler"),
         ({"handler": "search", "input": {"text": 3}}, "invalid_message", "message.input.text"),
         ({"handler": "find", "input": {"text": "x"}}, "unknown_handler", "message.handler"),
         ({"text": "hi"}, "unknown_handler", "message.handler"),
@@ -127,6 +132,8 @@ async def test_a_message_that_does_not_fit_its_handler(
         assert (await http.get(path)).status_code == 404, "nothing is admitted"
         fits = {"message": {"handler": "search", "input": {"text": "x"}}}
         assert (await http.post(f"{path}/messages", json=fits, headers={"Prefer": "respond-async"})).status_code == 202
+        for wrong in ({"handler": "search", "input": {"text": "x"}}, {"handler": "count", "input": {"text": 3}}):
+            refused(await http.post(f"{path}/read", json={"message": wrong}), 422)
     assert len(agents.delivered) == 1
 
 

@@ -109,9 +109,10 @@ async def test_the_document_has_the_typed_messages_and_what_it_says_is_answered(
     async with served_home(tmp_path / "home", Notes, Searcher) as home:
         before = home.app.openapi()
         document = (await home.http.get("/openapi.json")).json()
-        assert document["paths"].keys() - before["paths"].keys() == {PATH.format("searcher")}
+        read = "/v1/agents/searcher/{key}/read"
+        assert document["paths"].keys() - before["paths"].keys() == {PATH.format("searcher"), read}
         operation = document["paths"][PATH.format("searcher")]["post"]
-        assert operation["operationId"] == "send_message_to_searcher"
+        assert operation["operationId"] == "send_message_of_searcher"
         assert "type" not in {each["name"] for each in operation["parameters"]}
         sent = {"message": {"handler": "search", "input": {"text": "cat"}}}
         assert fits(document, "searcher.MessageBody", sent)
@@ -120,7 +121,12 @@ async def test_the_document_has_the_typed_messages_and_what_it_says_is_answered(
         assert answer.json()["data"] == {"found": ["cat", "cat"]}
         assert fits(document, "searcher.Answer", answer.json())
         assert not fits(document, "searcher.Answer", {**answer.json(), "data": {"found": 3}})
-        assert "searcher.Message" not in str(home.app.openapi()), "the document without types stays as it is"
+        asked = {"message": {"handler": "turns", "input": {"text": "x"}}}
+        assert document["paths"][read]["post"]["operationId"] == "read_agent_of_searcher"
+        assert (fits(document, "searcher.ReadBody", asked), fits(document, "searcher.ReadBody", sent)) == (True, False)
+        answer = await home.http.post("/v1/agents/searcher/ann/read", json=asked)
+        assert fits(document, "searcher.ReadResult", answer.json())
+        assert "searcher.MessageBody" not in str(home.app.openapi()), "the document without types stays as it is"
 
         notes, searcher = (await home.get("/types"))["items"]
         assert notes == {"type": "notes", "class": "agents.py:Notes", "on_message": True, "handlers": {}}
@@ -136,16 +142,16 @@ def test_models_of_one_name_are_told_apart_and_every_reference_leads_somewhere()
     schemathesis.openapi.from_dict(document)  # a generator of requests reads it
     tree = {"kind": "branch", "left": {"kind": "leaf"}, "right": {"kind": "leaf"}}
     for shape, value, good in (
-        ("gardener.Message", {"handler": "plant", "input": tree}, True),
-        ("gardener.Message", {"handler": "plant", "input": {**tree, "left": {"kind": "root"}}}, False),
-        ("gardener.Message", {"handler": "find", "input": {"depth": "3"}}, True),
-        ("gardener.Message", {"handler": "find", "input": {"depth": 3}}, False),
-        ("gardener.Message", {"handler": "dig", "input": {}}, False),
-        ("mixed.Message", {"handler": "find", "input": {"depth": 3}}, True),
-        ("mixed.Message", {"handler": "find", "input": {"depth": "3"}}, False),
-        ("mixed.Message", {"text": "any"}, True),
+        ("gardener.MessageBody", {"handler": "plant", "input": tree}, True),
+        ("gardener.MessageBody", {"handler": "plant", "input": {**tree, "left": {"kind": "root"}}}, False),
+        ("gardener.MessageBody", {"handler": "find", "input": {"depth": "3"}}, True),
+        ("gardener.MessageBody", {"handler": "find", "input": {"depth": 3}}, False),
+        ("gardener.MessageBody", {"handler": "dig", "input": {}}, False),
+        ("mixed.MessageBody", {"handler": "find", "input": {"depth": 3}}, True),
+        ("mixed.MessageBody", {"handler": "find", "input": {"depth": "3"}}, False),
+        ("mixed.MessageBody", {"text": "any"}, True),
     ):
-        assert fits(document, shape, value) == good, (shape, value)
+        assert fits(document, shape, {"message": value}) == good, (shape, value)
 
 
 async def test_the_types_are_for_keys_that_may_read_all_agents(tmp_path: Path) -> None:
