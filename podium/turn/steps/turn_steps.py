@@ -56,6 +56,8 @@ __all__ = ["LiveAgent", "TurnSteps"]
 _RESUME_ITERATIONS: Final = 8
 """Iterations of the event loop until code that awaits a step through tasks has run: two or three for each task between.
 asyncio does not tell when a task waits, so they are counted, in the first attempt and in a replay alike."""
+_FAILURE_ROUNDS: Final = 4
+"""How often an end waits for what comes of failures: a program that tries a step again and again handles them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,9 @@ class TurnSteps:
         self._running: list[RunningStep] = []
         self._ended = asyncio.Event()
         """Set, and replaced, when a step is not running any more."""
+        self._may_begin = asyncio.Event()
+        """Cleared while a pause is being written, behind which no step begins."""
+        self._may_begin.set()
         self._sources: set[AsyncGenerator[Json, None]] = set()
         """Sources of the steps that stream."""
         self._failed: list[FailedStep] = []
@@ -219,6 +224,7 @@ class TurnSteps:
                 return
             await replay.until_over(key)
             await self._ledger.make_sure()
+            await self._may_begin.wait()
             if self.pause_at is not None:
                 await _for_ever()
         except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
@@ -321,6 +327,7 @@ class TurnSteps:
         return f"{prefix}{name}#{self._occurrences[prefix + name]}", args_hash(plain_json(arguments))
 
     def _begin(self, kind: StepKind, key: str, hashed: str) -> RunningStep:
+        self._check_open(kind.name)  # the turn may have ended since the step was asked for
         self._drain()
         for other in self._running:
             other.overlaps = True
@@ -353,24 +360,33 @@ class TurnSteps:
                 await self._let_failures_be_handled()
                 if self._running:
                     continue
-                if self.pause_at is not None:  # another task came first
-                    await _for_ever()
-                self._drain()
-                now_ms = self._env.clock.now_ms()
-                step = RunningStep(key, request.step, hashed, now_ms, len(self._unrecorded), overlaps=False)
-                pause: PauseRecord = {
-                    "kind": request.kind,
-                    "reason": request.reason,
-                    "schema": request.schema,
-                    "expires": request.expires_ms,
-                }
-                await self._not_cancelled(step, self._end(step, None, None, pause))
-                return
+                if self.pause_at is None:
+                    self._may_begin.clear()
+                    try:
+                        await self._put_open(request, key, hashed)
+                    finally:
+                        self._may_begin.set()
+                    return
+            await _for_ever()  # another task came first
+
+    async def _put_open(self, request: PauseRequest, key: str, hashed: str) -> None:
+        self._drain()
+        now_ms = self._env.clock.now_ms()
+        step = RunningStep(key, request.step, hashed, now_ms, len(self._unrecorded), overlaps=False)
+        pause: PauseRecord = {
+            "kind": request.kind,
+            "reason": request.reason,
+            "schema": request.schema,
+            "expires": request.expires_ms,
+        }
+        await self._not_cancelled(step, self._end(step, None, None, pause))
 
     async def _let_failures_be_handled(self) -> None:
         """Wait until who does not handle a failed step has ended those beside it: the failure is not recorded then."""
         failed = 0
-        while failed != len(self._failed):
+        for _ in range(_FAILURE_ROUNDS):
+            if failed == len(self._failed):
+                return
             failed = len(self._failed)
             await _let_others_continue()
 
