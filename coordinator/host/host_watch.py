@@ -40,6 +40,8 @@ _TICK_S: Final = 0.25
 """Interval of checks in a shared host. In a host of one agent it is four times as long."""
 _LATE_S: Final = 2.5
 """By how much a renewal may come later than it is due, by ticks and by the call, before its lease is not sure."""
+_SURE: Final = 0.6
+"""The part of a lease's time to live for which it is sure at most: a store process need not look for 0.3 of it."""
 _NOTICE_S: Final = 1.0
 """A blockage of the event loop that lasts longer is logged."""
 _MAX_RENEWED: Final = 1000
@@ -90,7 +92,7 @@ class HostWatch:
         """Begin to renew the lease of an agent whose activation begins."""
         with self._guard:
             self._leases[address] = lease
-            self._renewed_s[lease.session_id] = self._clock.monotonic_s()
+            self._renewed_s[lease.session_id] = self._clock.monotonic_s() - self._age_s(lease)
             if self._thread is None:
                 self._changed.clear()
                 self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
@@ -113,8 +115,12 @@ class HostWatch:
 
     def is_sure(self, lease: Lease) -> bool:
         """Return whether a lease was renewed when it was due: who is taken for dead is cut off for longer."""
-        renewed_s = self._renewed_s.get(lease.session_id, -math.inf)
-        return self._clock.monotonic_s() <= renewed_s + self._config.lease_ttl_s / 3 + _LATE_S
+        ttl_s, renewed_s = self._config.lease_ttl_s, self._renewed_s.get(lease.session_id, -math.inf)
+        return self._clock.monotonic_s() <= renewed_s + min(ttl_s / 3 + _LATE_S, ttl_s * _SURE)
+
+    def _age_s(self, lease: Lease) -> float:
+        """Return how long ago the coordinator acquired a lease, as far as the clocks of the two agree."""
+        return max(0.0, self._config.lease_ttl_s - (lease.expires_ms - self._clock.now_ms()) / 1000)
 
     def renew(self, lease: Lease) -> bool:
         """Renew one lease now; return whether it is held. Blocks; raises `ChronicleError`."""

@@ -76,3 +76,21 @@ def test_a_lease_is_sure_until_a_renewal_is_overdue_and_again_from_the_next_one(
         assert not watch.is_sure(lease)
     finally:
         watch.remove(ALICE)
+
+
+@pytest.mark.parametrize(("ttl_s", "late_s", "sure_s"), [(30.0, 0, 12.0), (30.0, 10, 2.0), (3.0, 0, 1.5)])
+def test_a_lease_is_sure_from_when_it_was_acquired_and_never_for_as_long_as_it_lives(
+    tmp_path: Path, ttl_s: float, late_s: float, sure_s: float
+) -> None:
+    store, clock, ids = MemoryJournalStore(), ManualClock(), IdSource()
+    words = str(tmp_path / "words")
+    config = SimpleNamespace(host_id="host_1", lease_ttl_s=ttl_s, block_limit_s=10.0, last_words=words)
+    watch = HostWatch(cast("HostConfig", config), store, clock, lambda _: None)
+    session_id = store.ensure_session(ALICE.name, ids.session(0), ids.branch(0), 0).session_id
+    lease = store.acquire_lease(session_id, "host_1", clock.now_ms(), int(ttl_s * 1000))
+    clock.advance(late_s)
+    watch._renewed_s[session_id] = clock.monotonic_s() - watch._age_s(lease)  # as `hold`, without its thread
+    clock.advance(sure_s)
+    assert watch.is_sure(lease)
+    clock.advance(1)
+    assert not watch.is_sure(lease)
