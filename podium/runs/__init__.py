@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from chronicle.lazy_exports import lazy_exports
 
 if TYPE_CHECKING:
-    from podium.runs.decided import decided as decided
+    from podium.runs.deciding import decided as decided
     from podium.runs.memory import MemoryRunStore as MemoryRunStore
     from podium.runs.run import AgentRun as AgentRun
     from podium.runs.run import PendingCall as PendingCall
@@ -25,7 +25,7 @@ _MODULES: Final = {
     "PendingCall": "podium.runs.run",
     "RunStore": "podium.runs.store",
     "StateRunStore": "podium.runs.state_store",
-    "decided": "podium.runs.decided",
+    "decided": "podium.runs.deciding",
 }
 
 __getattr__, __dir__ = lazy_exports(__name__, _MODULES)
