@@ -27,6 +27,7 @@ TOGETHER = [
     ({"ray": {"version": "2.40.0"}}, "Ray 2.40.0 is too old"),
     ({"fullnameOverride": "a" * 41}, "cannot be the name of a RayCluster"),
     ({"fullnameOverride": "1a"}, "1a cannot be the name of a RayCluster"),
+    ({"users": {"node": 1000}}, "users.ray and users.node are one user"),
     ({"trial": {"enabled": True}}, "leave database and bucket empty"),
     ({"database": {"existingSecret": {"name": ""}}}, "Set database.existingSecret.name"),
     ({"database": {"url": ""}}, "Set database.url to where the journal is"),

@@ -1,8 +1,9 @@
-"""Who has which Secret: the table of k8s/README.md, and what agents' containers have."""
+"""Who has which Secret, and runs as whom: the table of k8s/README.md, and what agents' containers have."""
 
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -10,6 +11,9 @@ from coordinator.home import Home
 from coordinator.store.credentials import credentials_of
 from tests.k8s.rendering import NAMES, container, objects, pod_of, pods, secrets_of, variables
 from tools import chart
+
+if TYPE_CHECKING:
+    from tests.k8s.rendering import Pod
 
 README = (chart.ROOT / "k8s" / "README.md").read_text(encoding="utf-8")
 SECRETS = {
@@ -22,15 +26,22 @@ SECRETS = {
 }
 
 
-def table() -> dict[str, set[str]]:
-    """Return the table of the README: which containers have which Secrets."""
+PLACES = ("PODIUM_HOME", "CHRONICLE_CACHE_DIR", "TMPDIR", "PODIUM_RUN_DIR", "PODIUM_HOSTS_DIR")
+
+
+def table() -> dict[str, tuple[int, set[str]]]:
+    """Return the table of the README: of which user containers are, and which Secrets they have."""
     lines = README.partition("## Who has which Secret")[2].partition("\n## ")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
-    names = rows[0][1:]
+    names = rows[0][2:]
     return {
-        row[0].strip("`"): {name for name, cell in zip(names, row[1:], strict=True) if cell == "yes"}
+        row[0].strip("`"): (int(row[1]), {name for name, cell in zip(names, row[2:], strict=True) if cell == "yes"})
         for row in rows[2:]
     }
+
+
+def user_of(pod: Pod, each: dict[str, Any]) -> int:
+    return int(each["securityContext"].get("runAsUser", pod.spec["securityContext"]["runAsUser"]))
 
 
 def test_the_table_is_what_is_rendered() -> None:
@@ -42,12 +53,46 @@ def test_the_table_is_what_is_rendered() -> None:
     values["bucket"]["existingSecret"] = {"name": "podium-bucket"}
     found = chart.objects(values)
     rendered = {
-        each["name"]: {kind for kind, name in SECRETS.items() if name in secrets_of(pod, each)}
+        each["name"]: (
+            user_of(pod, each),
+            {kind for kind, name in SECRETS.items() if name in secrets_of(pod, each)},
+        )
         for pod in pods(found)
         if pod.component in {"head", "agents", "gateway", "doctor", "hand-over"}
         for each in pod.containers
     }
     assert rendered == table()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_agents_write_to_nothing_of_the_container_beside_them(name: str) -> None:
+    """Modes keep the two users apart; what neither may write, nobody can move away or replace."""
+    found = objects(name)
+    for pod in pods(found):
+        if pod.component != "agents" or len(pod.containers) == 1:
+            continue
+        node, ray = (next(each for each in pod.containers if each["name"] == of) for of in ("node", "ray-worker"))
+        assert user_of(pod, node) != user_of(pod, ray)
+        assert "runAsGroup" not in {**node["securityContext"], **ray["securityContext"]}
+        assert pod.spec["securityContext"]["runAsGroup"] == pod.spec["securityContext"]["fsGroup"]
+        mounts = {each["name"]: {mount["name"]: mount for mount in each["volumeMounts"]} for each in (node, ray)}
+        both = mounts["node"].keys() & mounts["ray-worker"].keys()
+        assert both == {"home", "sockets"}
+        for volume in both:
+            assert mounts["node"][volume]["mountPath"] == mounts["ray-worker"][volume]["mountPath"]
+        assert mounts["node"]["home"]["readOnly"] is mounts["ray-worker"]["sockets"]["readOnly"] is True
+        places = {variable: variables(node)[variable]["value"] for variable in PLACES}
+        where = {mount["mountPath"] for mount in node["volumeMounts"]}
+        assert {
+            of: max((each for each in where if value.startswith(each)), key=len) for of, value in places.items()
+        } == {
+            "PODIUM_HOME": mounts["node"]["node"]["mountPath"],
+            "CHRONICLE_CACHE_DIR": mounts["node"]["node"]["mountPath"],
+            "TMPDIR": mounts["node"]["node"]["mountPath"],
+            "PODIUM_RUN_DIR": mounts["node"]["sockets"]["mountPath"],
+            "PODIUM_HOSTS_DIR": mounts["node"]["home"]["mountPath"],
+        }
+        assert variables(ray)["CHRONICLE_CACHE_BYTES"]["value"] == "0"
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -27,25 +27,41 @@ appArmorProfile: {type: Unconfined}
 {{/* The security context of pods: the user and the group of Ray's image. */}}
 {{- define "podium.podSecurity" -}}
 runAsNonRoot: true
-runAsUser: 1000
-runAsGroup: 100
-fsGroup: 100
+runAsUser: {{ .Values.users.ray | int64 }}
+runAsGroup: {{ .Values.users.group | int64 }}
+fsGroup: {{ .Values.users.group | int64 }}
 fsGroupChangePolicy: OnRootMismatch
 seccompProfile: {type: RuntimeDefault}
 {{- end -}}
 
-{{/* The cache of the bucket, which the containers of a pod share. */}}
+{{/* The cache of the bucket; call with (list $ $directory). Containers of one user share it. */}}
 {{- define "podium.cacheEnv" -}}
-- {name: CHRONICLE_CACHE_DIR, value: /var/lib/podium/cache}
-- {name: CHRONICLE_CACHE_BYTES, value: {{ .Values.storage.cacheBytes | int64 | quote }}}
+- {name: CHRONICLE_CACHE_DIR, value: {{ index . 1 }}/cache}
+- {name: CHRONICLE_CACHE_BYTES, value: {{ (index . 0).Values.storage.cacheBytes | int64 | quote }}}
 {{- end -}}
 
-{{/* The variables of containers that open the home. */}}
+{{/* The variables of containers that open the home, and have one user with those that they share it with. */}}
 {{- define "podium.homeEnv" -}}
+- {name: PODIUM_HOME, value: /var/lib/podium/home}
+- {name: PODIUM_RUN_DIR, value: /tmp/podium}
+{{ include "podium.cacheEnv" (list . "/var/lib/podium") }}
+{{ include "podium.storesEnv" . }}
+{{- end -}}
+
+{{/* The same of the container beside agents, which has a user and a directory of its own. */}}
+{{- define "podium.nodeEnv" -}}
+- {name: PODIUM_HOME, value: /var/lib/podium-node/home}
+- {name: PODIUM_RUN_DIR, value: /run/podium/node}
+- {name: PODIUM_HOSTS_DIR, value: /var/lib/podium}
+- {name: TMPDIR, value: /var/lib/podium-node}
+{{ include "podium.cacheEnv" (list . "/var/lib/podium-node") }}
+{{ include "podium.storesEnv" . }}
+{{- end -}}
+
+{{/* How the home is reached, with the credentials. */}}
+{{- define "podium.storesEnv" -}}
 {{- $db := include "podium.database" . | fromYaml -}}
 {{- $bucket := include "podium.bucket" . | fromYaml -}}
-- {name: PODIUM_HOME, value: /var/lib/podium/home}
-{{ include "podium.cacheEnv" . }}
 - {name: PYTHONDONTWRITEBYTECODE, value: "1"}
 - name: POD_IP
   valueFrom: {fieldRef: {fieldPath: status.podIP}}
@@ -70,7 +86,6 @@ seccompProfile: {type: RuntimeDefault}
 - name: AWS_SECRET_ACCESS_KEY
   valueFrom: {secretKeyRef: {name: {{ . }}, key: {{ $bucket.secretAccessKeyKey }}}}
 {{- end }}
-- {name: PODIUM_RUN_DIR, value: /tmp/podium}
 - {name: PODIUM_START_WAIT_S, value: "3600"}
 {{- if not (hasKey .Values.settings "log_stderr") }}
 - {name: PODIUM_LOG_STDERR, value: "true"}
@@ -136,7 +151,6 @@ secretAccessKeyKey: {{ .Values.bucket.existingSecret.secretAccessKeyKey }}
 
 {{/* The variables of Ray's containers, and so of agents: they have no credential but Ray's own token. */}}
 {{- define "podium.rayEnv" -}}
-{{ include "podium.cacheEnv" . }}
 {{ include "podium.rayToken" . }}
 - {name: RAY_USAGE_STATS_ENABLED, value: "0"}
 - {name: RAY_health_check_initial_delay_ms, value: {{ .Values.ray.healthCheck.initialDelayMs | quote }}}
@@ -146,14 +160,14 @@ secretAccessKeyKey: {{ .Values.bucket.existingSecret.secretAccessKeyKey }}
 - {name: RAY_maximum_gcs_destroyed_actor_cached_count, value: {{ .Values.ray.deadActors | quote }}}
 {{- end -}}
 
-{{/* Ray ends after the container beside it, whose store process has its socket until its end. */}}
+{{/* Ray ends after the container beside it, whose store process has its socket until its end; call with its directory. */}}
 {{- define "podium.rayLifecycle" -}}
 preStop:
   exec:
-    command: [/bin/bash, -c, 'while [ -S /tmp/podium/store.sock ]; do sleep 1; done']
+    command: [/bin/bash, -c, 'while [ -S {{ . }}/store.sock ]; do sleep 1; done']
 {{- end -}}
 
-{{/* The mounts that all containers of a pod of Ray have. */}}
+{{/* The mounts that containers of one user share. */}}
 {{- define "podium.sharedMounts" -}}
 - {name: tmp, mountPath: /tmp}
 - {name: home, mountPath: /var/lib/podium}

@@ -75,6 +75,7 @@ spec:
     - name: ray-head
       {{- include "podium.image" . | nindent 6 }}
       env:
+        {{- include "podium.cacheEnv" (list . "/var/lib/podium") | nindent 8 }}
         {{- include "podium.rayEnv" . | nindent 8 }}
       ports:
         - {name: gcs-server, containerPort: 6379}
@@ -82,7 +83,7 @@ spec:
         - {name: client, containerPort: 10001}
         - {name: metrics, containerPort: 8080}
       lifecycle:
-        {{- include "podium.rayLifecycle" . | nindent 8 }}
+        {{- include "podium.rayLifecycle" "/tmp/podium" | nindent 8 }}
       resources: {{ toJson .Values.head.resources }}
       securityContext:
         allowPrivilegeEscalation: false
@@ -137,7 +138,7 @@ spec:
       restartPolicy: Always
       command: [podium, node]
       env:
-        {{- include "podium.homeEnv" $root | nindent 8 }}
+        {{- include "podium.nodeEnv" $root | nindent 8 }}
         {{- include "podium.doorEnv" (list $root $root.Values.doors.nodePort) | nindent 8 }}
         - {name: PODIUM_PRESENTATION, value: {{ ternary "dir" "fuse" (eq $fuse.mode "none") }}}
         - {name: PODIUM_HEALTH_LISTEN, value: "0.0.0.0:8703"}
@@ -165,10 +166,14 @@ spec:
         preStop:
           exec: {command: [/bin/bash, -c, 'kill -s TERM 1']}
       resources: {{ toJson $group.nodeResources }}
+      # Not the user of agents. Of what both mount each may write to its own alone.
       securityContext:
+        runAsUser: {{ $root.Values.users.node | int64 }}
         {{- include "podium.restricted" $root | nindent 8 }}
       volumeMounts:
-        {{- include "podium.sharedMounts" $root | nindent 8 }}
+        - {name: node, mountPath: /var/lib/podium-node}
+        - {name: sockets, mountPath: /run/podium}
+        - {name: home, mountPath: /var/lib/podium, readOnly: true}
         {{- include "podium.doorMount" $root | nindent 8 }}
         {{- with $root.Values.extraVolumeMounts }}
         {{- toYaml . | nindent 8 }}
@@ -178,13 +183,15 @@ spec:
       {{- include "podium.image" $root | nindent 6 }}
       env:
         {{- include "podium.rayEnv" $root | nindent 8 }}
+        # What the bucket has is kept by `node`, which gives a blob to those who know its id.
+        - {name: CHRONICLE_CACHE_BYTES, value: "0"}
         {{- with $root.Values.agentEnv }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
       ports:
         - {name: metrics, containerPort: 8080}
       lifecycle:
-        {{- include "podium.rayLifecycle" $root | nindent 8 }}
+        {{- include "podium.rayLifecycle" "/run/podium/node" | nindent 8 }}
       {{- $resources := deepCopy $group.resources }}
       {{- if eq $fuse.mode "device-plugin" }}
       {{- $_ := set $resources.limits $fuse.resourceName 1 }}
@@ -195,11 +202,17 @@ spec:
         {{- include "podium.agentsSecurity" $root | nindent 8 }}
       volumeMounts:
         {{- include "podium.sharedMounts" $root | nindent 8 }}
+        - {name: sockets, mountPath: /run/podium, readOnly: true}
         {{- with $root.Values.agentVolumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
   volumes:
     {{- include "podium.volumes" $root | nindent 4 }}
+    # Of `node` alone.
+    - name: node
+      emptyDir: {sizeLimit: {{ $root.Values.storage.nodeSizeLimit }}}
+    - name: sockets
+      emptyDir: {sizeLimit: 1Mi}
     {{- include "podium.doorVolume" $root | nindent 4 }}
 {{- end -}}
 
