@@ -1,6 +1,6 @@
 """``podium node`` beside agents' code of another user, on one machine: all that keeps them apart is who owns what.
 
-tests/k8s/test_pods.py has the containers of the chart, with agents of Ray.
+tests/k8s/test_trial.py has the containers of the chart, with agents of Ray.
 """
 
 from __future__ import annotations
