@@ -62,6 +62,12 @@ class ReadBody(_Body):
 class DecisionBody(_Body):
     """The answer to a paused run."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "not": {"required": ["answer", "rejection"], "properties": {"rejection": {"type": "string"}}}
+        }
+    )
+
     answer: Any = None
     """JSON that fits the schema of the request; null by default."""
     call_id: Annotated[str, Field(max_length=512)] | None = None

@@ -28,8 +28,14 @@ MAX_S = 240
 """For a run of few cases, which takes an eighth of that."""
 AGENT = """
 from typing import Any
+from pydantic import BaseModel
+from podium import handler
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+
+
+class Question(BaseModel):
+    pass
 
 
 class Notes(BaseAgent):
@@ -47,6 +53,10 @@ class Notes(BaseAgent):
             await ctx.add_artifact("first.txt", "one")
         ctx.reply({"count": ctx.state.count})
         await ctx.send_message(str(ctx.state.count))
+
+    @handler(read_only=True)
+    async def total(self, ctx: AgentContext[State], question: Question) -> int:
+        return ctx.state.count
 """
 
 HOOKS = '''
@@ -114,11 +124,13 @@ def before_call(context, case, **kwargs):
         if case.query.get("with"):
             case.query["with"] = "notes/" + KEYS[_number(case.query["with"]) % len(KEYS)]
     found = case.path_parameters or {}
+    if context.operation.path.endswith("/read") and isinstance(case.body, dict):
+        case.body["message"] = {"handler": "total", "input": {}}
     if context.operation.path.endswith("/drain"):
         found["node"] = "nowhere"
     if "key" in found:
         found["key"] = KEYS[_number(found["key"]) % len(KEYS)]
-        if _number(found["type"]) % 4:
+        if "type" in found and _number(found["type"]) % 4:
             found["type"] = "notes"
     if "path" in found and _number(found["path"]) % 2:
         found["path"] = "notes.txt"
