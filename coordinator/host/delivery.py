@@ -123,7 +123,8 @@ class DeliveryServer:
     async def _start(self, path: Path, group: int | None) -> None:
         path.unlink(missing_ok=True)
         self._server = await asyncio.start_unix_server(self._accept, path=str(path), backlog=_BACKLOG)
-        let_group_connect(path, group)
+        if group is not None:  # else its directory lets nobody else in
+            let_group_connect(path, group)
 
     def close(self) -> None:
         """Accept no further connections; running deliveries continue."""
