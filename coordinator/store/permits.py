@@ -10,18 +10,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import InvalidInput, NotFound, StaleEpoch
-from chronicle.journal.records import Commit, MessageStatus
+from chronicle.journal.records import Commit, MessageStatus, SetReminder
 from chronicle.journal.remote import MAX_EVENTS
 from podium.address import Address
 from podium.messages.headers import Headers
+from podium.reminders.plans import caller_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Event, InboxMessage, Session, StepWrite, StoredStep
+    from chronicle.journal.records import Event, InboxMessage, NewMessage, Session, StepWrite, StoredStep
     from coordinator.store.renewals import Renewals
+    from podium.caller import Caller
 
 __all__ = ["HostPermits"]
 
@@ -90,26 +92,32 @@ class HostPermits:
 
         Raises:
             StaleEpoch: it does not have that epoch of the session's lease.
-            InvalidInput: it sends a message in another's name, as if another had passed it on, or to another tenant.
+            InvalidInput: it sends a message, or sets a reminder, in another's name, as if another had passed it on, or
+                to another tenant.
         """
         if not self.knows(write):
             self._check_epoch(write.session_id, write.epoch)
-        if isinstance(write, Commit) and write.outbox:
+        if isinstance(write, Commit) and (write.outbox or write.reminders):
             agent = Address.of(self._session_of(write.session_id))
             for sent in write.outbox:
                 if sent.namespace != agent.tenant or sent.sender != str(agent):
                     raise InvalidInput(f"{agent} may not send {sent.message_id} as {sent.sender} to {sent.namespace}")
-                caller = Headers.from_json(sent.headers).caller
-                if caller is not None and caller.agents[-1:] != (str(agent),):
-                    raise InvalidInput(f"{agent} may not send {sent.message_id} as if it came through {caller.agents}")
+                _check_chain(agent, Headers.from_json(sent.headers).caller)
+            for change in write.reminders:
+                if isinstance(change, SetReminder):
+                    _check_chain(agent, caller_of(change.body))
 
-    def check_agent(self, agent: Address) -> None:
-        """Let the host act for an agent.
+    def check_question(self, asker: Address, receiver: Address, question: NewMessage) -> None:
+        """Let the host ask a question for an agent.
 
         Raises:
-            NotFound: it does not have the agent's lease.
+            NotFound: it does not have the asker's lease.
+            InvalidInput: it asks in another's name, as if another had passed the question on, or another tenant.
         """
-        self._session(agent.name, agent.tenant)
+        self._session(asker.name, asker.tenant)
+        if receiver.tenant != asker.tenant or question.sender != str(asker):
+            raise InvalidInput(f"{asker} may not ask {receiver} as {question.sender}")
+        _check_chain(asker, Headers.from_json(question.headers).caller)
 
     # -- what it knows --------------------------------------------------------------------------------------------
 
@@ -220,3 +228,9 @@ class HostPermits:
                 continue
             ours.append((session_id, self._epochs[session_id]))  # an int, whatever the host's equals it
         return ours
+
+
+def _check_chain(agent: Address, caller: Caller | None) -> None:
+    """Check that the caller of what an agent sends, now or later, came through that agent last."""
+    if caller is not None and caller.agents[-1:] != (str(agent),):
+        raise InvalidInput(f"{agent} may not send a message as if it came through {caller.agents}")

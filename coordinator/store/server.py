@@ -258,7 +258,7 @@ class StoreServer:
                 return await host.run(host.permits.call, method, arguments, named)
 
     async def _written(self, host: _Host, write: Commit | StepWrite) -> Head | None:
-        if not host.permits.knows(write) or (isinstance(write, Commit) and write.outbox):
+        if not host.permits.knows(write) or (isinstance(write, Commit) and (write.outbox or write.reminders)):
             await host.run(host.permits.check_write, write)
         if isinstance(write, Commit):
             if write.snapshot is not None:  # it may be large, and others would wait for its chunks
@@ -302,9 +302,7 @@ class StoreServer:
         question: NewMessage,
         writer: asyncio.StreamWriter,
     ) -> object:
-        await host.run(host.permits.check_agent, asker)
-        if receiver.tenant != asker.tenant or question.sender != str(asker):
-            raise InvalidInput(f"{asker} may not ask {receiver} as {question.sender}")
+        await host.run(host.permits.check_question, asker, receiver, question)
 
         async def wake(address: Address) -> None:
             await _say(writer, answer_ok({"wake": str(address)}))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Reminder, SetReminder
     from podium.reminders.schedule import Rule
 
-__all__ = ["Plan", "scheduled"]
+__all__ = ["Plan", "caller_of", "scheduled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +54,8 @@ class Plan:
                     raise InvalidInput(f"the reminder is of an agent with another kind of address: {error}") from error
                 sent = others.get("sent")
                 last = MessageId(sent) if isinstance(sent, str) else None
-                caller = Caller.from_json(cast("Json", others.get("caller")))
-                return cls(address, rule_from_json(cast("JsonObject", rule)), cast("JsonObject", message), last, caller)
+                sends = cast("JsonObject", message)
+                return cls(address, rule_from_json(cast("JsonObject", rule)), sends, last, caller_of(body))
             case _:
                 raise InvalidInput("the reminder is of a form that this version does not know")
 
@@ -69,6 +69,15 @@ class Plan:
         if self.caller is not None:
             more["caller"] = self.caller.to_json()
         return encode({"agent": str(self.address), "rule": self.rule.to_json(), "message": self.message, **more})
+
+
+def caller_of(body: bytes) -> Caller | None:
+    """Return the caller in the body of any reminder, even of one that cannot be fired here; ``None`` without one."""
+    match decode(body):
+        case {"caller": caller}:
+            return Caller.from_json(cast("Json", caller))
+        case _:
+            return None
 
 
 def scheduled(stored: Reminder | SetReminder) -> ScheduledReminder:

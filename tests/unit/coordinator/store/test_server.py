@@ -27,7 +27,7 @@ from chronicle.errors import InvalidInput, NotFound, Unavailable
 from chronicle.ids import IdSource
 from chronicle.journal import record_wire
 from chronicle.journal.committer import GroupCommitter
-from chronicle.journal.records import NewMessage, Outcome, Settlement, Snapshot, StepWrite, StoredStep
+from chronicle.journal.records import NewMessage, Outcome, SetReminder, Settlement, Snapshot, StepWrite, StoredStep
 from chronicle.journal.remote import remote_journal
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.blob_contract import named
@@ -36,7 +36,11 @@ from coordinator.access.quotas import Quota
 from coordinator.store.client import RemoteAsker, RemoteDocuments, remote_quotas
 from coordinator.store.links import COORDINATOR, StoreAccess
 from podium.address import Address
+from podium.caller import Caller
 from podium.errors import AskRefused, Evicted
+from podium.messages.headers import Headers
+from podium.reminders.plans import Plan
+from podium.reminders.schedule import At
 from podium.turn.journal.ledger import Ledger
 from tests.contract.served_stores import SECRET, served, serving
 from tests.waiting import until
@@ -53,6 +57,9 @@ if TYPE_CHECKING:
 IDS, NOW_MS = IdSource(), 1_700_000_000_000
 HOST = "host_one"
 ASKER, RECEIVER = Address("hello", "asker"), Address("hello", "receiver")
+ROOT = Caller("key_root", frozenset({"admin"}), {"sub": "root"})
+FORGED = Headers(caller=ROOT)
+"""Of a message that a client sent itself."""
 
 
 def question_of(text: str = "how?", key: str = "ask:1", **changes: Any) -> NewMessage:
@@ -119,8 +126,9 @@ async def test_a_question_is_put_by_the_server_and_its_answer_waited_for(tmp_pat
         (RECEIVER, ASKER, question_of(sender=str(RECEIVER)), NotFound),
         (ASKER, replace(RECEIVER, tenant="acme"), question_of(), InvalidInput),
         (ASKER, RECEIVER, question_of(sender=str(RECEIVER)), InvalidInput),
+        (ASKER, RECEIVER, question_of(headers=FORGED.to_json()), InvalidInput),
     ],
-    ids=["for an agent of another host", "to another tenant", "in another name"],
+    ids=["for an agent of another host", "to another tenant", "in another name", "as if no agent had passed it on"],
 )
 async def test_a_host_asks_for_its_own_agents_only(
     tmp_path: Path, asker: Address, receiver: Address, question: NewMessage, error: type[Exception]
@@ -131,6 +139,34 @@ async def test_a_host_asks_for_its_own_agents_only(
         with pytest.raises(error):
             await RemoteAsker(access.link(HOST), Wakes()).ask(asker, receiver, question, nothing)
         assert not journal.sessions_with_pending()
+
+
+@pytest.mark.parametrize("many", [False, True], ids=["one commit", "a group of commits"])
+def test_a_host_sets_reminders_through_its_agent_only(tmp_path: Path, *, many: bool) -> None:
+    def reminder(name: str, caller: Caller | None) -> SetReminder:
+        return SetReminder(name, NOW_MS, Plan(ASKER, At(), {"text": "do"}, caller=caller).to_body())
+
+    with served(tmp_path) as (journal, _, access), closing(remote_journal(access.link(HOST).calls())) as remote:
+        writer = hold(journal)
+        lease = journal.lease(writer.session.session_id)
+        assert lease is not None
+        epoch = lease.epoch
+        remote.put_step(writer.session.session_id, StoredStep(writer.admit(), 1, "step", b"{}"), epoch)  # it is known
+
+        def write(given: SetReminder) -> None:
+            commit = replace(writer.commit_of(reminders=(given,)), epoch=epoch)
+            if many:
+                [made] = remote.commit_many([commit])
+                if isinstance(made, Exception):
+                    raise made
+            else:
+                remote.commit(commit)
+
+        for caller in (ROOT, ROOT.through(str(ASKER)).through(str(RECEIVER))):
+            with pytest.raises(InvalidInput, match="as if it came through"):
+                write(reminder("forged", caller))
+        write(reminder("own", ROOT.through(str(RECEIVER)).through(str(ASKER))))
+        assert [each.name for each in journal.reminders(writer.session.session_id)] == ["own"]
 
 
 async def test_quotas_hold_for_questions(tmp_path: Path) -> None:
