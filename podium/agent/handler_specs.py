@@ -18,6 +18,7 @@ from pydantic_core import ValidationError, to_json
 from podium.agent.handlers import HANDLER, INPUT, check_way, is_handler, is_read_only, retry_of, takes_dicts
 from podium.agent.retry import Retry
 from podium.errors import InvalidMessage, NotAnAgent, Permanent, UnknownHandler
+from podium.sorted_sets import with_sorted_sets
 from podium.validation import first_problem
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class HandlerSpec:
         except ValidationError as error:
             place, reason = first_problem(error, argument)
             raise InvalidMessage(reason, ".".join(("message", INPUT, *place))) from None
-        return {HANDLER: self.name, INPUT: self.input.dump_python(fits, mode="json", by_alias=True, round_trip=True)}
+        dumped = self.input.dump_python(fits, mode="json", by_alias=True, round_trip=True)
+        return {HANDLER: self.name, INPUT: with_sorted_sets(fits, dumped)}
 
     def argument(self, message: Mapping[str, Any]) -> Any:
         """Return the argument that a message has.

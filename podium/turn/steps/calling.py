@@ -12,6 +12,7 @@ from pydantic import BaseModel
 from chronicle.errors import WrongType
 from podium.agent.retry import Retry
 from podium.durations import seconds_of
+from podium.sorted_sets import with_sorted_sets
 from podium.state import InvalidValue
 from podium.state.plain_json import plain_json
 from podium.state.tracked.node import MAX_DEPTH
@@ -115,7 +116,7 @@ async def _returned(key: str, call: StepCall) -> object:
 
 
 def _dumped(value: object) -> object:
-    return value.model_dump(mode="json") if isinstance(value, BaseModel) else value
+    return with_sorted_sets(value, value.model_dump(mode="json")) if isinstance(value, BaseModel) else value
 
 
 def _as_json(key: str, value: object) -> Json:
