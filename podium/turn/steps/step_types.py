@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
@@ -36,13 +36,20 @@ class StepType:
         """Return a result as JSON.
 
         Raises:
-            Permanent: it is not of the type, or its JSON is not.
+            Permanent: it is not of the type, or another value is read back from its JSON.
         """
         try:
-            plain = decode(self.adapter.dump_json(self.adapter.validate_python(value), by_alias=True, round_trip=True))
-            self.adapter.validate_json(encode(plain))
+            valid = self.adapter.validate_python(value)
+            plain = decode(self.adapter.dump_json(valid, by_alias=True, round_trip=True))
+            found = self.adapter.validate_json(encode(plain))
         except (ValueError, InvalidInput) as error:  # pydantic's are of ValueError
             raise Permanent(f"the result of step {key!r} is not of its type: {error}") from error
+        if not _same(valid, found):
+            was, became = (f"{type(each).__name__} {each!r:.200}" for each in (valid, found))
+            raise Permanent(
+                f"the result of step {key!r} does not survive JSON: {was} is read back as {became}; annotate the exact "
+                "type, and tell the members of a union apart"
+            )
         return plain
 
     def from_json(self, key: str, plain: Json) -> Any:
@@ -94,6 +101,20 @@ def _annotation(function: Any) -> Any:
         return get_type_hints(SimpleNamespace(__annotations__={"return": annotation}), names).get("return")
     except Exception:  # noqa: BLE001  of any code; a model that is returned then asks for result=
         return None
+
+
+def _same(one: object, other: object) -> bool:
+    """Return whether a value was read back as it was: models of the same type, and lists may be tuples."""
+    if isinstance(one, BaseModel) or is_dataclass(one):
+        names = type(one).model_fields if isinstance(one, BaseModel) else [each.name for each in fields(one)]
+        extra = getattr(one, "__pydantic_extra__", None) == getattr(other, "__pydantic_extra__", None)
+        same = type(one) is type(other) and extra
+        return same and all(_same(getattr(one, name), getattr(other, name)) for name in names)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_same, one, other))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_same(value, other[key]) for key, value in one.items())
+    return bool(one == other)
 
 
 def _has_model(annotation: Any) -> bool:

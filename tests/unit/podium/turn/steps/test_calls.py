@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, SecretStr
 
 from podium.agent import AgentContext, Retry
 from podium.testing import AgentHarness
@@ -207,3 +207,51 @@ async def test_a_step_that_took_too_long_is_an_error_that_the_program_may_handle
 
     first, second = await twice(program)
     assert first == second == ["step 'call#1' took longer than its timeout of 0.02 s", 1]
+
+
+class Base(BaseModel):
+    a: int = 1
+
+
+class Derived(Base):
+    more: int = 2
+
+
+class Other(BaseModel):
+    a: int = 1
+
+
+class Secret(BaseModel):
+    token: SecretStr
+
+
+class Whole(BaseModel):
+    x: float = 1
+    parts: tuple[int, ...] = (1, 2)
+    names: set[str] = {"b", "a"}
+    inner: list[Base] = [Base()]
+
+
+@pytest.mark.parametrize(
+    ("value", "result", "survives"),
+    [
+        (Whole(), Whole, True),
+        (Derived(), Derived, True),
+        (Derived(), Base, False),
+        (Other(), Base | Other, False),
+        (Secret(token=SecretStr("t0k")), Secret, False),
+    ],
+)
+async def test_a_result_that_would_be_read_back_as_another_one_is_refused(
+    value: object, result: Any, survives: bool
+) -> None:
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        assert await ctx.step("typed", lambda: value, result=result) == value
+
+    Planned.program = program
+    async with AgentHarness(Planned) as agent:
+        exchange = await agent.send("go")
+    assert exchange.ok == survives
+    if exchange.error is not None:
+        assert "does not survive JSON" in str(exchange.error["message"])
+        assert "t0k" not in str(exchange.error)
