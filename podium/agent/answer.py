@@ -37,7 +37,7 @@ class AnswerText:
 
 @dataclass(frozen=True, slots=True)
 class AnswerEvent:
-    """An event that the agent emitted (`AgentContext.emit`). Events are not recorded, so some may be missing."""
+    """An event that the agent emitted (`AgentContext.emit`). Some may be missing, and those beyond 1 MiB are."""
 
     name: str
     data: Any

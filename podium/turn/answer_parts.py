@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json
     from podium.turn.stream import Frame
 
-__all__ = ["AnswerReader", "is_answer", "part_of"]
+__all__ = ["AnswerReader", "is_answer", "is_event", "part_of"]
 
 _VOIDED = "voided"
 
@@ -68,11 +68,16 @@ def is_answer(part: Json) -> bool:
     return isinstance(part, dict) and "answer" in part
 
 
+def is_event(part: Json) -> bool:
+    """Whether a part is an event."""
+    return isinstance(part, dict) and "event" in part
+
+
 def part_of(part: Json) -> AnswerText | AnswerEvent | AnswerVoided:
     """Return a part, other than the last one, as programs get it."""
     if part == _VOIDED:
         return AnswerVoided()
     found = cast("dict[str, Any]", part)
-    if "event" in found:
+    if is_event(part):
         return AnswerEvent(found["event"], found["data"])
     return AnswerText(found["text"], found["reply"])

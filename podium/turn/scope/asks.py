@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from contextlib import aclosing
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from pydantic import ValidationError
@@ -17,11 +18,11 @@ from podium.agent.handlers import check_way
 from podium.errors import AskCycle, AskFailed, AskTimeout, ContextMisuse, PodiumError, ReadFailed, ReadOnly
 from podium.messages.headers import AskHeader, Headers, question_key
 from podium.tasks import BackgroundTasks, joined_beside
-from podium.turn.answer_parts import AnswerReader, is_answer, part_of
+from podium.turn.answer_parts import AnswerReader, is_answer, is_event, part_of
 from podium.turn.steps.calling import StepCall
 from podium.turn.steps.effects import current_step
 from podium.turn.steps.kinds import StreamStep
-from podium.turn.stream import TERMINAL_FRAMES, Subscription
+from podium.turn.stream import MAX_EVENT_BYTES, TERMINAL_FRAMES, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Sequence
@@ -215,6 +216,7 @@ class Question:
     ) -> AsyncGenerator[Json, None]:
         """Send the question, and yield the parts of the answer as they come; otherwise as `answer`."""
         heard, reader, reading = Subscription(), AnswerReader(), BackgroundTasks()
+        event_bytes = 0
 
         def read(message_id: MessageId) -> None:
             if env.frames is not None and not len(reading):
@@ -233,8 +235,9 @@ class Question:
         try:
             async with joined_beside(ask(), f"ask {self._receiver}") as asking, aclosing(heard.batches()) as batches:
                 async for batch in batches:
-                    for frame in batch:
-                        for part in reader.parts(frame):
+                    for part in chain.from_iterable(map(reader.parts, batch)):
+                        event_bytes += len(encode(part)) if is_event(part) else 0
+                        if not is_event(part) or event_bytes <= MAX_EVENT_BYTES:  # it is recorded
                             yield part
                 yield {"answer": _answer(self._receiver, *await asking)}
         finally:
