@@ -190,11 +190,18 @@ def standing(steps: Sequence[tuple[PauseRecord | None, Json]]) -> list[int]:
     for place, (pause, result) in enumerate(steps):
         if pause is None or pause["kind"] != "program":
             held.append(place)
-        elif result == GO_ON:
+            continue
+        # At an open pause behind which there is a question no message has paused: it is asked for anew.
+        held = [each for each in held if not _is_open(steps[each][0])]
+        if result == GO_ON:
             del held[pause["fits"] :]
         elif result == BEGIN_ANEW:
             held.clear()
     return held
+
+
+def _is_open(pause: PauseRecord | None) -> bool:
+    return pause is not None and "outcome" not in pause
 
 
 def args_hash(arguments: Json) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+from chronicle.canonical import Json
 from chronicle.journal.records import MessageStatus
 from podium.agent import AgentContext, Permanent
 from podium.errors import DecisionInvalid, RunNotPaused
+from podium.history.step_record import GO_ON, TRY_AGAIN, PauseRecord, standing
 from podium.messages.inbox import list_inbox, retry_message
 from podium.testing import AgentHarness
 from podium.testing.harness import Exchange
@@ -312,3 +314,19 @@ async def test_a_turn_that_waits_for_a_person_can_be_cancelled(drop: Callable[..
             assert not agent.store.steps_of_session(session.session_id)
         assert Planned.runs == Counter(a=1, b=1)
         assert len(list_inbox(agent.store, agent.blobs, session)) == (drop is None)
+
+
+def test_what_an_answer_drops_is_what_the_question_named_also_behind_a_pause_that_was_not_reached() -> None:
+    waiting: PauseRecord = {"kind": "decide", "reason": "", "schema": True, "expires": None}
+    answered: PauseRecord = {**waiting, "outcome": "answered", "by": None}
+    asked: PauseRecord = {**answered, "kind": "program", "fits": 1}
+    steps: list[tuple[PauseRecord | None, Json]] = [
+        (None, 1),  # pay
+        (waiting, None),  # the process died before the message paused
+        (asked, TRY_AGAIN),
+        (answered, True),
+        (None, 2),  # charge
+        (None, 3),  # mail
+    ]
+    assert standing(steps) == [0, 3, 4, 5]
+    assert standing([*steps, ({**asked, "fits": 3}, GO_ON)]) == [0, 3, 4]
