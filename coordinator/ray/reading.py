@@ -26,14 +26,16 @@ _ATTEMPTS: Final = 3
 async def read_agent(
     address: Address, message: Mapping[str, Any], wake: Callable[[Route | None], Awaitable[Route]]
 ) -> Read:
-    """Call a read-only handler of an agent; again if its host ends meanwhile.
+    """Call a read-only handler of an agent; again if its host has ended in order.
+
+    Not if it has died: the handler may have ended it, and turns that run there with it.
 
     Args:
         wake: returns the route to the agent, which is woken if it sleeps; another one than a given one that is lost.
 
     Raises:
         PodiumError: the agent cannot be woken, or the handler failed.
-        HostDied: its hosts died, one after the other.
+        HostDied: its host died meanwhile.
     """
     lost: Route | None = None
     for left in reversed(range(_ATTEMPTS)):
@@ -45,7 +47,7 @@ async def read_agent(
             with ray_errors():
                 read: Read = await host.read.remote(address, message)
                 return read
-        except (AgentAsleep, HostDied):
+        except AgentAsleep:
             if not left:
                 raise
             lost = route
