@@ -224,14 +224,21 @@ class HostWatch:
         Args:
             since_s: from when on the agent could have ended its turn.
         """
-        deadline_s = agent.activation.deadline_s
-        if deadline_s is None or self._clock.monotonic_s() <= max(deadline_s, since_s) + _DEADLINE_GRACE_S:
-            return
-        late = f"{_DEADLINE_GRACE_S:g} s after {agent.activation.deadline_reason}"
-        self._end_process(agent.address, f"podium ended it, because the turn went on {late} and blocked the event loop")
+        activation, late_s = agent.activation, self._clock.monotonic_s() - _DEADLINE_GRACE_S
+        deadline_s, read_deadline_s = activation.deadline_s, activation.read_deadline_s
+        if read_deadline_s is not None and late_s > max(read_deadline_s, since_s):
+            why = "podium ended it, because a read-only handler went on after its limit and blocked the event loop"
+            self._end_process(agent.address, why, counts=False)
+        if deadline_s is not None and late_s > max(deadline_s, since_s):
+            late = f"{_DEADLINE_GRACE_S:g} s after {activation.deadline_reason}"
+            why = f"podium ended it, because the turn went on {late} and blocked the event loop"
+            self._end_process(agent.address, why)
 
-    def _end_process(self, culprit: Address | None, why: str) -> None:
+    def _end_process(self, culprit: Address | None, why: str, *, counts: bool = True) -> None:
         """End the process at once, and have no attempt counted of messages of agents other than the culprit.
+
+        Args:
+            counts: whether one is counted of the culprit's.
 
         If that is not known, as for a callback without a task, the coordinator finds out by and by
         (`coordinator.fleet.deaths.suspects`).
@@ -242,10 +249,11 @@ class HostWatch:
         leave_last_words(Path(self._config.last_words), why)
         if self.loop_watch is not None and culprit is not None:
             leave_culprit(Path(self._config.last_words), str(culprit))
+        if culprit is not None and (self.loop_watch is not None or not counts):
             with self._guard:
-                others = [lease for address, lease in self._leases.items() if address != culprit]
+                spared = [lease for address, lease in self._leases.items() if address != culprit or not counts]
             try:
-                self._store.release_leases([(lease.session_id, lease.epoch) for lease in others])
+                self._store.release_leases([(lease.session_id, lease.epoch) for lease in spared])
             except ChronicleError as error:
                 _log.warning("leases_not_released", host_id=self._config.host_id, error=str(error))
         os._exit(_EXIT_DEADLINE)

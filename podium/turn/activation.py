@@ -95,7 +95,8 @@ class Activation:
         self._hooks = self._runner.hooks
         self._initialised = False
         self._over = False
-        self._reads = 0
+        self._reads: dict[object, float] = {}
+        """The deadlines of the read-only handlers that run, by the clock's ``monotonic_s``."""
         """Calls of read-only handlers that run."""
         self._choosing = asyncio.Lock()
         """Held while a pending message is taken from the inbox or cancelled, so that none is both."""
@@ -164,17 +165,23 @@ class Activation:
 
         if self._over:
             raise AgentAsleep(f"{self.address} is going to sleep")
-        self._reads += 1
+        this, limit_s = object(), self._class.turn_timeout_s
+        self._reads[this] = self._env.clock.monotonic_s() + limit_s
         try:
             record = await self._runner.committed()
-            return await read(self._agent, record, self._env.config, message, self._class.turn_timeout_s)
+            return await read(self._agent, record, self._env.config, message, limit_s)
         finally:
-            self._reads -= 1
+            del self._reads[this]
 
     @property
     def is_read(self) -> bool:
         """Whether a read-only handler runs."""
-        return self._reads > 0
+        return bool(self._reads)
+
+    @property
+    def read_deadline_s(self) -> float | None:
+        """The first deadline of the read-only handlers that run, by the clock's ``monotonic_s``. Thread-safe."""
+        return min(list(self._reads.values()), default=None)
 
     async def idle(self) -> bool:
         """Call `on_idle_timeout`, and commit what it changed; not while a turn is paused, whose base that would change.
@@ -458,7 +465,7 @@ class Activation:
         attempt = message.attempts + 1
         permanent = failed.permanent or any(
             isinstance(leaf, Exception) and not isinstance(leaf, policy.on)
-            for leaf in leaves_of(failed.__cause__ or failed)
+            for leaf in (leaves_of(failed.raised) if failed.raised is not None else ())
         )
         if attempt < policy.attempts and not permanent:
             await self._runner.fail(message, Outcome.FAILED, failed.error, failed.hook)

@@ -47,6 +47,7 @@ class AttemptFailed(Portable):
         interrupted: whether the activation had to end; that counts no attempt of the message.
         permanent: whether no further attempt can succeed (`is_permanent`).
         hook: the name of the hook; ``None`` if unknown.
+        raised: what the hook itself raised; ``None`` if it failed otherwise, as by its time limit or at the commit.
         misfit: why the recorded steps of the message do not fit; ``None`` if they do.
         given_up: whether a person who was asked about the steps has given the turn up; it is cancelled then.
     """
@@ -67,6 +68,7 @@ class AttemptFailed(Portable):
         self.permanent = permanent
         self.said: Sequence[Draft] = ()
         self.hook = hook
+        self.raised: BaseException | None = None
         self.misfit: Misfit | None = None
         self.given_up = False
 
@@ -170,7 +172,9 @@ class HookRunner:
                 message = f"it took longer than its limit of {limit_s:g} s"
                 raise AttemptFailed({"type": "TurnTimeout", "message": message}) from error
             _log.info("hook_raised", agent_id=self._name, exc_info=error)
-            raise AttemptFailed(describe(error), permanent=is_permanent(error)) from error
+            failed = AttemptFailed(describe(error), permanent=is_permanent(error))
+            failed.raised = error
+            raise failed from error
         finally:
             self._call = None
             self._interrupted = self._paused = False
