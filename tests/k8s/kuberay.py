@@ -167,7 +167,7 @@ def head_of(rendered: Pod, cluster: Mapping[str, Any], address: str, more: Mappi
             {"name": "RAY_HEAD_POD_NAME", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         ],
         "securityContext": options["securityContext"],
-        "volumeMounts": options["volumeMounts"],
+        "volumeMounts": [*options["volumeMounts"], {"name": "ray-logs", "mountPath": "/tmp/ray"}],
     }
     return _with(rendered, spec["headGroupSpec"], HEAD_GROUP, address, started, given, autoscaler)
 

@@ -1,7 +1,8 @@
 """The rendered pods as machines of namespaces: their commands, variables, probes and hooks, with all that these start.
 
-A pod is a machine of `tests.cluster.machines`. A container has mounts of its own, the rights that the chart gives it,
-and, unless its pod shares them, processes of its own. `Pod` does what a kubelet does.
+A pod is a machine of `tests.cluster.machines`, and its volumes are directories of it. A container has mounts of its
+own, the user, the group and the rights that the chart gives it, and, unless its pod shares them, processes of its own.
+`Pod` does what a kubelet does.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 import urllib.error
@@ -18,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from tests.k8s import rendering
+from tests.users import INTERPRETER
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,20 +33,31 @@ _END_S: Final = 20.0
 """How long a container has to end after its SIGTERM."""
 _BACK_OFF_S: Final = 5.0
 """From one start of a container to the next one; a kubelet takes 10 s, and then more."""
-_CONTAINER: Final = """
-set -e
-volumes=$1 root=$2 capabilities=$3 privileges=$4 files=$5 path=$6; shift 6
+_CONTAINER: Final = f"""
 mount --make-rprivate /
-mount --bind "$volumes" "$volumes"
+{INTERPRETER}
+mounts=$1 root=$2; shift 2
 mount -t tmpfs tmpfs /dev/shm
-if [ -n "$files" ]; then
-    mount -t tmpfs tmpfs /run
-    mkdir -p "$path"
-    mount --bind "$files" "$path"
+mount -t tmpfs -o mode=755 tmpfs /run
+mount -t tmpfs -o mode=755 tmpfs /var/lib
+if [ -e /dev/fuse ]; then
+    mknod -m 666 /dev/shm/fuse c 10 229
+    mount --bind /dev/shm/fuse /dev/fuse
 fi
-[ "$root" = writable ] || mount -o bind,remount,ro /
-exec setpriv --inh-caps=-all --bounding-set="$capabilities" $privileges "$@"
+for each in $mounts; do
+    IFS=: read -r volume path mode <<<"$each"
+    case $path in /tmp*) continue;; esac  # the machine's stands for it
+    mkdir -p "$path"
+    mount --bind "$volume" "$path"
+    [ "$mode" = rw ] || mount -o bind,remount,ro "$path"
+done
+if [ "$root" = read-only ]; then
+    for each in /run /var/lib /; do mount -o bind,remount,ro "$each"; done
+    case " $mounts" in *:/tmp:*) ;; *) mount -o bind,remount,ro /tmp;; esac
+fi
+exec "$@"
 """
+"""Makes the mounts of a container, in bash as root; then it is the command after its arguments."""
 
 
 class Pod:
@@ -54,7 +68,7 @@ class Pod:
         machine: which is the pod.
         rendered: as the chart, and KubeRay, have it.
         secrets: the values of Secrets, by their names and keys.
-        files: the texts of volumes that are mounted as files, by volumes and names.
+        files: the texts of files in its volumes, by volumes and names.
     """
 
     def __init__(
@@ -77,14 +91,15 @@ class Pod:
         self._up: set[str] = set()
         """The sidecars whose startup probe has passed."""
         self._volumes = machine.directory / "volumes"
-        self._mounted: dict[str, Path] = {}
-        for volume in ("home", "project"):
-            (self._volumes / volume).mkdir(parents=True)
-        for volume, texts in files.items():
-            self._mounted[volume] = self._volumes / volume
-            self._mounted[volume].mkdir(exist_ok=True)
-            for file, text in texts.items():
-                (self._mounted[volume] / file).write_text(text)
+        group = rendered.spec["securityContext"]["fsGroup"]
+        for volume in rendered.spec["volumes"]:
+            (directory := self._volumes / volume["name"]).mkdir(parents=True)
+            os.chown(directory, 0, group)
+            directory.chmod(0o2777)  # as the kubelet makes an emptyDir
+            for file, text in files.get(volume["name"], {}).items():
+                (path := directory / file).write_text(text)
+                os.chown(path, 0, group)
+                path.chmod(volume.get("projected", {}).get("defaultMode", 0o644))
 
     # -- what it is -------------------------------------------------------------------------------------------------
 
@@ -110,9 +125,8 @@ class Pod:
         return found
 
     def _here(self, text: str) -> str:
-        """A text with the paths and the address that it stands for here."""
-        text = text.replace("/etc/podium/project", str(self._volumes / "project"))
-        return text.replace("/var/lib/podium", str(self._volumes / "home")).replace("$(POD_IP)", self.machine.address)
+        """A text with the path and the address that it stands for here."""
+        return text.replace("/etc/podium", "/run/etc").replace("$(POD_IP)", self.machine.address)
 
     @property
     def main(self) -> list[str]:
@@ -175,18 +189,18 @@ class Pod:
     def start(self, name: str) -> None:
         """Start a container."""
         each = self.container(name)
-        rights = each["securityContext"]
-        added = [capability.lower() for capability in rights["capabilities"].get("add", ())]
         own = [] if self._shares_processes else ["--pid", "--fork", "--mount-proc"]
-        files = [mount for mount in each.get("volumeMounts", ()) if mount["name"] in self._mounted]
-        path = next((mount["mountPath"] for mount in files if mount["mountPath"].startswith("/var/run/")), "")
+        mounts = [
+            f"{self._volumes / mount['name']}:{self._here(mount['mountPath'])}:{mode}"
+            for mount in each["volumeMounts"]
+            for mode in ("ro" if mount.get("readOnly") else "rw",)
+        ]
         self._started_s[name] = time.monotonic()
         self.started[name] = self.machine.start(
-            *("unshare", "--mount", *own, "--kill-child", "bash", "-c", _CONTAINER, name, str(self._volumes)),
-            "read-only" if rights.get("readOnlyRootFilesystem") else "writable",
-            ",".join(["-all", *(f"+{capability}" for capability in added)]),
-            "" if rights["allowPrivilegeEscalation"] else "--no-new-privs",
-            *((self._mounted[files[0]["name"]], path) if path else ("", "")),
+            *("unshare", "--mount", *own, "--kill-child", "bash", "-c", _CONTAINER, name, sys.base_prefix),
+            " ".join(mounts),
+            "read-only" if each["securityContext"].get("readOnlyRootFilesystem") else "writable",
+            *self._become(name),
             *map(self._here, [*each["command"], *each.get("args", ())]),
             log=f"{name}.log",
             environment=self.environment(name),
@@ -209,11 +223,31 @@ class Pod:
                 self.started[name].wait(_END_S)
 
     def _begin_hook(self, name: str) -> Started:
-        own = [] if self._shares_processes or name in self.main else ["nsenter", "-t", self._inner(name), "--pid"]
-        return self.machine.start(*own, *self._hook(name), log=f"{name}.log", environment=self.environment(name))
+        command = [*self._inside(name), *self._hook(name)]
+        return self.machine.start(*command, log=f"{name}.log", environment=self.environment(name))
 
     def _hook(self, name: str) -> list[str]:
         return list(self.container(name).get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ()))
+
+    def _inside(self, name: str) -> list[str]:
+        """The beginning of a command that is run in a container that runs."""
+        own = [] if self._shares_processes else ["--pid"]
+        return ["nsenter", "-t", self._inner(name), "--mount", *own, *self._become(name)]
+
+    def _become(self, name: str) -> list[str]:
+        """The beginning of a command of root that goes on as a container's user, with its group and its rights."""
+        security = {**self.rendered.spec["securityContext"], **self.container(name)["securityContext"]}
+        added = [f"+{capability.lower()}" for capability in security["capabilities"].get("add", ())]
+        return [
+            "setpriv",
+            f"--reuid={security['runAsUser']}",
+            f"--regid={security['runAsGroup']}",
+            f"--groups={security['fsGroup']}",
+            "--pdeathsig=KILL",  # another user has cleared that of unshare --kill-child
+            "--inh-caps=-all",
+            f"--bounding-set={','.join(['-all', *added])}",
+            *([] if security["allowPrivilegeEscalation"] else ["--no-new-privs"]),
+        ]
 
     @property
     def _shares_processes(self) -> bool:
@@ -236,8 +270,9 @@ class Pod:
     # -- what a user does -------------------------------------------------------------------------------------------
 
     def podium(self, name: str, *arguments: str) -> str:
-        """Run the command in a container, and return what it prints."""
-        return self.machine.run("podium", *arguments, environment=self.environment(name)).stdout
+        """Run the command in a container that runs, and return what it prints."""
+        command = [*self._inside(name), "podium", *arguments]
+        return self.machine.run(*command, environment=self.environment(name)).stdout
 
 
 def _answers(url: str) -> bool:

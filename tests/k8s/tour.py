@@ -48,8 +48,8 @@ class Clerk(BaseAgent):
         with notes.open("a") as file:
             file.write(message["text"] + "\\n")
         if gate := message.get("until"):
-            Path(f"{gate}-begun").touch()
-            while not Path(gate).exists():
+            (Path(gate) / "begun").touch()
+            while not (Path(gate) / "open").exists():
                 await asyncio.sleep(0.1)
         mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
         above = [each for each in mounts if Path(os.path.realpath(notes)).is_relative_to(each[1])]
@@ -90,19 +90,21 @@ def take_tour(trial: Trial, directory: Path, say: Callable[[str], None]) -> None
     say(f"It runs on {place.name}, and its files are on a mount of pyfuse3 there.\n")
 
     gate = trial.network.directory / "gate"  # pods have that in common with this machine
+    gate.mkdir()
+    gate.chmod(0o777)
     message = json.dumps({"text": "the second", "until": str(gate)})
     with ThreadPoolExecutor(1) as follower:
         say(f"$ podium send {_NAME} 'the second' &        # a turn that takes a while")
         sent = follower.submit(trial.podium, "send", _NAME, "--json-message", message, "--json")
         try:
-            trial.wait(lambda: sent.done() or gate.with_name("gate-begun").exists(), "the turn has not begun")
+            trial.wait(lambda: sent.done() or (gate / "begun").exists(), "the turn has not begun")
             say(f"A spot notice: the pod {place.name} is ended, and the turn runs.")
             ended = trial.end(place)
             trial.wait(lambda: place.name not in usable_workers(trial), "the worker takes agents still")
             say(f"{place.name} is drained: it waits for the turn, and takes no other.")
             assert place.runs("ray-worker")
         finally:
-            gate.touch()
+            (gate / "open").touch()
         answer = replied(sent.result())
     say(f"{answer}")
     assert (answer["count"], answer["notes"]) == (2, ["the first", "the second"])

@@ -39,6 +39,8 @@ _SECRETS: Final = {
     ("podium-bucket", "AWS_SECRET_ACCESS_KEY"): "testing",
     ("podium-ray", "auth_token"): "0123456789abcdef" * 4,
 }
+_FILES: Final = {"project": {"podium.toml": "agents = []\n"}}
+"""What pods have in their volumes."""
 _LOOK_S: Final = 0.5
 """Interval of looks at what pods need: they take a tenth of a core of each, as probes are processes."""
 _START_S: Final = 300.0
@@ -79,18 +81,16 @@ class Trial:
             self._rendered["head"], self._cluster, head.address, {**self.api.environment, **autoscaler}
         )
         token = {"token": self.api.token, "ca.crt": self.api.certificate, "namespace": "podium"}
-        self.head: Final = self._add(name, Pod(name, head, rendered, _SECRETS, {"autoscaler-token": token}))
+        self.head: Final = self._add(name, Pod(name, head, rendered, _SECRETS, {**_FILES, "autoscaler-token": token}))
         self._groups[name] = kuberay.HEAD_GROUP
         (deployment,) = rendering.of_kind("Deployment", found)
         names = [f"gateway-{number + 1}" for number in range(deployment["spec"]["replicas"])]
         self.gateways: Final = [
-            self._add(name, Pod(name, machine, self._rendered["gateway"], _SECRETS, {}))
+            self._add(name, Pod(name, machine, self._rendered["gateway"], _SECRETS, _FILES))
             for name, machine in zip(names, network.add(*names), strict=True)
         ]
 
     def _add(self, name: str, pod: Pod) -> Pod:
-        project = pod.machine.directory / "volumes" / "project" / "podium.toml"
-        project.write_text("agents = []\n")
         self.pods[name] = pod
         return pod
 
@@ -160,7 +160,7 @@ class Trial:
     def print_logs(self) -> None:
         """Print the ends of all logs; pytest shows them with a failed test."""
         for log in sorted(
-            [*self.network.directory.glob("*/*.log"), *self.network.directory.glob("*/volumes/home/home/logs/*")]
+            [*self.network.directory.glob("*/*.log"), *self.network.directory.glob("*/volumes/*/home/logs/*")]
         ):
             print(f"-- {log.relative_to(self.network.directory)}", log.read_text(errors="replace")[-3000:], sep="\n")
 
@@ -209,7 +209,7 @@ class Trial:
         name = f"{group['groupName']}-worker-{self._made}"
         (machine,) = self.network.add(name)
         rendered = kuberay.worker_of(self._rendered["agents"], group, machine.address, self.head.machine.address)
-        self._add(name, Pod(name, machine, rendered, _SECRETS, {}))
+        self._add(name, Pod(name, machine, rendered, _SECRETS, _FILES))
         self._groups[name] = group["groupName"]
 
     def _end(self, pod: Pod) -> None:
