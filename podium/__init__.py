@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from podium.errors import UnknownArtifact as UnknownArtifact
     from podium.errors import UnknownHandler as UnknownHandler
     from podium.errors import UnknownMoment as UnknownMoment
+    from podium.events import ErrorInfo as ErrorInfo
     from podium.history.retention import Retention as Retention
     from podium.reminders.reminder import Reminder as Reminder
     from podium.reminders.reminder import ScheduledReminder as ScheduledReminder
@@ -78,6 +79,7 @@ _MODULES: Final = {
     "Caller": "podium.caller",
     "DecisionExpired": "podium.errors",
     "DeltaState": "podium.agent.models.delta_state",
+    "ErrorInfo": "podium.events",
     "InvalidAddress": "podium.errors",
     "InvalidMessage": "podium.errors",
     "InvalidState": "podium.state.errors",

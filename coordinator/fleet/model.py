@@ -73,6 +73,8 @@ class Loaded:
     """Of a message, as the class declares."""
     needs: Needs = NO_NEEDS
     """As the class declares."""
+    has_on_failed: bool = False
+    """Whether the class is told of a message that is parked."""
 
     def is_of(self, code: Code, stamps: CodeStamps) -> bool:
         """Whether this is ``code``, with the current content of its files."""

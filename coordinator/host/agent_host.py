@@ -42,6 +42,7 @@ from coordinator.host.stores import open_stores
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.host.warmup import warm_up
 from coordinator.logs import log_to
+from podium.agent.base import BaseAgent
 from podium.agent.handler_specs import policy_of
 from podium.agent.loader import load_agent_class
 from podium.agent.sources import imported_sources
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
     from coordinator.host.host_config import HostConfig
     from coordinator.telemetry.reports import Report
     from podium.address import Address
-    from podium.agent.base import BaseAgent, Isolation
+    from podium.agent.base import Isolation
     from podium.turn.busy import BusyPolicy
     from podium.turn.journal.ledger import Offer
     from podium.turn.ports import Environment, Frames, Reader
@@ -152,6 +153,7 @@ class AgentHost:
             is_alone,
             policy_of(agent_class).attempts,
             needs_of(agent_class),
+            agent_class.on_failed is not BaseAgent.on_failed,
         )
         parts = HostParts(
             self._config,

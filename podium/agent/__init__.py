@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from podium.errors import AskTimeout as AskTimeout
     from podium.errors import DecisionExpired as DecisionExpired
     from podium.errors import Permanent as Permanent
+    from podium.events import ErrorInfo as ErrorInfo
     from podium.history.retention import Retention as Retention
     from podium.reminders.reminder import Reminder as Reminder
     from podium.reminders.reminder import ScheduledReminder as ScheduledReminder
@@ -46,6 +47,7 @@ _MODULES: Final = {
     "BaseAgent": "podium.agent.base",
     "DecisionExpired": "podium.errors",
     "DeltaState": "podium.agent.models.delta_state",
+    "ErrorInfo": "podium.events",
     "Permanent": "podium.errors",
     "Reminder": "podium.reminders.reminder",
     "Retention": "podium.history.retention",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from podium.agent.context import AgentContext
     from podium.agent.retry import Retry
+    from podium.events import ErrorInfo
     from podium.history.retention import Retention
     from podium.reminders.reminder import Reminder
 
@@ -148,6 +149,22 @@ class BaseAgent:
 
         _, call = call_for(self, reminder.message)
         await call(ctx)
+
+    async def on_failed(self, ctx: AgentContext[Any], message: dict[str, Any], error: ErrorInfo) -> None:
+        """Act on a message that was parked after its last attempt: undo, note or report it. Optional.
+
+        Runs once for each time that a message is parked, as a turn of its own: the agent gets a message about it,
+        behind those that wait already, in the commit that parks it, so that no death of a process loses it. It has the
+        time limit of any turn and the attempts of the class. If its last attempt fails, it is parked itself, and
+        ``on_failed`` does not run for that. The message that failed stays parked. If it was retried or dropped before
+        this turn begins, the turn is cancelled. A later message neither interrupts nor steers it.
+
+        Args:
+            ctx: the turn's context, with the caller of the message that failed, through this agent. Its replies are
+                recorded, and no client reads them.
+            message: the JSON object that was sent, or a reminder's message.
+            error: the type and text of the error of the last attempt; ``HostLost`` if its process ended.
+        """
 
     async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         """Handle a message that was sent to steer the running turn. Optional; without it such a message waits its turn.

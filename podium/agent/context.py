@@ -531,7 +531,7 @@ class AgentContext(Generic[S]):
             DecisionExpired: nobody decided in time, and there is no default.
             DecisionInvalid: the schema cannot be used, or the answer does not fit the type.
             ProgramChanged: as for `step`.
-            PodiumError: the hook is not ``on_message`` or ``on_reminder``, its turn is over, or this is called inside
+            PodiumError: the hook handles no message, as ``on_message`` does, its turn is over, or this is called inside
                 of a step or while the answer of a model or of another agent is being read.
         """
         return await self._scope.pauses.decide(schema, reason, timeout, default)

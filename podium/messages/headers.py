@@ -74,6 +74,8 @@ class Headers:
     """The ``traceparent`` of W3C Trace Context under which it was sent."""
     caller: Caller | None = None
     """Who asks; ``None`` if nobody has recorded it."""
+    failed: str | None = None
+    """Of the message for which `on_failed` runs: the id of the message that was parked."""
     others: JsonObject = field(default_factory=dict)
     """Headers that this version does not know."""
 
@@ -86,14 +88,17 @@ class Headers:
         reminder = ReminderHeader.from_json(stored.get("reminder"))
         trace = stored.get("trace")
         caller = Caller.from_json(stored.get("caller"))
+        failed = stored.get("failed")
         known = {
             "ask": ask is not None,
             "reminder": reminder is not None,
             "trace": isinstance(trace, str),
             "caller": caller is not None,
+            "failed": isinstance(failed, str),
         }
         others = {key: value for key, value in stored.items() if not known.get(key)}
-        return cls(ask, reminder, trace if isinstance(trace, str) else None, caller, others)
+        trace = trace if isinstance(trace, str) else None
+        return cls(ask, reminder, trace, caller, failed if isinstance(failed, str) else None, others)
 
     def to_json(self) -> JsonObject | None:
         """Return them for the journal; ``None`` if there are none."""
@@ -106,6 +111,8 @@ class Headers:
             found["trace"] = self.trace
         if self.caller is not None:
             found["caller"] = self.caller.to_json()
+        if self.failed is not None:
+            found["failed"] = self.failed
         return found or None
 
 

@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
-from chronicle.errors import ChronicleError
+from chronicle.errors import ChronicleError, NotFound
+from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus, Outcome
 from podium.agent.handler_specs import policy_for
 from podium.errors import AgentAsleep, AgentLoadError
 from podium.events import HOOKS
+from podium.messages.headers import Headers
 from podium.turn.busy import BusyPolicy, may_preempt
 from podium.turn.hooks.hook_runner import AttemptFailed, AttemptPaused, leaves_of
 from podium.turn.hooks.message_hook import hook_for
@@ -39,7 +41,6 @@ from podium.turn.telemetry import TurnOutcome
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
 
-    from chronicle.ids import MessageId
     from chronicle.journal.records import InboxMessage, Lease
     from chronicle.workspace.port import TreeRef, Workspace
     from podium.address import Address
@@ -402,7 +403,13 @@ class Activation:
             self._cancellations.setdefault(message.message_id, Cancellation(expired=True))
             await self._drop(message)
             return Step.HANDLED
-        hook, event_id = hook_for(self._agent, message), self._env.ids.event(self._env.clock.now_ms())
+        parked, about = None, Headers.from_json(message.headers).failed
+        if about is not None:
+            parked = await self._parked(MessageId(about))
+            if parked is None:  # it was put back or dropped meanwhile: nothing is to be said about it
+                await self._drop(message)
+                return Step.HANDLED
+        hook, event_id = hook_for(self._agent, message, parked), self._env.ids.event(self._env.clock.now_ms())
         self._publish(message, turn_start(self.turn + 1, message.attempts + 1, event_id))
         try:
             await self._ensure_initialised(message)
@@ -501,6 +508,15 @@ class Activation:
 
     async def _message(self, message_id: MessageId) -> InboxMessage:
         return await self._runner.ledger.read(lambda: self._env.store.message(message_id))
+
+    async def _parked(self, message_id: MessageId) -> InboxMessage | None:
+        """Return a message if it is the agent's own, and parked."""
+        try:
+            message = await self._message(message_id)
+        except NotFound:  # its record was pruned
+            return None
+        is_own = message.session_id == self._lease.session_id
+        return message if is_own and message.status is MessageStatus.PARKED else None
 
     def _discard_requests(self, message: InboxMessage) -> None:
         """Discard the cancellation requests of a message that is settled."""

@@ -36,8 +36,10 @@ class BusyPolicy(StrEnum):
 def may_preempt(message: InboxMessage, running: InboxMessage) -> bool:
     """Return whether a message may preempt the turn of another one: it waits, and was admitted later.
 
-    A repeat of a message that is settled preempts nothing.
+    A repeat of a message that is settled preempts nothing. Nothing preempts ``on_failed``: nobody would send it again.
     """
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415  slow to import, and commands name policies only
+    from podium.messages.headers import Headers  # noqa: PLC0415  likewise
 
-    return message.status is MessageStatus.PENDING and running.position < message.position
+    is_later = message.status is MessageStatus.PENDING and running.position < message.position
+    return is_later and Headers.from_json(running.headers).failed is None

@@ -103,6 +103,7 @@ class TurnRunner:
         self._entity_type = self._class.State._entity_type or agent_type_of(self._class)  # noqa: SLF001
         self._schema_version = self._class.State._version  # noqa: SLF001
         self._steerable = self._class.on_steer is not BaseAgent.on_steer
+        self._on_failed = address if self._class.on_failed is not BaseAgent.on_failed else None
         self.config = SeenConfig(
             environment.config, observed=self._class.on_config_change is not BaseAgent.on_config_change
         )
@@ -386,7 +387,9 @@ class TurnRunner:
 
     async def record_failure(self, attempt: FailedAttempt) -> None:
         """Record a failed attempt that is rolled back already; raises as `fail`."""
-        await self._append(lambda next_commit: failure_commit(next_commit, attempt))
+        commit, _ = await self._append(lambda next_commit: failure_commit(next_commit, attempt, self._on_failed))
+        if commit.outbox:
+            self._env.on_sent()
 
     async def cancel(self, message: InboxMessage, cancellation: Cancellation, said: Sequence[Draft]) -> None:
         """Record a cancelled turn with its tree, and go back to the last commit; raises as `fail`.

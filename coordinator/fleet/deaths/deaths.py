@@ -118,9 +118,8 @@ class Deaths:
         pays, counted = address in self._paying, False
         self._paying.discard(address)
         if pays:
-            max_attempts = loaded.max_attempts if loaded is not None else BaseAgent.max_attempts
             try:
-                await asyncio.to_thread(self._count_attempt, address, lease, max_attempts)
+                await asyncio.to_thread(self._count_attempt, address, lease, loaded)
                 counted = True
             except ChronicleError as error:  # it may be recorded all the same: it must not be counted twice
                 _log.warning("attempt_not_recorded", agent_id=str(address), error=str(error))
@@ -150,10 +149,14 @@ class Deaths:
         self._state.suspects.clear(culprit)
         await asyncio.to_thread(self._state.quarantine.add, culprit, loaded, why)
 
-    def _count_attempt(self, address: Address, lease: Lease, max_attempts: int) -> None:
+    def _count_attempt(self, address: Address, lease: Lease, loaded: Loaded | None) -> None:
         state = self._state
+        max_attempts = loaded.max_attempts if loaded is not None else BaseAgent.max_attempts
+        has_on_failed = loaded is None or loaded.has_on_failed  # one that has none does nothing in that turn
         now_ms, how = state.clock.now_ms(), state.hosts.death_of(address)
-        outcome = record_lost_attempt(state.store, address, lease, max_attempts, how, state.ids, now_ms)
+        outcome = record_lost_attempt(
+            state.store, address, lease, max_attempts, how, state.ids, now_ms, has_on_failed=has_on_failed
+        )
         if outcome is not None:
             _log.info("attempt_lost", agent_id=str(address), outcome=outcome, how=how)
             state.totals.recorder.add(TURNS, (address.agent_type, address.tenant, "message", outcome))

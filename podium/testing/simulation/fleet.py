@@ -144,7 +144,8 @@ class SimulatedFleet:
         try:
             if host.link.died_alone:
                 now_ms = world.clock.now_ms()
-                record_lost_attempt(store, agent.address, lease, Puppet.max_attempts, None, world.ids, now_ms)
+                attempts = Puppet.max_attempts
+                record_lost_attempt(store, agent.address, lease, attempts, None, world.ids, now_ms, has_on_failed=False)
         except (Unavailable, StaleEpoch):  # it may be recorded all the same
             pass
         with suppress(Unavailable, StaleEpoch):

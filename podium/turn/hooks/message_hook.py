@@ -1,4 +1,8 @@
-"""Which method handles a message: ``on_reminder`` for those of reminders, a handler or ``on_message`` for others."""
+"""Which method handles a message.
+
+It is ``on_reminder`` for those of reminders, ``on_failed`` for those about a parked message, and a handler or
+``on_message`` for others.
+"""
 
 from __future__ import annotations
 
@@ -29,9 +33,16 @@ class MessageHook:
     run: Callable[[AgentContext[Any]], Awaitable[None]]
 
 
-def hook_for(agent: BaseAgent, message: InboxMessage) -> MessageHook:
-    """Return the hook of an agent that handles a message."""
+def hook_for(agent: BaseAgent, message: InboxMessage, parked: InboxMessage | None) -> MessageHook:
+    """Return the hook of an agent that handles a message.
+
+    Args:
+        parked: the parked message that it is about; ``None`` if it is about none.
+    """
     body = body_of(message)
+    if parked is not None:
+        failed = body_of(parked)
+        return MessageHook("on_failed", lambda ctx: agent.on_failed(ctx, failed, body["error"]))
     header = Headers.from_json(message.headers).reminder
     if header is None:
         return MessageHook(*call_for(agent, body))

@@ -8,13 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
-from chronicle.canonical import decode
+from chronicle.canonical import decode, encode
 from chronicle.journal.chain import seal
 from chronicle.journal.records import (
     Commit,
     Draft,
     DropReminder,
     MessageStatus,
+    OutboxMessage,
     Outcome,
     SetReminder,
     Settlement,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
     from chronicle.canonical import Json, JsonObject
     from chronicle.ids import BlobId, IdSource, MessageId
-    from chronicle.journal.records import Head, InboxMessage, OutboxMessage, Session
+    from chronicle.journal.records import Head, InboxMessage, Session
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
     from podium.events import Cause, ErrorInfo, FileChange
@@ -224,8 +225,12 @@ def turn_commit(next_commit: NextCommit, result: TurnResult) -> Commit:
     )
 
 
-def failure_commit(next_commit: NextCommit, attempt: FailedAttempt) -> Commit:
-    """Return the commit that records a failed attempt; its payload always fits in line."""
+def failure_commit(next_commit: NextCommit, attempt: FailedAttempt, on_failed: Address | None) -> Commit:
+    """Return the commit that records a failed attempt; its payload always fits in line.
+
+    Args:
+        on_failed: the agent's address if it has an ``on_failed``, which is then told of a message that is parked.
+    """
     message, error = attempt.message, attempt.error
     message_id = message.message_id if message else None
     payload: JsonObject = {
@@ -237,10 +242,16 @@ def failure_commit(next_commit: NextCommit, attempt: FailedAttempt) -> Commit:
         **_tree_keys(attempt.tree),
         "epoch": next_commit.epoch,
     }
-    return next_commit.of(
+    commit = next_commit.of(
         [next_commit.draft(TURN_FAILED, payload, message_id, next_commit.head.turn)],
         [Settlement(message.message_id, attempt.outcome)] if message else (),
     )
+    if on_failed is None or message is None or attempt.outcome is not Outcome.PARKED:
+        return commit
+    headers = Headers.from_json(message.headers)
+    if headers.failed is not None:  # nobody is told that on_failed has failed
+        return commit
+    return replace(commit, outbox=(_failure_notice(next_commit, on_failed, message, headers, error),))
 
 
 def pause_commit(next_commit: NextCommit, message: InboxMessage, address: Address, pause: Pause) -> Commit:
@@ -302,6 +313,22 @@ def cancel_commit(
     commit = next_commit.of(drafts, [Settlement(message_id, Outcome.CANCELLED)])
     was_paused = message.status is MessageStatus.PAUSED
     return replace(commit, reminders=(DropReminder(EXPIRY),)) if was_paused else commit
+
+
+def _failure_notice(
+    next_commit: NextCommit, address: Address, failed: InboxMessage, headers: Headers, error: ErrorInfo
+) -> OutboxMessage:
+    """Return the message of an agent to itself for which ``on_failed`` runs, on behalf of the same caller."""
+    caller = headers.caller.through(str(address)) if headers.caller is not None else None
+    return OutboxMessage(
+        next_commit.ids.message(next_commit.now_ms),
+        address.name,
+        encode({"message_id": failed.message_id, "error": {"type": error["type"], "message": error["message"]}}),
+        next_commit.now_ms,
+        str(address),
+        address.tenant,
+        Headers(trace=headers.trace, caller=caller, failed=failed.message_id).to_json(),
+    )
 
 
 def _tree_keys(tree: TreeRef | None) -> dict[str, Json]:

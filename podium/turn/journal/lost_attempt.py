@@ -32,12 +32,25 @@ def judge_lost_attempt(message: InboxMessage | None, max_attempts: int, how: str
 
 
 def record_lost_attempt(
-    store: JournalStore, address: Address, lease: Lease, max_attempts: int, how: str | None, ids: IdSource, now_ms: int
+    store: JournalStore,
+    address: Address,
+    lease: Lease,
+    max_attempts: int,
+    how: str | None,
+    ids: IdSource,
+    now_ms: int,
+    *,
+    has_on_failed: bool,
 ) -> Outcome | None:
     """Record an attempt of an agent's oldest message, under the lease of the process that ended. Durable on return.
 
     It is for an agent whose next activation may come to the same end before it has recorded anything. Its workspace is
     left to that one.
+
+    Args:
+        max_attempts: of the agent's class.
+        how: how the process ended, in a few words; ``None`` if unknown.
+        has_on_failed: whether the class has an ``on_failed``, for which the outbox gets a message after the last one.
 
     Returns:
         what became of the message; ``None`` if none is pending.
@@ -52,5 +65,6 @@ def record_lost_attempt(
         return None
     outcome, error = judge_lost_attempt(message, max_attempts, how)
     next_commit = NextCommit(session, store.head(session.main_branch_id), lease.epoch, ids, now_ms)
-    store.commit(failure_commit(next_commit, FailedAttempt(outcome, error, message)))
+    attempt = FailedAttempt(outcome, error, message)
+    store.commit(failure_commit(next_commit, attempt, address if has_on_failed else None))
     return outcome

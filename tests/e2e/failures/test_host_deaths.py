@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from coordinator.cli.exits import ExitCode
 from tests.e2e.conftest import AGENTS
+from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     import subprocess
@@ -61,20 +62,28 @@ def test_a_process_that_dies_while_it_imports_says_how(served: Podium, tmp_path:
 
 
 def test_a_message_is_parked_if_every_process_dies_before_it_is_handled(served: Podium, tmp_path: Path) -> None:
-    file = tmp_path / "stillborn.py"
+    file, died = tmp_path / "stillborn.py", tmp_path / "died"
+    died.mkdir()
     deaths = (AGENTS / "deaths.py").read_text()
     dying = "class Deaths(BaseAgent):\n    made = 0\n\n    def __init__(self):\n        Deaths.made += 1\n"
-    dying += "        if Deaths.made > 1:  # the first one is made to check the class\n            os._exit(4)\n\n"
+    dying += "        # The first one is made to check the class.\n"
+    dying += f"        if Deaths.made > 1 and len(os.listdir({str(died)!r})) < 2:\n"
+    dying += f"            open({str(died)!r} + f'/{{os.getpid()}}', 'x').close()\n            os._exit(4)\n\n"
+    dying += "    async def on_failed(self, ctx, message, error):\n"
+    dying += "        (ctx.workspace / 'failed.txt').write_text(f\"{message['text']}: {error['message']}\")\n\n"
     file.write_text(deaths.replace("class Deaths(BaseAgent):\n", dying + '    agent_type = "stillborn"\n'))
     failed = served("run", f"{file}:Deaths", "--key", "k", "--message", "hi", check=False)
     assert failed.returncode == ExitCode.TURN_FAILED, failed.stderr
     how = f"{LOST}: exit status 4, os._exit was called"
     assert f"attempt 1 failed: {how}. Trying again." in failed.stderr
     assert f"failed: {how}. " in failed.stderr
+    noted = ("cat", "stillborn/k", "failed.txt")
+    wait_until(lambda: served(*noted, check=False).returncode == 0, "on_failed did not run")
+    assert served(*noted).stdout == f"hi: {how.removeprefix('HostLost: ')}"
     why = served.json("why", "stillborn/k")
     assert (why["pending"], why["parked"], why["last_error"]["attempt"]) == (0, 1, 2)
     file.write_text(
         deaths.replace("class Deaths(BaseAgent):\n", 'class Deaths(BaseAgent):\n    agent_type = "stillborn"\n')
     )
     served("run", f"{file}:Deaths", "--key", "k", "--message", "hi")
-    assert served.json("state", "stillborn/k")["turn"] == 1
+    assert served.json("state", "stillborn/k")["turn"] == 2

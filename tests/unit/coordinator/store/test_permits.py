@@ -12,13 +12,15 @@ import pytest
 from chronicle.errors import InvalidInput, NotFound, StaleEpoch
 from chronicle.ids import BranchId, IdSource, MessageId, SessionId
 from chronicle.journal.port import JournalStore
-from chronicle.journal.records import Commit, NewMessage, OutboxMessage, StepWrite, StoredStep
+from chronicle.journal.records import Commit, NewMessage, OutboxMessage, Outcome, StepWrite, StoredStep
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.journal_contract import Writer
 from coordinator.store.permits import HostPermits
 from coordinator.store.renewals import Renewals
+from podium.address import Address
 from podium.caller import Caller
 from podium.messages.headers import Headers
+from podium.turn.journal.commit import FailedAttempt, NextCommit, failure_commit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -218,6 +220,20 @@ def test_no_agent_is_left_out_of_those_that_passed_a_message_on(agents: Agents, 
             permits.check_write(
                 commit_of(agents, agents.own, outbox=(replace(sent, headers=Headers(caller=chain).to_json()),))
             )
+
+
+def test_a_host_tells_its_agent_of_a_message_that_is_parked(agents: Agents, permits: HostPermits) -> None:
+    headers = Headers(caller=Caller("key_1", frozenset({"write"}))).to_json()
+    new = NewMessage(IDS.message(NOW_MS), b"{}", NOW_MS, headers=headers)
+    agents.store.admit(agents.own.session_id, new)
+    attempt = FailedAttempt(
+        Outcome.PARKED, {"type": "Permanent", "message": "no"}, agents.store.message(new.message_id)
+    )
+    epoch = agents.leases[agents.own.name].epoch
+    next_commit = NextCommit(agents.own, agents.store.head(agents.own.main_branch_id), epoch, IDS, NOW_MS)
+    commit = failure_commit(next_commit, attempt, Address.of(agents.own))
+    assert [Headers.from_json(sent.headers).failed for sent in commit.outbox] == [new.message_id]
+    permits.check_write(commit)
 
 
 @pytest.mark.parametrize(

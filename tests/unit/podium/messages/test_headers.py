@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 def test_all_of_them_come_back() -> None:
     caller = Caller("key_1", frozenset({"write", "read"}), {"sub": "ann"}, ("a/b",))
-    headers = Headers(AskHeader(("a/b", "c/d"), 5), ReminderHeader("daily", 7, 2), "00-1-2-01", caller, {"newer": [1]})
+    headers = Headers(
+        AskHeader(("a/b", "c/d"), 5), ReminderHeader("daily", 7, 2), "00-1-2-01", caller, "msg_1", {"newer": [1]}
+    )
     stored = headers.to_json()
     assert stored == {
         "ask": {"path": ["a/b", "c/d"], "deadline_ms": 5},
         "reminder": {"name": "daily", "due_ms": 7, "missed": 2},
         "trace": "00-1-2-01",
         "caller": {"key_id": "key_1", "scopes": ["read", "write"], "claims": {"sub": "ann"}, "agents": ["a/b"]},
+        "failed": "msg_1",
         "newer": [1],
     }
     assert Headers.from_json(stored) == headers
@@ -40,9 +43,10 @@ def test_none_is_nothing() -> None:
         {"reminder": {"name": "daily"}},
         {"reminder": None},
         {"caller": {"key_id": "key_1", "scopes": "admin"}},
+        {"failed": 5},
     ],
 )
 def test_what_has_another_form_is_kept(stored: JsonObject) -> None:
     headers = Headers.from_json(stored)
-    assert (headers.ask, headers.reminder, headers.trace, headers.caller) == (None, None, None, None)
+    assert headers == Headers(others=stored)
     assert headers.to_json() == stored

@@ -6,10 +6,12 @@ death as the coordinator sees it, the moment of an agent in it, and its company;
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import pytest
 
+from chronicle.canonical import decode
 from chronicle.clock import ManualClock
 from chronicle.ids import IdSource
 from chronicle.journal.memory import MemoryJournalStore
@@ -21,6 +23,7 @@ from coordinator.fleet.leases import HostLeases
 from coordinator.fleet.model import AgentsLost, Code, Loaded, Placement
 from coordinator.fleet.state import FleetState
 from podium.address import Address
+from podium.messages.headers import Headers
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -117,6 +120,20 @@ async def test_a_message_that_ends_every_activation_is_parked(tmp_path: Path) ->
         await fleet.die(number, AGENT)
     [message] = fleet.store.messages(fleet.store.session(AGENT.name).session_id, MessageStatus.PARKED)
     assert message.attempts == MAX_ATTEMPTS
+    assert not fleet.store.outbox()
+
+
+async def test_a_message_that_is_parked_so_is_told_to_on_failed(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, "waking", is_shared=False)
+    fleet.loaded = replace(fleet.loaded, has_on_failed=True)
+    for number in range(MAX_ATTEMPTS):
+        assert not fleet.store.outbox()
+        await fleet.die(number, AGENT)
+    [message] = fleet.store.messages(fleet.store.session(AGENT.name).session_id, MessageStatus.PARKED)
+    [notice] = fleet.store.outbox()
+    assert (notice.target, notice.namespace, notice.sender) == (AGENT.name, AGENT.tenant, AGENT.name)
+    assert Headers.from_json(notice.headers).failed == message.message_id
+    assert HOW in cast("Any", decode(notice.body))["error"]["message"]
 
 
 async def test_the_death_of_a_warm_process_costs_nothing(tmp_path: Path) -> None:
