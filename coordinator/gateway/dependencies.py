@@ -16,6 +16,7 @@ from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
 from coordinator.operations.cursors import MAX_ITEMS
 from coordinator.operations.discreet_agents import DiscreetAgents
+from coordinator.operations.private_agents import PrivateAgents
 from coordinator.sessions.home_sessions import HomeSessions
 from coordinator.sessions.once import RepeatedOperations
 from coordinator.streams.home_streams import HomeStreams
@@ -80,8 +81,10 @@ HomesAgents: TypeAlias = Annotated[HomeAgents, _part("agents")]
 """The agents of the home, for routes without a caller."""
 
 
-async def _agents(agents: HomesAgents, error_texts: ErrorTexts) -> HomeAgents:
-    return agents if error_texts else DiscreetAgents(agents)
+async def _agents(agents: HomesAgents, error_texts: ErrorTexts, caller: Called) -> HomeAgents:
+    if Scope.ADMIN in caller.scopes:
+        return agents
+    return PrivateAgents(agents) if error_texts else DiscreetAgents(agents)
 
 
 Agents: TypeAlias = Annotated[HomeAgents, Depends(_agents)]

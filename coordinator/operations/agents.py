@@ -517,6 +517,12 @@ class HomeAgents(HomeDeploys):
             history.event_page, address, after_seq=after_seq, types=types, limit=limit, cursor=cursor
         )
 
+    async def difference(
+        self, address: Address, before: int | None, after: int | None, other: Address | None
+    ) -> objects.Difference:
+        """Return the differences between two turns; see `history.difference`."""
+        return await self._stores.read(history.difference, address, before, after, other)
+
     async def fork(self, address: Address, key: str, turn: int | None = None) -> objects.Forked:
         """Make an agent of the same type that continues another one; see `branches.fork`.
 

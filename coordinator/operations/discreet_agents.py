@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coordinator.operations.agents import HomeAgents
+from coordinator.operations.private_agents import PrivateAgents
 from coordinator.service.client import ServiceRefused
 from coordinator.streams.public_texts import text_of_model, without_text
 from podium.errors import ReadFailed
@@ -28,7 +28,7 @@ __all__ = ["DiscreetAgents", "without_text_of"]
 _HIDDEN = "operators get the text, by podium why"
 
 
-class DiscreetAgents(HomeAgents):
+class DiscreetAgents(PrivateAgents):
     """The same agents, with errors without their texts.
 
     Args:
@@ -36,9 +36,6 @@ class DiscreetAgents(HomeAgents):
     """
 
     shows_error_texts = False
-
-    def __init__(self, agents: HomeAgents) -> None:
-        vars(self).update(vars(agents))
 
     async def message(self, address: Address, message_id: str) -> objects.Message:
         """As of `HomeAgents`, without the text of its error."""

@@ -25,7 +25,7 @@ from coordinator.gateway.dependencies import (
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, StreamingOf
-from coordinator.operations.history import difference, state_object, turn_page
+from coordinator.operations.history import state_object, turn_page
 from coordinator.operations.objects import Difference, EventPage, Forked, Page, Rewound, State, Turn
 from podium.address import Address
 
@@ -97,7 +97,7 @@ async def get_difference(
 ) -> Difference:
     """Compare two turns of an agent, or of two agents: state, files and visible transcript."""
     compared = None if other is None else permitted(caller, Scope.READ, other)
-    return await agents.read(difference, address, before, after, compared)
+    return await agents.difference(address, before, after, compared)
 
 
 @router.post("/fork", status_code=201, responses=statuses(404, 409, 413, 507))

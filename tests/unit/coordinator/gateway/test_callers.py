@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import sqlite3
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,6 +11,9 @@ import pytest
 
 from coordinator.access.caller import Scope
 from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords
+from coordinator.operations.private_agents import PrivateAgents
+from coordinator.streams.event_tail import EventTails
+from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, DeltaState
 from podium.caller import Caller
 from tests.unit.coordinator.gateway.served_home import served_home
@@ -244,3 +248,28 @@ async def test_a_token_anywhere_but_in_the_header_does_nothing(home: ServedHome,
 async def test_claims_that_are_refused(home: ServedHome, admin: str, claims: Any) -> None:
     await token_of(home, admin, 400, claims=claims)
     await token_of(home, admin, claims={"sub": "x" * (1024 - len('{"sub":""}'))})
+
+
+async def test_who_has_asked_before_is_for_administrators(home: ServedHome, keys: SqliteKeyRecords) -> None:
+    admin = bearer(keys.create("admin", "default", [Scope.ADMIN], 1)[1])
+    writer = bearer(keys.create("writer", "default", [Scope.WRITE], 1)[1])
+
+    async def token(**body: Any) -> dict[str, str]:
+        made = await home.http.post("/v1/tokens", json={"agent": "door/a", **body}, headers=admin)
+        return bearer(made.json()["token"])
+
+    ann = await token(scopes=["write"], claims={"sub": "4711", "email": "ann@example.org"})
+    eve = await token(scopes=["read"], claims={"sub": "eve"})
+    assert (await sent(home, ann)).claims["email"] == "ann@example.org"
+    for path in ("events?type=user_message", "diff?from=0&to=1"):
+        for who, is_told in ((admin, True), (writer, False), (ann, False), (eve, False)):
+            answer = await home.http.get(f"/v1/agents/door/a/{path}", headers=who)
+            assert answer.status_code == 200, answer.text
+            assert '"hi"' in answer.text
+            assert ("ann@example.org" in answer.text) is is_told, path
+            assert ('"caller"' in answer.text) is is_told, path
+    async with EventTails(home.agents) as tails:
+        for agents, is_told in ((home.agents, True), (PrivateAgents(home.agents), False)):
+            with tails.open(Address.parse("door/a"), types=("user_message",), history=agents) as reader:
+                events = b"".join(event.event for event in await asyncio.wait_for(reader.next(), 30))
+            assert (b"ann@example.org" in events) is is_told
