@@ -9,6 +9,7 @@ import ctypes
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -102,11 +103,20 @@ class Host:
         return self.run(rung, [self.python_path, "-I", "-S", "-c", code], **policy)
 
 
-def python_of(identity: dict[str, Any]) -> str:
+def copied_code(directory: Path) -> Path:
+    """Return a copy of what a host imports that all users may read: the checkout can be in a directory of root's."""
+    code = directory / "code"
+    for part in ("podium", "chronicle", "tests/fuse/sandbox"):
+        shutil.copytree(ROOT / part, code / part, ignore=shutil.ignore_patterns("__pycache__"))
+    subprocess.run(["chmod", "-R", "a+rX", code], check=True)
+    return code
+
+
+def python_of(code: Path, identity: dict[str, Any]) -> str:
     """Return a Python that a user may run: this one can be in a directory of root's."""
     for python in (sys.executable, "/usr/bin/python3"):
         with suppress(OSError, subprocess.CalledProcessError):
-            subprocess.run([python, "-c", "import podium.sandbox.running"], check=True, cwd=ROOT, **identity)
+            subprocess.run([python, "-c", "import podium.sandbox.running"], check=True, cwd=code, **identity)
             return python
     pytest.skip("there is no Python that another user may run")
 
@@ -117,11 +127,12 @@ def running_host(user: str, workspace: Path | None = None) -> Iterator[Host]:
         directory.chmod(0o711)
         uid = NOBODY if user == "plain" and os.geteuid() == 0 else None
         identity: dict[str, Any] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
-        python = python_of(identity)
+        code = ROOT if uid is None else copied_code(directory)
+        python = python_of(code, identity)
         process = stack.enter_context(
             subprocess.Popen(
                 [python, "-m", "tests.fuse.sandbox.host"],
-                cwd=ROOT,
+                cwd=code,
                 env={**os.environ, "API_KEY": SECRET, "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
