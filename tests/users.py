@@ -2,25 +2,45 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+from pathlib import Path
 from typing import Final
 
 __all__ = ["INTERPRETER", "as_user"]
 
-INTERPRETER: Final = """
+ROOT: Final = Path(__file__).parents[1]
+
+INTERPRETER: Final = f"""
 set -e
 interpreter=$1; shift
-case $interpreter in /root/*)  # whom nobody else may enter
-    mount -t tmpfs tmpfs /mnt
-    mkdir /mnt/kept
-    mount --bind "$interpreter" /mnt/kept
-    mount -t tmpfs -o mode=755 tmpfs /root
-    mkdir -p "$interpreter"
-    mount --move /mnt/kept "$interpreter"
-    umount /mnt
-esac
+mount -t tmpfs tmpfs /mnt
+private=()
+for each in "$interpreter" {shlex.quote(str(ROOT))}; do
+    top=; above=$each
+    while above=$(dirname "$above"); [ "$above" != / ]; do
+        [ $(( 0$(stat -c %a "$above") & 1 )) = 1 ] || top=$above
+    done
+    [ -z "$top" ] || private+=("$each" "$top")
+done
+for ((at = 0; at < ${{#private[@]}}; at += 2)); do
+    mkdir "/mnt/$at"
+    mount --bind "${{private[at]}}" "/mnt/$at"
+done
+for ((at = 1; at < ${{#private[@]}}; at += 2)); do
+    mount -t tmpfs -o mode=755 tmpfs "${{private[at]}}"
+    [ "${{private[3]}}" != "${{private[1]}}" ] || break
+done
+for ((at = 0; at < ${{#private[@]}}; at += 2)); do
+    mkdir -p "${{private[at]}}"
+    mount --move "/mnt/$at" "${{private[at]}}"
+done
+umount /mnt
 """
-"""Has all users reach Python, the first argument, in bash and in namespaces of mounts of its own."""
+"""Has all users reach Python, the first argument, and this checkout, in bash and in namespaces of mounts of its own.
+
+Directories above them that others may not enter are replaced by ones that they may.
+"""
 _BECOME: Final = 'user=$1 group=$2; shift 2; exec setpriv --reuid="$user" --regid="$group" --clear-groups "$@"'
 
 
