@@ -13,7 +13,7 @@ from chronicle.errors import InvalidInput, NotFound, StaleEpoch
 from chronicle.journal.records import Commit, MessageStatus, SetReminder
 from chronicle.journal.remote import MAX_EVENTS
 from podium.address import Address
-from podium.messages.headers import Headers
+from podium.messages.headers import caller_in
 from podium.reminders.plans import caller_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ class HostPermits:
             for sent in write.outbox:
                 if sent.namespace != agent.tenant or sent.sender != str(agent):
                     raise InvalidInput(f"{agent} may not send {sent.message_id} as {sent.sender} to {sent.namespace}")
-                _check_chain(agent, Headers.from_json(sent.headers).caller)
+                _check_chain(agent, caller_in(sent.headers))
             for change in write.reminders:
                 if isinstance(change, SetReminder):
                     _check_chain(agent, caller_of(change.body))
@@ -117,7 +117,7 @@ class HostPermits:
         self._session(asker.name, asker.tenant)
         if receiver.tenant != asker.tenant or question.sender != str(asker):
             raise InvalidInput(f"{asker} may not ask {receiver} as {question.sender}")
-        _check_chain(asker, Headers.from_json(question.headers).caller)
+        _check_chain(asker, caller_in(question.headers))
 
     # -- what it knows --------------------------------------------------------------------------------------------
 

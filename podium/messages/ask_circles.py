@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import NotFound
 from podium.address import Address
-from podium.messages.headers import Headers, question_key
+from podium.messages.headers import ask_in, question_key
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -58,7 +58,7 @@ def find_circle(store: JournalStore, asker: str, receiver: str, tenant: str, now
 def _questions(store: JournalStore, name: str, tenant: str, now_ms: int) -> Iterator[tuple[InboxMessage, str]]:
     """Yield the questions that an agent has not answered, each with the agent that asks it."""
     for message in _pending(store, name, tenant, _MAX_MESSAGES):
-        asked = Headers.from_json(message.headers).ask
+        asked = ask_in(message.headers)
         if asked is not None and asked.deadline_ms > now_ms:
             yield message, Address.parse(asked.path[-1]).name
 

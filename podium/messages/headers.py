@@ -1,7 +1,8 @@
 """The headers of a message, as typed values: what travels with it beside its body, from sender to receiver.
 
 The journal keeps them as a JSON object. Keys that this version does not know, and values of a form that it does not
-know, are kept as they are, so that another version finds them.
+know, are kept as they are, so that another version finds them. Who needs one header reads that one alone: a turn looks
+at several, one after the other.
 """
 
 from __future__ import annotations
@@ -14,7 +15,17 @@ from podium.caller import Caller
 if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
 
-__all__ = ["AskHeader", "Headers", "ReminderHeader", "question_key"]
+__all__ = [
+    "AskHeader",
+    "Headers",
+    "ReminderHeader",
+    "ask_in",
+    "caller_in",
+    "failed_in",
+    "question_key",
+    "reminder_in",
+    "trace_in",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,21 +95,15 @@ class Headers:
         """Return the headers that the journal holds."""
         if not stored:
             return _NONE
-        ask = AskHeader.from_json(stored.get("ask"))
-        reminder = ReminderHeader.from_json(stored.get("reminder"))
-        trace = stored.get("trace")
-        caller = Caller.from_json(stored.get("caller"))
-        failed = stored.get("failed")
         known = {
-            "ask": ask is not None,
-            "reminder": reminder is not None,
-            "trace": isinstance(trace, str),
-            "caller": caller is not None,
-            "failed": isinstance(failed, str),
+            "ask": ask_in(stored),
+            "reminder": reminder_in(stored),
+            "trace": trace_in(stored),
+            "caller": caller_in(stored),
+            "failed": failed_in(stored),
         }
-        others = {key: value for key, value in stored.items() if not known.get(key)}
-        trace = trace if isinstance(trace, str) else None
-        return cls(ask, reminder, trace, caller, failed if isinstance(failed, str) else None, others)
+        others = {key: value for key, value in stored.items() if known.get(key) is None}
+        return cls(**known, others=others)  # type: ignore[arg-type]  # each is of its header's type
 
     def to_json(self) -> JsonObject | None:
         """Return them for the journal; ``None`` if there are none."""
@@ -117,6 +122,36 @@ class Headers:
 
 
 _NONE: Final = Headers()
+
+
+def ask_in(stored: JsonObject | None) -> AskHeader | None:
+    """Return the header of a question in the headers that the journal holds; ``None`` without one."""
+    return AskHeader.from_json(stored["ask"]) if stored and "ask" in stored else None
+
+
+def reminder_in(stored: JsonObject | None) -> ReminderHeader | None:
+    """Return the header of a reminder; likewise."""
+    return ReminderHeader.from_json(stored["reminder"]) if stored and "reminder" in stored else None
+
+
+def trace_in(stored: JsonObject | None) -> str | None:
+    """Return the ``traceparent``; likewise."""
+    return _text_in(stored, "trace")
+
+
+def caller_in(stored: JsonObject | None) -> Caller | None:
+    """Return who asks; likewise."""
+    return Caller.from_json(stored["caller"]) if stored and "caller" in stored else None
+
+
+def failed_in(stored: JsonObject | None) -> str | None:
+    """Return the id of the message for which `on_failed` runs; likewise."""
+    return _text_in(stored, "failed")
+
+
+def _text_in(stored: JsonObject | None, key: str) -> str | None:
+    value = stored.get(key) if stored else None
+    return value if isinstance(value, str) else None
 
 
 def question_key(message_id: str, step_key: str) -> str:

@@ -25,7 +25,7 @@ from chronicle.journal.records import MessageStatus, Outcome
 from podium.agent.handler_specs import policy_for
 from podium.errors import AgentAsleep, AgentLoadError
 from podium.events import HOOKS
-from podium.messages.headers import Headers
+from podium.messages.headers import failed_in
 from podium.turn.busy import BusyPolicy, may_preempt
 from podium.turn.hooks.hook_runner import AttemptFailed, AttemptPaused, leaves_of
 from podium.turn.hooks.message_hook import hook_for
@@ -403,7 +403,7 @@ class Activation:
             self._cancellations.setdefault(message.message_id, Cancellation(expired=True))
             await self._drop(message)
             return Step.HANDLED
-        parked, about = None, Headers.from_json(message.headers).failed
+        parked, about = None, failed_in(message.headers)
         if about is not None:
             parked = await self._parked(MessageId(about))
             if parked is None:  # it was put back or dropped meanwhile: nothing is to be said about it

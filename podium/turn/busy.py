@@ -39,7 +39,7 @@ def may_preempt(message: InboxMessage, running: InboxMessage) -> bool:
     A repeat of a message that is settled preempts nothing. Nothing preempts ``on_failed``: nobody would send it again.
     """
     from chronicle.journal.records import MessageStatus  # noqa: PLC0415  slow to import, and commands name policies only
-    from podium.messages.headers import Headers  # noqa: PLC0415  likewise
+    from podium.messages.headers import failed_in  # noqa: PLC0415  likewise
 
     is_later = message.status is MessageStatus.PENDING and running.position < message.position
-    return is_later and Headers.from_json(running.headers).failed is None
+    return is_later and failed_in(running.headers) is None

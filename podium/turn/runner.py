@@ -26,7 +26,7 @@ from podium.artifacts.writing import ArtifactWriter
 from podium.errors import AgentLoadError, Permanent, UnknownAgent
 from podium.events import HOOKS
 from podium.history.step_record import read_record, write_record
-from podium.messages.headers import Headers
+from podium.messages.headers import ask_in
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import TurnPermit, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
@@ -294,7 +294,8 @@ class TurnRunner:
             failed.given_up = True
             raise failed
         self._steps = steps
-        await steps.check_fit()
+        if stored:
+            await steps.check_fit()
         turn.steps = steps
         turn.deadline_ms = self._env.clock.now_ms() + int(limit_s * 1000)
         return steps
@@ -420,7 +421,7 @@ class TurnRunner:
     async def ask_about_steps(self, message: InboxMessage, misfit: Misfit) -> Pause:
         """Pause the turn of a message whose recorded steps do not fit until a person decides; raises as `fail`."""
         records = [read_record(step.body, self._env.blobs) for step in await self.ledger.steps(message.message_id)]
-        asked = Headers.from_json(message.headers).ask
+        asked = ask_in(message.headers)
         record = question(records, misfit, self._env.clock.now_ms(), asked.deadline_ms if asked is not None else None)
         pause = Pause(len(records) + 1, record)
         step = StoredStep(message.message_id, pause.number, record.key, write_record(record, {}))

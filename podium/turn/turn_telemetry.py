@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from structlog.contextvars import bind_contextvars, reset_contextvars
 
 from podium.events import HOOKS
-from podium.messages.headers import Headers
+from podium.messages.headers import trace_in
 from podium.turn.telemetry import (
     COMMIT_DURATION,
     MESSAGES_TOLD,
@@ -79,7 +79,7 @@ class TurnTelemetry:
 
     def attempt(self, message: InboxMessage, epoch: int) -> AbstractContextManager[Span]:
         """Trace an attempt of a message, up to its commit or the record of its failure."""
-        trace = Headers.from_json(message.headers).trace
+        trace = trace_in(message.headers)
         if self._tracer is NO_TRACER:
             return NO_TRACER.span("", {}, parent=trace)
         return self._attempt(message, epoch, trace)

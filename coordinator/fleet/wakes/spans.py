@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from chronicle.errors import ChronicleError
-from podium.messages.headers import Headers
+from podium.messages.headers import trace_in
 from podium.turn.telemetry import NO_TRACER
 
 if TYPE_CHECKING:
@@ -56,4 +56,4 @@ class WakeSpans:
             messages = self._store.pending(session.session_id, limit=1)
         except ChronicleError:
             return None
-        return Headers.from_json(messages[0].headers).trace if messages else None
+        return trace_in(messages[0].headers) if messages else None

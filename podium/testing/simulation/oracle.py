@@ -14,7 +14,7 @@ from chronicle.blobs.memory import MemoryBlobStore
 from chronicle.canonical import decode
 from chronicle.journal.records import DEFAULT_NAMESPACE, Commit, Head, MessageStatus, StepWrite
 from podium.history.step_record import BEGIN_ANEW, GO_ON, read_record
-from podium.messages.headers import Headers
+from podium.messages.headers import ask_in
 from podium.testing.simulation.commit_rules import CommitRules
 from podium.testing.simulation.model import BranchModel, MessageModel, StepModel, Verdict
 from podium.testing.simulation.puppet import NOBODY
@@ -132,7 +132,7 @@ class JournalOracle:
         receipt = self.store.admit(session_id, message, limit)
         line = self.lines[session_id]
         known = line.messages.get(receipt.message_id)
-        if message.sender is not None and Headers.from_json(message.headers).ask is None:
+        if message.sender is not None and ask_in(message.headers) is None:
             wanted = (line.session.name, decode(message.body))
             self._same(line, "a message from another agent", self.sent.get(message.message_id), wanted)
             self._must(receipt.message_id == message.message_id, line, "a delivery was taken for another message")

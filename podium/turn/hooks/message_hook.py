@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from podium.agent.handler_specs import call_for
-from podium.messages.headers import Headers
+from podium.messages.headers import reminder_in
 from podium.reminders.reminder import Reminder
 from podium.reminders.times import from_ms
 from podium.turn.journal.commit import body_of
@@ -43,7 +43,7 @@ def hook_for(agent: BaseAgent, message: InboxMessage, parked: InboxMessage | Non
     if parked is not None:
         failed = body_of(parked)
         return MessageHook("on_failed", lambda ctx: agent.on_failed(ctx, failed, body["error"]))
-    header = Headers.from_json(message.headers).reminder
+    header = reminder_in(message.headers)
     if header is None:
         return MessageHook(*call_for(agent, body))
     reminder = Reminder(header.name, from_ms(header.due_ms), body, header.missed)

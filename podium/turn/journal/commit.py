@@ -29,7 +29,7 @@ from podium.events import (
     TURN_PAUSED,
     USER_MESSAGE,
 )
-from podium.messages.headers import Headers
+from podium.messages.headers import Headers, caller_in, reminder_in
 from podium.reminders.expiries import EXPIRY, expiry_body
 from podium.turn.busy import BusyPolicy
 
@@ -168,8 +168,7 @@ class Cancellation:
 
 def user_message(message: InboxMessage) -> JsonObject:
     """Return the payload of a message's ``user_message`` event."""
-    headers = Headers.from_json(message.headers)
-    reminder, caller = headers.reminder, headers.caller
+    reminder, caller = reminder_in(message.headers), caller_in(message.headers)
     return {
         "message_id": message.message_id,
         "position": message.position,

@@ -16,7 +16,7 @@ from chronicle.journal.records import NewMessage
 from podium.agent.answer import Answer, Answered
 from podium.agent.handlers import check_way
 from podium.errors import AskCycle, AskFailed, AskTimeout, ContextMisuse, PodiumError, ReadFailed, ReadOnly
-from podium.messages.headers import AskHeader, Headers, question_key
+from podium.messages.headers import AskHeader, Headers, ask_in, question_key
 from podium.tasks import BackgroundTasks, joined_beside
 from podium.turn.answer_parts import AnswerReader, is_answer, is_event, part_of
 from podium.turn.steps.calling import StepCall
@@ -181,7 +181,7 @@ class Question:
         timeout_s: float | None,
         asker: Asker,
     ) -> None:
-        asked = Headers.from_json(cause.headers).ask
+        asked = ask_in(cause.headers)
         path = (*(asked.path if asked is not None else ()), str(sender))
         if str(receiver) in path:
             loop = " -> ".join((*path[path.index(str(receiver)) :], str(receiver)))
@@ -279,7 +279,7 @@ class Question:
 
 def time_left_s(message: InboxMessage, limit_s: float, now_ms: int) -> float:
     """Return the time limit of the turn of a message: its asker's deadline counts, too. 0 or less if that is over."""
-    asked = Headers.from_json(message.headers).ask
+    asked = ask_in(message.headers)
     return limit_s if asked is None else min(limit_s, (asked.deadline_ms - now_ms) / 1000)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, cast
 from chronicle.journal.records import Draft, SetReminder
 from podium.caller import NOBODY, Caller
 from podium.errors import ContextMisuse, UnknownAgentType
-from podium.messages.headers import Headers
+from podium.messages.headers import caller_in
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -126,7 +126,7 @@ class RunningHook:
     @property
     def caller(self) -> Caller:
         """Who asks for it, by the message; changing the claims changes nothing else."""
-        found = (Headers.from_json(self.message.headers).caller if self.message is not None else None) or NOBODY
+        found = (caller_in(self.message.headers) if self.message is not None else None) or NOBODY
         claims = MappingProxyType(deepcopy(dict(found.claims)))
         return replace(found, claims=claims, tenant=self.turn.address.tenant)
 

@@ -10,7 +10,7 @@ from chronicle.errors import InvalidInput
 from podium.answer_schema import NO_DEFAULT, check_schema
 from podium.durations import seconds_of
 from podium.errors import ContextMisuse, DecisionExpired, DecisionInvalid, PromiseRejected
-from podium.messages.headers import Headers
+from podium.messages.headers import ask_in
 from podium.state.plain_json import sent_json
 from podium.turn.steps.pausing import PauseRequest
 
@@ -87,7 +87,7 @@ class Pauses:
         expires_ms = None
         if timeout is not None:
             expires_ms = turn.env.clock.now_ms() + math.ceil(seconds_of(timeout, "a pause") * 1000)
-        if (asked := Headers.from_json(self._hook.message.headers if self._hook.message else None).ask) is not None:
+        if (asked := ask_in(self._hook.message.headers if self._hook.message else None)) is not None:
             # Then nobody waits for the answer any more, and the message is dropped.
             expires_ms = min(expires_ms or asked.deadline_ms, asked.deadline_ms)
         record = await turn.steps.pause(PauseRequest(kind, reason, schema, expires_ms, promise))
