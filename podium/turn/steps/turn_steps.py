@@ -106,7 +106,7 @@ class TurnSteps:
         self._telemetry = agent.telemetry
         self._bodies = [step.body for step in stored]
         records = [read_record(body, agent.env.blobs) for body in self._bodies]
-        self._records = holding(records)
+        self._records = holding(records) if records else records
         self.is_given_up = is_given_up(records)
         """Whether a person has given the turn up, so that it is not to run."""
         self._replay = Replay(self._records)
@@ -116,9 +116,8 @@ class TurnSteps:
         self._running: list[RunningStep] = []
         self._ended = asyncio.Event()
         """Set, and replaced, when a step is not running any more."""
-        self._may_begin = asyncio.Event()
-        """Cleared while a pause is being written, behind which no step begins."""
-        self._may_begin.set()
+        self._pause_written: asyncio.Event | None = None
+        """While a pause is being written, behind which no step begins: set once it is, or has failed."""
         self._sources: set[AsyncGenerator[Json, None]] = set()
         """Sources of the steps that stream."""
         self._failed: list[FailedStep] = []
@@ -224,7 +223,8 @@ class TurnSteps:
                 return
             await replay.until_over(key)
             await self._ledger.make_sure()
-            await self._may_begin.wait()
+            while self._pause_written is not None:
+                await self._pause_written.wait()
             if self.pause_at is not None:
                 await _for_ever()
         except (ProgramChanged, StepsOutdated) as misfit:  # raised again at the hook's end, if the program catches it
@@ -361,11 +361,12 @@ class TurnSteps:
                 if self._running:
                     continue
                 if self.pause_at is None:
-                    self._may_begin.clear()
+                    self._pause_written = written = asyncio.Event()
                     try:
                         await self._put_open(request, key, hashed)
                     finally:
-                        self._may_begin.set()
+                        self._pause_written = None
+                        written.set()
                     return
             await _for_ever()  # another task came first
 
