@@ -9,13 +9,12 @@ import ctypes
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -25,6 +24,7 @@ import pytest
 from chronicle.repository import Repository, mounts
 from podium.sandbox.policy import RUNGS
 from tests.leftovers import new_directory
+from tests.users import as_user
 
 ROOT: Final = Path(__file__).parents[3]
 PAGE: Final = ROOT / "docs" / "internals" / "sandbox.md"
@@ -50,7 +50,6 @@ class Host:
     user: int | None
     stack: ExitStack
     workspace: Path
-    python_path: str
     limits: dict[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -87,7 +86,7 @@ class Host:
         """Run a command in a sandbox, and return how it ended."""
         asked = {
             "writable": [str(self.workspace)],
-            "readable": [str(self.declared), *([] if self.python_path.startswith("/usr/bin/") else map(str, PYTHON))],
+            "readable": [str(self.declared), *map(str, PYTHON)],
             "limits": {"time_s": 60, **self.limits},
             "at_least": "none",
             **policy,
@@ -100,25 +99,7 @@ class Host:
         return answer
 
     def python(self, rung: str, code: str, **policy: Any) -> dict[str, Any]:
-        return self.run(rung, [self.python_path, "-I", "-S", "-c", code], **policy)
-
-
-def copied_code(directory: Path) -> Path:
-    """Return a copy of what a host imports that all users may read: the checkout can be in a directory of root's."""
-    code = directory / "code"
-    for part in ("podium", "chronicle", "tests/fuse/sandbox"):
-        shutil.copytree(ROOT / part, code / part, ignore=shutil.ignore_patterns("__pycache__"))
-    subprocess.run(["chmod", "-R", "a+rX", code], check=True)
-    return code
-
-
-def python_of(code: Path, identity: dict[str, Any]) -> str:
-    """Return a Python that a user may run: this one can be in a directory of root's."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        with suppress(OSError, subprocess.CalledProcessError):
-            subprocess.run([python, "-c", "import podium.sandbox.running"], check=True, cwd=code, **identity)
-            return python
-    pytest.skip("there is no Python that another user may run")
+        return self.run(rung, [sys.executable, "-I", "-S", "-c", code], **policy)
 
 
 @contextmanager
@@ -126,21 +107,17 @@ def running_host(user: str, workspace: Path | None = None) -> Iterator[Host]:
     with new_directory("podium-sandbox-test-") as directory, ExitStack() as stack:
         directory.chmod(0o711)
         uid = NOBODY if user == "plain" and os.geteuid() == 0 else None
-        identity: dict[str, Any] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
-        code = ROOT if uid is None else copied_code(directory)
-        python = python_of(code, identity)
         process = stack.enter_context(
             subprocess.Popen(
-                [python, "-m", "tests.fuse.sandbox.host"],
-                cwd=code,
+                [*([] if uid is None else as_user(uid, uid)), sys.executable, "-m", "tests.fuse.sandbox.host"],
+                cwd=ROOT,
                 env={**os.environ, "API_KEY": SECRET, "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
-                **identity,
             )
         )
-        host = Host(directory, process, uid, stack, workspace or directory / "workspace", python)
+        host = Host(directory, process, uid, stack, workspace or directory / "workspace")
         host.workspace.mkdir(exist_ok=True)
         host.own(host.workspace)
         yield host
