@@ -15,8 +15,7 @@ from coordinator.gateway.patterns import ADDRESS, CURSOR, KEY, TYPE
 from coordinator.operations.agents import HomeAgents
 from coordinator.operations.conversations import Conversations
 from coordinator.operations.cursors import MAX_ITEMS
-from coordinator.operations.discreet_agents import DiscreetAgents
-from coordinator.operations.private_agents import PrivateAgents
+from coordinator.operations.discreet_agents import DiscreetAgents, PrivateAgents
 from coordinator.sessions.home_sessions import HomeSessions
 from coordinator.sessions.once import RepeatedOperations
 from coordinator.streams.home_streams import HomeStreams

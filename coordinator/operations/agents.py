@@ -513,9 +513,14 @@ class HomeAgents(HomeDeploys):
         cursor: str | None = None,
     ) -> objects.EventPage:
         """Return a page of an agent's events, oldest first; see `history.event_page`."""
-        return await self._stores.read(
+        page = await self._stores.read(
             history.event_page, address, after_seq=after_seq, types=types, limit=limit, cursor=cursor
         )
+        return replace(page, items=tuple(map(self._shown, page.items)))
+
+    def _shown(self, event: objects.Event) -> objects.Event:
+        """Return an event as the caller may see it."""
+        return event
 
     async def difference(
         self, address: Address, before: int | None, after: int | None, other: Address | None

@@ -1,7 +1,8 @@
-"""The agents of a home for callers that do not get the texts of errors (the setting `error_details`).
+"""The agents of a home for callers that are no administrators.
 
-What agents' code raises, and what models answer, may hold what only operators are to know: such a caller gets the type
-of an error, and the id of the message under which operators find its text.
+They are not told who has asked an agent before them. With the setting `error_details` they do not get the texts of
+errors, either: what agents' code raises, and what models answer, may hold what only operators are to know. Then a
+caller gets the type of an error, and the id of the message under which operators find its text.
 """
 
 from __future__ import annotations
@@ -9,23 +10,51 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from coordinator.operations.private_agents import PrivateAgents
+from coordinator.operations.agents import HomeAgents
 from coordinator.service.client import ServiceRefused
 from coordinator.streams.public_texts import text_of_model, without_text
 from podium.errors import ReadFailed
-from podium.events import TURN_FAILED
+from podium.events import TURN_FAILED, USER_MESSAGE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from coordinator.frontends.conversation import Exchange
     from coordinator.operations import objects
     from coordinator.operations.model_calls import ModelCall
     from podium.address import Address
 
-__all__ = ["DiscreetAgents", "without_text_of"]
+__all__ = ["DiscreetAgents", "PrivateAgents", "without_text_of"]
 
 _HIDDEN = "operators get the text, by podium why"
+
+
+class PrivateAgents(HomeAgents):
+    """The same agents, with messages without their callers: keys, scopes and claims of other people's tokens.
+
+    Args:
+        agents: whose stores and link are shared; their owner closes them.
+    """
+
+    def __init__(self, agents: HomeAgents) -> None:
+        vars(self).update(vars(agents))
+
+    async def difference(
+        self, address: Address, before: int | None, after: int | None, other: Address | None
+    ) -> objects.Difference:
+        """As of `HomeAgents`, without the callers of messages."""
+        found = await super().difference(address, before, after, other)
+        transcript = found.transcript
+        removed, added = (
+            tuple({**event, "payload": event["payload"] and _without_caller(event["payload"])} for event in side)
+            for side in (transcript.removed, transcript.added)
+        )
+        return replace(found, transcript=replace(transcript, removed=removed, added=added))
+
+    def _shown(self, event: objects.Event) -> objects.Event:
+        if event.type != USER_MESSAGE or event.payload is None:
+            return event
+        return replace(event, payload=_without_caller(event.payload))
 
 
 class DiscreetAgents(PrivateAgents):
@@ -76,18 +105,11 @@ class DiscreetAgents(PrivateAgents):
             last_error=last,
         )
 
-    async def events(
-        self,
-        address: Address,
-        *,
-        after_seq: int = 0,
-        types: Sequence[str] = (),
-        limit: int = 100,
-        cursor: str | None = None,
-    ) -> objects.EventPage:
-        """As of `HomeAgents`, without the texts of the errors of failed turns."""
-        page = await super().events(address, after_seq=after_seq, types=types, limit=limit, cursor=cursor)
-        return replace(page, items=tuple(_event(each) for each in page.items))
+    def _shown(self, event: objects.Event) -> objects.Event:
+        payload = event.payload
+        if event.type != TURN_FAILED or payload is None:
+            return super()._shown(event)
+        return replace(event, payload={**payload, "error": without_text(payload["error"], payload["message_id"])})
 
     async def model_calls(
         self, tenant: str, owner: str | None, profile: str | None, limit: int = 100, cursor: str | None = None
@@ -102,12 +124,8 @@ def without_text_of(exchange: Exchange) -> Exchange:
     return replace(exchange, error=_without(exchange.error, exchange.message_id))
 
 
-def _event(event: objects.Event) -> objects.Event:
-    payload = event.payload
-    if event.type != TURN_FAILED or payload is None:
-        return event
-    error = without_text(payload["error"], payload["message_id"])
-    return replace(event, payload={**payload, "error": error})
+def _without_caller(payload: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in payload.items() if name != "caller"}
 
 
 def _call(call: ModelCall) -> ModelCall:

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.access.caller import Scope
 from coordinator.homes.sqlite.keys import KEYS, SqliteKeyRecords
-from coordinator.operations.private_agents import PrivateAgents
+from coordinator.operations.discreet_agents import PrivateAgents
 from coordinator.streams.event_tail import EventTails
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, DeltaState
