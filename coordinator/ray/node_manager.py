@@ -120,7 +120,7 @@ class NodeConfig:
     models: str
     """As of `coordinator.host.host_config.HostConfig`."""
     group: int | None
-    """As of `coordinator.fleet.machines.Machine`."""
+    """As of `coordinator.fleet.nodes.machines.Machine`."""
     ends_with_coordinator: bool
     """Whether it ends when there is no coordinator any more: on a cluster that outlives the service."""
 
