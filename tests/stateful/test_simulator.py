@@ -96,6 +96,11 @@ def test_a_message_that_would_steer_a_turn_in_its_replay_loses_nothing() -> None
     Simulator(989, with_steps=True).run()
 
 
+def test_an_activation_whose_turns_another_one_has_folded_is_over_and_nothing_is_lost() -> None:
+    """In this run a host without a lease is to cancel a message, and its last commit was folded meanwhile."""
+    Simulator(158, with_steps=True).run()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 def test_nothing_is_broken_in_a_hundred_thousand_runs() -> None:

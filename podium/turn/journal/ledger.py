@@ -183,7 +183,7 @@ class Ledger:
         """Check that the journal has the head, if it can be read now.
 
         Raises:
-            TurnsLost: it does not have it.
+            TurnsLost: it does not have it, and no later holder of the lease has folded it.
             Evicted: another holder has the lease, and so the right to read it (`coordinator.store.permits`).
         """
         head = self.head
@@ -191,6 +191,8 @@ class Ledger:
             return
         try:
             found = await self._run_store(self._store.find_event, head.event_id)
+            if found is None and await self._is_folded(head):
+                return
         except NotFound as error:
             raise Evicted(f"{label(self.session)}: {error}") from error
         except ChronicleError:
@@ -200,6 +202,14 @@ class Ledger:
                 f"{label(self.session)}: the journal has lost turn {head.turn}, event {head.event_id}, which was "
                 "committed: it was restored, or a standby was promoted that lacks it"
             )
+
+    async def _is_folded(self, head: Head) -> bool:
+        """Whether the events up to a head were dropped, in order."""
+        try:
+            branch = await self._run_store(self._store.branch, head.branch_id)
+        except NotFound:
+            return False
+        return head.seq <= branch.folded_seq
 
     async def steps(self, message_id: MessageId) -> Sequence[StoredStep]:
         """Return the steps of earlier attempts of a message, by number."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
+from chronicle.ids import IdSource
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.workspace.trees.tree import entry_at
 from podium.errors import TurnsLost
+from podium.history.fold import fold_agent
 from podium.testing import AgentHarness
-from podium.turn.message_loop import MessageLoop
+from podium.turn.message_loop import Ending, MessageLoop
 from tests.unit.podium.turn.test_turn import Counter
 
 if TYPE_CHECKING:
@@ -96,3 +98,15 @@ async def test_an_idle_activation_that_loses_its_lease_says_so(journal: Restorab
         loop.evict()
         with pytest.raises(TurnsLost):
             await loop.run()
+
+
+async def test_turns_that_another_holder_has_folded_are_not_lost() -> None:
+    async with AgentHarness(Counter) as agent, asyncio.timeout(30):
+        await agent.send("one")
+        head = agent.store.head(agent.store.session(agent.address.name).main_branch_id)
+        agent.clock.advance(1e6)  # its lease has ended
+        fold_agent(agent.store, agent.blobs, agent.address, None, IdSource(), agent.clock.now_ms())
+        assert agent.store.find_event(cast("Any", head.event_id)) is None
+        loop = MessageLoop(agent.activation, idle_timeout_s=1e6)
+        loop.evict()
+        assert await loop.run() is Ending.EVICTED
