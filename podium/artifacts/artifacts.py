@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, NewType
+from typing import TYPE_CHECKING, Final, NewType, cast
 
 from chronicle.blobs.ident import to_raw
 from chronicle.blobs.port import get_many
@@ -45,6 +45,7 @@ __all__ = [
     "artifact_frame",
     "artifact_of",
     "artifact_payload",
+    "content_in",
     "contents_of",
     "event_id_of",
     "find_artifact",
@@ -170,6 +171,11 @@ def artifact_payload(event_id: EventId, name: str, media_type: str, content: Con
         "content_id": content.id,
         "chunked": content.chunked,
     }
+
+
+def content_in(payload: Mapping[str, Json]) -> Content:
+    """Return the content that a payload of `artifact_payload` names."""
+    return Content(BlobId(cast("str", payload["content_id"])), cast("int", payload["size"]), bool(payload["chunked"]))
 
 
 def artifact_frame(payload: Mapping[str, Json]) -> Frame:

@@ -48,12 +48,12 @@ class ArtifactWriter:
         self._lock = threading.Lock()
         self._over = False
 
-    def take(self, name: str, data: bytes | str | Path) -> Content:
-        """Store the content of an artifact; it is durable after `keep`.
+    def take(self, name: str, data: bytes | str | Path | io.FileIO) -> Content:
+        """Store the content of an artifact; it is durable after `flush` or `keep`.
 
         Args:
             name: for messages.
-            data: see `podium.agent.AgentContext.add_artifact`.
+            data: see `podium.agent.AgentContext.add_artifact`; or an open file, which is read to its end.
 
         Raises:
             WrongType: it is none of these.
@@ -72,6 +72,9 @@ class ArtifactWriter:
             self._check_size(name, len(data))
             with self._lock:
                 return store_bytes(self._open_buffer(), data)
+        if isinstance(data, io.FileIO):
+            with self._lock:
+                return store_file(self._open_buffer(), cast("BinaryIO", _Source(self, name, data)))
         if not isinstance(data, Path):
             raise WrongType(f"an artifact is made of bytes, a str or a Path, not {type(data).__name__}")
         with self._opened(name, data) as file, self._lock:
@@ -84,6 +87,14 @@ class ArtifactWriter:
             Unavailable: the blob store could not be reached.
         """
         self.close()
+        self.flush()
+
+    def flush(self) -> None:
+        """Make the stored contents durable.
+
+        Raises:
+            Unavailable: the blob store could not be reached.
+        """
         with self._lock:
             if self._buffer is not None:
                 self._buffer.flush()

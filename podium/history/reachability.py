@@ -32,7 +32,8 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
 
     They are payloads out of line, the contents of artifacts, the blobs of objects beside the events, and the blobs of
     the trees of all turns of all branches, including the trees of failed attempts and the whole history of every path;
-    the trees and results of the steps of messages that are not settled; and the bundles of code that are kept.
+    the trees, results and artifacts of the steps of messages that are not settled; and the bundles of code that are
+    kept.
 
     Args:
         layers: the base trees of the layers of all nodes.
@@ -45,10 +46,12 @@ def reachable_blobs(store: JournalStore, blobs: BlobReader, layers: Iterable[Tre
     for ref in layers:  # before the journal: the tree that a layer has sealed may be committed meanwhile
         reach.add(ref)
     for body in _steps(store):  # before the events: the trees of a turn's last step and of its commit are the same
-        tree, parts = roots_of(body)
+        tree, parts, contents = roots_of(body)
         reach.add(tree)
         for part in parts:
             reach.add_blob(part)
+        for content in contents:
+            reach.add_content(content)
     for each in store.all_objects():
         for blob in (each.body_ref, each.content):
             if blob is not None:

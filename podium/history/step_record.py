@@ -8,7 +8,7 @@ The record of a pause is *open* at first: its result is null, and ``pause`` has 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Literal, NotRequired, TypeAlias, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NotRequired, TypeAlias, TypedDict, cast
 
 from blake3 import blake3
 
@@ -18,12 +18,14 @@ from chronicle.errors import InvalidInput, UnsupportedFormat
 from chronicle.ids import BlobId
 from chronicle.journal.chain import MAX_INLINE
 from chronicle.workspace.port import TreeRef
+from podium.artifacts.artifacts import content_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, MutableMapping, Sequence
 
     from chronicle.blobs.port import BlobReader
     from chronicle.journal.records import StoredStep
+    from chronicle.workspace.content.content import Content
     from podium.events import ModelCallSummary, StepsSummary, StepSummary
     from podium.state import Patch
 
@@ -328,14 +330,16 @@ def read_record(body: bytes, blobs: BlobReader) -> StepRecord:
     )
 
 
-def roots_of(body: bytes) -> tuple[TreeRef, list[BlobId]]:
-    """Return the tree and the blobs that a record references.
+def roots_of(body: bytes) -> tuple[TreeRef, list[BlobId], list[Content]]:
+    """Return the tree, the blobs and the contents of artifacts that a record references.
 
     Raises:
         UnsupportedFormat: a newer version wrote it.
     """
     found = _checked(body)
-    return _tree(found), [BlobId(cast("str", found[key])) for key in ("result_ref", "patch_ref") if key in found]
+    parts = [BlobId(cast("str", found[key])) for key in ("result_ref", "patch_ref") if key in found]
+    effects = cast("list[list[Any]]", found.get("effects", []))
+    return _tree(found), parts, [content_in(effect[1]) for effect in effects if effect[0] == "artifact"]
 
 
 def view(step: StoredStep) -> StepView:

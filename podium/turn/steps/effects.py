@@ -2,8 +2,8 @@
 
 Replies, results and messages to other agents are collected by the turn's scope and committed with the turn. A further
 attempt does not run the function, so its part of them is in the step's record: pieces of replies with the ordinal of
-the reply, results, and messages. Events of `AgentContext.emit` are not recorded anywhere, and artifacts are refused
-inside of a step.
+the reply, results, messages, and artifacts, whose contents are durable before the record is. Events of
+`AgentContext.emit` are not recorded anywhere.
 """
 
 from __future__ import annotations
@@ -63,6 +63,10 @@ class RunningStep:
         """Note a result of the message."""
         self.effects.append(["result", value])
 
+    def note_artifact(self, payload: JsonObject) -> None:
+        """Note an artifact, by the payload of its event."""
+        self.effects.append(["artifact", payload])
+
 
 _step: Final[ContextVar[RunningStep | None]] = ContextVar("podium_step", default=None)
 
@@ -104,6 +108,14 @@ class ReplayedOutbox(Protocol):
         ...
 
 
+class ReplayedArtifacts(Protocol):
+    """The artifacts of a hook, as a replayed step uses them."""
+
+    async def add_again(self, payload: JsonObject) -> None:
+        """Add an artifact whose content is stored."""
+        ...
+
+
 class StepSink(Protocol):
     """The scope of a hook, as a replayed step uses it."""
 
@@ -115,6 +127,11 @@ class StepSink(Protocol):
     @property
     def outbox(self) -> ReplayedOutbox:
         """Its messages to other agents."""
+        ...
+
+    @property
+    def artifacts(self) -> ReplayedArtifacts:
+        """Its artifacts."""
         ...
 
 
@@ -136,5 +153,7 @@ async def repeat_effects(effects: Sequence[Json], sink: StepSink, tenant: str) -
         elif kind == "tell":
             name, message = parts
             sink.outbox.tell(Address.parse(name, tenant), message)
+        elif kind == "artifact":
+            await sink.artifacts.add_again(parts[0])
         else:
             sink.replies.set_result(parts[0])

@@ -54,11 +54,6 @@ CALLS: dict[str, tuple[Call, str, str]] = {
         "ContextMisuse",
         "is called inside of step",
     ),
-    "an artifact in a step": (
-        lambda ctx: ctx.step("s", lambda: ctx.add_artifact("x", "y")),
-        "ContextMisuse",
-        "cannot be added inside of step",
-    ),
 }
 
 

@@ -15,7 +15,10 @@ from chronicle.canonical import encode
 from chronicle.errors import InvalidInput
 from podium.agent import AgentContext, Permanent, Retry
 from podium.errors import PodiumError
+from podium.history.reachability import reachable_blobs
+from podium.history.step_record import roots_of
 from podium.testing import AgentHarness, HarnessOptions
+from podium.turn.activation import Step
 from podium.turn.busy import BusyPolicy
 from tests.unit.podium.turn.steps.planned import Planned, files, ran, three
 
@@ -364,15 +367,43 @@ async def test_a_cancelled_message_drops_its_steps_and_an_interrupted_one_keeps_
         assert Planned.runs["a"] == 1
 
 
+async def test_an_artifact_of_a_step_is_kept_until_the_turn_is_committed() -> None:
+    data, ids = b"".join(index.to_bytes(4) for index in range(200_000)), []
+
+    async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        async def publish() -> str:
+            ran("publish")
+            return await ctx.add_artifact("a.bin", data)
+
+        ids.append(await ctx.step("publish", publish))
+        ran("attempt")
+        if Planned.runs["attempt"] == 1:
+            raise ConnectionError("the service ends")
+
+    Planned.program = program
+    async with AgentHarness(Planned) as agent:
+        agent.admit("go")
+        assert await agent.activation.handle_next() is Step.RETRY
+        assert not agent.artifacts()
+        (body,) = (
+            step.body for step in agent.store.steps_of_session(agent.store.session(agent.address.name).session_id)
+        )
+        (content,) = roots_of(body)[2]
+        assert content.chunked
+        assert content.id in reachable_blobs(agent.store, agent.blobs, [])
+        assert await agent.receive() == 1
+        (artifact,) = agent.artifacts()
+        assert agent.artifact(artifact.artifact_id) == data
+        assert [artifact.artifact_id] * 2 == ids
+        assert Planned.runs == {"publish": 1, "attempt": 2}
+
+
 async def test_bad_calls_are_refused_with_reasons() -> None:
     kept: list[AgentContext[Any]] = []
 
     async def program(self: Planned, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         async def inner() -> None:
             await ctx.step("inner", ran, "inner")
-
-        async def publish() -> None:
-            await ctx.add_artifact("a.txt", "a")
 
         kept.append(ctx)
         with pytest.raises(PodiumError, match=r"step 'inner' is called inside of step 'outer#1'"):
@@ -381,8 +412,6 @@ async def test_bad_calls_are_refused_with_reasons() -> None:
             await ctx.step("result", lambda: {"rows": [object()]})
         with pytest.raises(ValueError, match=r"/0: a PosixPath is not JSON"):
             await ctx.step("argument", lambda path: None, ctx.workspace)
-        with pytest.raises(PodiumError, match="an artifact cannot be added inside of step 'publish#1'"):
-            await ctx.step("publish", publish)
         with pytest.raises(InvalidInput, match="a step has no name"):
             await ctx.step("", ran, "x")
         with pytest.raises(InvalidInput, match="is no policy"):
