@@ -145,7 +145,12 @@ def test_one_job_of_all_revisions_has_its_cluster_take_the_home_over() -> None:
         assert job["metadata"]["annotations"]["helm.sh/hook-delete-policy"] == "before-hook-creation"
         (rule,) = job["spec"]["podFailurePolicy"]["rules"]
         assert rule["onExitCodes"]["values"] == [ExitCode.HOME_ERROR], "it does not order again after a later order"
-        assert container("hand-over", found)["command"][:3] == ["podium", "hand-over", name]
+        command = container("hand-over", found)
+        assert command["command"][:5] == ["podium", "hand-over", name, "--order", "$(ORDER)"]
+        same_in_all_pods = {
+            "fieldPath": "metadata.labels['batch.kubernetes.io/controller-uid']"
+        }  # which Kubernetes writes
+        assert variables(command)["ORDER"]["valueFrom"] == {"fieldRef": same_in_all_pods}
         assert container("delete-clusters", found)["args"][1:] == [chart.RELEASE, name]
 
 

@@ -27,6 +27,9 @@ def hand_over(
     timeout: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", help="How long to wait; the order stays.")
     ] = 600.0,
+    order: Annotated[
+        str, typer.Option("--order", metavar="ID", help="Name of this order: not repeated after a later order.")
+    ] = "",
     home: HomeOption = DEFAULT_HOME,
     json: JsonOption = False,
 ) -> None:
@@ -45,7 +48,7 @@ def hand_over(
     if not place.is_shared:
         raise HomeError(f"the home {place.path} is on this machine only, and has one service")
     documents = open_records(place).documents()
-    give_order(documents, name)
+    give_order(documents, name, order)
     with Progress() as progress:
         _wait(documents, name, timeout, progress.show)
     if json:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final
 
-from podium.errors import PodiumError
+from podium.errors import HomeError, PodiumError
 
 if TYPE_CHECKING:
     from coordinator.documents import Documents
@@ -37,6 +37,8 @@ TELL_S: Final = 2.0
 STALE_S: Final = 3 * TELL_S
 """A service that has told nothing for so long is taken for gone."""
 _ORDER: Final = "hand-over.json"
+_KEPT_IDS: Final = 50
+"""Ids of earlier orders that are kept; only those of commands that may still be repeated matter."""
 _DRAINING: Final = "draining.json"
 _MEMBER: Final = "service-{}.json"
 
@@ -102,13 +104,24 @@ def ordered(documents: Documents) -> str:
     return str(_read(documents, _ORDER).get("to", ""))
 
 
-def give_order(documents: Documents, name: str) -> None:
+def give_order(documents: Documents, name: str, order_id: str = "") -> None:
     """Have the service of a name serve the home, as soon as it stands by.
 
+    Args:
+        order_id: of the order, by which its repetition is recognised; empty for one that is never repeated.
+
     Raises:
+        HomeError: the order was given before, and a later one has followed it; nothing was ordered.
         StorageRefused: it cannot be written.
     """
-    documents.write(_ORDER, json.dumps({"to": name}).encode())
+    found = _read(documents, _ORDER)
+    last, earlier = found.get("order", ""), found.get("earlier", [])
+    if order_id and order_id in earlier:
+        raise HomeError(f"{found['to']} is ordered to serve the home, later than {name} was by the order {order_id}")
+    if order_id and order_id == last:
+        return
+    earlier = [*earlier, last][-_KEPT_IDS:] if last else earlier
+    documents.write(_ORDER, json.dumps({"to": name, "order": order_id, "earlier": earlier}).encode())
 
 
 def draining(documents: Documents) -> tuple[str, int] | None:

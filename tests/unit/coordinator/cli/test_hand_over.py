@@ -8,7 +8,7 @@ import pytest
 
 from coordinator.cli.commands import hand_over
 from coordinator.documents import FileDocuments
-from coordinator.fleet.services.handover import MemberState, give_order, tell_draining, tell_member
+from coordinator.fleet.services.handover import MemberState, give_order, ordered, tell_draining, tell_member
 from podium.errors import HomeError
 
 if TYPE_CHECKING:
@@ -27,3 +27,20 @@ def test_a_later_order_ends_the_wait_though_the_service_still_serves(tmp_path: P
 
     with pytest.raises(HomeError, match="old is ordered"):
         hand_over._wait(documents, "new", 60, order_back)
+
+
+def test_an_order_that_is_repeated_does_not_follow_a_later_one(tmp_path: Path) -> None:
+    documents = FileDocuments(tmp_path)
+    give_order(documents, "new", "upgrade")
+    given = documents.read("hand-over.json")
+    give_order(documents, "new", "upgrade")
+    assert documents.read("hand-over.json") == given
+    for order_id in ("rollback", ""):
+        give_order(documents, "old", order_id)
+        with pytest.raises(
+            HomeError, match="old is ordered to serve the home, later than new was by the order upgrade"
+        ):
+            give_order(documents, "new", "upgrade")
+        assert ordered(documents) == "old"
+    give_order(documents, "new", "upgrade again")
+    assert ordered(documents) == "new"
