@@ -384,6 +384,11 @@ class PostgresDatabase:
                 return InvalidInput(f"an id was used before: {said}")
             case errors.UndefinedTable() | errors.UndefinedColumn() | errors.DataCorrupted() | errors.IndexCorrupted():
                 return Corrupt(f"{self.name} is damaged: {said}")
+            case errors.DiskFull():
+                return Unavailable(
+                    f"{self.name}: the disk of its server is full: make room on it, and what waits goes on; nothing "
+                    f"was written ({said})"
+                )
             case psycopg.DataError():
                 return InvalidInput(f"a value cannot be stored: {said}")
             case psycopg.ProgrammingError() if error.sqlstate is None:  # not the server's: of a value of no type of its
