@@ -1,4 +1,4 @@
-"""An agent's reminders: those that are set, and cancelling one."""
+"""An agent's reminders and delayed messages: those that are set, and cancelling one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from chronicle.errors import InvalidInput, NotFound
 from coordinator.operations import objects
 from coordinator.operations.cursors import place_after, rest_of
 from podium.agent_record import find_session
-from podium.reminders.expiries import EXPIRY, of_program
+from podium.reminders.delayed import DelayedMessage, delayed_name, is_delayed
+from podium.reminders.expiries import EXPIRY
 from podium.reminders.plans import scheduled
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ __all__ = ["cancel", "reminder_object", "reminder_page"]
 def reminder_page(
     store: JournalStore, address: Address, limit: int, cursor: str | None
 ) -> objects.Page[objects.Reminder]:
-    """Return a page of an agent's reminders, by name.
+    """Return a page of an agent's reminders: first its delayed messages, by id, then the others, by name.
 
     Raises:
         UnknownAgent: there is no such agent.
@@ -30,7 +31,8 @@ def reminder_page(
     """
     of = [str(address)]
     after = place_after(cursor, "reminders", of, "")
-    found = [each for each in of_program(store.reminders(find_session(store, address).session_id)) if each.name > after]
+    reminders = store.reminders(find_session(store, address).session_id)
+    found = [each for each in reminders if each.name > after and each.name != EXPIRY]
     return objects.Page(
         items=[reminder_object(each) for each in found[:limit]],
         **rest_of(found, limit, "reminders", of, lambda each: each.name),
@@ -40,6 +42,10 @@ def reminder_page(
 def reminder_object(reminder: Reminder) -> objects.Reminder:
     """Return a reminder as a JSON object; one that this version cannot read has no rule and no message."""
     try:
+        if is_delayed(reminder.name):
+            delayed = DelayedMessage.from_reminder(reminder)
+            name, due = delayed.message_id, reminder.due_ms
+            return objects.Reminder(name=name, due=due, to=delayed.receiver, message=delayed.message)
         shown = scheduled(reminder)
     except InvalidInput:
         return objects.Reminder(name=reminder.name, due=reminder.due_ms)
@@ -55,11 +61,14 @@ def reminder_object(reminder: Reminder) -> objects.Reminder:
 
 
 def cancel(store: JournalStore, address: Address, name: str) -> None:
-    """Cancel a reminder, durably.
+    """Cancel a reminder, or a delayed message by its id, durably.
 
     Raises:
         UnknownAgent: there is no such agent.
         NotFound: it has no such reminder.
     """
-    if name == EXPIRY or not store.cancel_reminder(find_session(store, address).session_id, name):
+    session_id = find_session(store, address).session_id
+    if not name.isprintable() or not any(
+        store.cancel_reminder(session_id, each) for each in (name, delayed_name(name))
+    ):
         raise NotFound(f"{address} has no reminder {name!r}")

@@ -115,7 +115,7 @@ class Reconciler:
         """Since when nodes have no hosts."""
         self._quiet = QuietPeriod(state.clock)
         """When warm hosts are started."""
-        self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded)
+        self.reminders = ReminderTask(state.store, state.ids, state.clock, self._reminded, sent=self.courier.notice)
         """Sends the messages of reminders that are due; likewise."""
 
     async def recover(self, nodes: Mapping[str, NodeId]) -> None:

@@ -198,7 +198,7 @@ class AgentContext(Generic[S]):
         """
         await self._scope.replies.emit(name, data or {})
 
-    async def tell(self, agent: str, message: JsonObject) -> str:
+    async def tell(self, agent: str, message: JsonObject, *, after: timedelta | float | str | None = None) -> str:
         """Send a message to another agent, as part of this turn.
 
         It is delivered after the turn is committed, at least once, and the receiver drops duplicates; if the turn
@@ -211,18 +211,22 @@ class AgentContext(Generic[S]):
         Args:
             agent: the receiver's address, ``type/key``; the tenant is the sender's.
             message: a JSON object, the argument of its ``on_message``.
+            after: how long after this call it is sent: seconds, a ``timedelta``, or a text such as ``"2h"``; at most
+                five years. Until then it is one of this agent's reminders for others to see and to cancel, and goes
+                with this agent; a fork does not have it, and a rewind leaves it. By default it is sent at once.
 
         Returns:
             the message's id.
 
         Raises:
             InvalidAddress: ``agent`` is not an address, or one of another tenant.
-            InvalidInput: ``message`` is not a JSON object, or ``agent`` is not text.
+            InvalidInput: ``message`` is not a JSON object, ``agent`` is not text, or ``after`` cannot be used.
             UnknownAgentType: the project has no agent class of that type; nothing is sent.
             PodiumError: the turn is over.
         """
         message = sent_object(message, "tell")
-        return self._scope.outbox.tell(self._receiver(agent, "tell"), message)
+        receiver, outbox = self._receiver(agent, "tell"), self._scope.outbox
+        return outbox.tell(receiver, message) if after is None else outbox.tell_after(receiver, message, after)
 
     def _receiver(self, agent: object, method: str) -> Address:
         """Return the address of a message's receiver, after checking it."""

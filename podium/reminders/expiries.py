@@ -56,4 +56,4 @@ def expiry_of(body: bytes) -> tuple[Address, MessageId, int]:
 
 def of_program(reminders: Iterable[R]) -> list[R]:
     """Return those reminders that a program has set."""
-    return [reminder for reminder in reminders if reminder.name != EXPIRY]
+    return [reminder for reminder in reminders if reminder.name.isprintable()]

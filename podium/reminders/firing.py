@@ -27,6 +27,7 @@ from podium.address import Address
 from podium.history.step_record import closed, open_pause
 from podium.messages.headers import Headers, ReminderHeader
 from podium.polling import LOOK_EVERY_S, Poller
+from podium.reminders.delayed import DelayedMessage, is_delayed
 from podium.reminders.expiries import EXPIRY, expiry_of
 from podium.reminders.plans import Plan
 
@@ -67,22 +68,25 @@ class NotFired(Enum):
     or does not end yet, by the journal's clock."""
 
 
-def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms: int) -> Address | NotFired:
+def fire_reminder(store: JournalStore, ids: IdSource, reminder: Reminder, now_ms: int) -> Address | NotFired | None:
     """Send the message of a due reminder to its agent, and move the reminder to its next time. Durable on return.
 
     A repeated reminder whose last message is pending stays as it is, so that an agent which cannot run, or is slower
     than its reminder, has one message of it. The times that pass meanwhile are missed ones of the next message.
 
-    The reminder of a paused turn sends nothing, but ends its pause.
+    The reminder of a paused turn sends nothing, but ends its pause. A delayed message moves to the outbox.
 
     Returns:
-        the agent, which may have to be woken; otherwise why nothing was done.
+        the agent, which may have to be woken; ``None`` for a message that is in the outbox now; otherwise why nothing
+        was done.
 
     Raises:
         InvalidInput: the reminder cannot be read; it stays as it is.
     """
     if reminder.name == EXPIRY:
         return _end_pause(store, reminder, now_ms)
+    if is_delayed(reminder.name):
+        return _send(store, reminder, now_ms)
     plan = Plan.from_body(reminder.body)
     if plan.sent is not None and _is_pending(store, plan.sent):
         return NotFired.WAITS
@@ -105,7 +109,22 @@ def _end_pause(store: JournalStore, reminder: Reminder, now_ms: int) -> Address 
     return address if store.end_pause(reminder.session_id, end, now_ms) else NotFired.WAITS
 
 
-def _address_of(reminder: Reminder) -> Address:
+def _send(store: JournalStore, reminder: Reminder, now_ms: int) -> NotFired | None:
+    """Move a delayed message to the outbox. Durable on return."""
+    delayed = DelayedMessage.from_reminder(reminder)
+    try:
+        sender = store.session_of_id(reminder.session_id)
+    except NotFound:  # it was deleted
+        return NotFired.GONE
+    message = delayed.to_outbox(sender, now_ms)
+    sent = store.send_reminder(reminder.session_id, reminder.name, reminder.due_ms, message)
+    return None if sent else NotFired.GONE
+
+
+def _address_of(reminder: Reminder) -> Address | None:
+    """Return the agent that a reminder wakes; ``None`` for a delayed message."""
+    if is_delayed(reminder.name):
+        return None
     return expiry_of(reminder.body)[0] if reminder.name == EXPIRY else Plan.from_body(reminder.body).address
 
 
@@ -158,6 +177,7 @@ class ReminderTask(Poller):
         arrived: awaited for each agent that was reminded; it may have to be woken.
         generator: for the spread.
         run_blocking: makes calls of the journal.
+        sent: called when a delayed message was put into the outbox.
     """
 
     def __init__(
@@ -168,6 +188,7 @@ class ReminderTask(Poller):
         arrived: Callable[[Address], Awaitable[None]],
         generator: random.Random | None = None,
         run_blocking: BlockingRunner = asyncio.to_thread,
+        sent: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__("reminders", _log)
         self._store = store
@@ -175,6 +196,7 @@ class ReminderTask(Poller):
         self._clock = clock
         self._arrived = arrived
         self._run_blocking = run_blocking
+        self._sent = sent
         generator = generator or random.Random()
         self._jitter = Jitter(generator)
         self._again = Jitter(generator)
@@ -232,8 +254,8 @@ class ReminderTask(Poller):
             _log.warning("reminder_not_fired", name=reminder.name, session_id=reminder.session_id, error=str(error))
             # One that cannot be read is held until the next start: another version may read it.
             self._held[key] = math.inf if isinstance(error, InvalidInput) else hold_ms
-            if not isinstance(error, InvalidInput):
-                self._unsure[key] = _address_of(reminder)
+            if not isinstance(error, InvalidInput) and (address := _address_of(reminder)) is not None:
+                self._unsure[key] = address
             result = NotFired.WAITS
         except Exception:  # noqa: BLE001  a bug, or a time that no calendar has: others must not wait for it
             _log.exception("reminder_failed", name=reminder.name, session_id=reminder.session_id)
@@ -246,7 +268,9 @@ class ReminderTask(Poller):
                 self._held.pop(key, None)
         self._jitter.forget(reminder)
         self._again.forget(reminder)
-        if isinstance(result, Address):
+        if result is None:
+            self._sent()
+        elif isinstance(result, Address):
             await self._arrived(result)
 
 

@@ -43,7 +43,7 @@ from podium.messages.asking import StoreAsker
 from podium.messages.courier import deliver_outbox
 from podium.messages.headers import Headers
 from podium.reminders.expiries import of_program
-from podium.reminders.firing import fire_reminder
+from podium.reminders.firing import NotFired, fire_reminder
 from podium.reminders.plans import scheduled
 from podium.settings import read_workspace_variable, set_workspace_variable
 from podium.state.plain_json import plain_json
@@ -319,7 +319,8 @@ class AgentHarness:
         """Advance the clock; if the agent is idle then, call `on_idle_timeout`, and passivate it if it agrees.
 
         Reminders that are due then are sent and handled, which wakes it again: one message for each, as after an
-        outage of that time. Reminders of the store's other agents are sent to them, and wait in their inboxes.
+        outage of that time. Reminders of the store's other agents are sent to them, and wait in their inboxes, as do
+        messages of `AgentContext.tell` whose time has come.
 
         Returns:
             whether it is awake.
@@ -331,8 +332,11 @@ class AgentHarness:
         progress = True
         while progress and (due := self.store.due_reminders(self.clock.now_ms(), 1000)):
             fired = [fire_reminder(self.store, self._ids, reminder, self.clock.now_ms()) for reminder in due]
-            progress = any(isinstance(result, Address) for result in fired)
-            if any(reminder.session_id == self._session_id for reminder in due):
+            progress = any(not isinstance(result, NotFired) for result in fired)
+            if any(
+                reminder.session_id == self._session_id and result is not None
+                for reminder, result in zip(due, fired, strict=True)
+            ):
                 progress |= await self.receive() > 0
         return self._activation is not None
 

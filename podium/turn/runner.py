@@ -244,7 +244,7 @@ class TurnRunner:
             if steps is not None:
                 await steps.close()
             self.telemetry.streamed(turn.tokens)
-        if turn.outbox or turn.reminders:
+        if turn.outbox or turn.delayed or turn.reminders:
             self._env.on_sent()
         return CompletedTurn(answer, patch, steered, turn.results)
 
@@ -328,7 +328,8 @@ class TurnRunner:
         with self.telemetry.seal():
             tree = await env.run_blocking(self.workspace.seal)
         config = self.config.to_record(cause)
-        changed = patch or drafts or turn.outbox or turn.reminders or (cause == "config" and config is not None)
+        sent = turn.outbox or turn.delayed
+        changed = patch or drafts or sent or turn.reminders or (cause == "config" and config is not None)
         if not (message or changed) and tree == self.workspace.base:
             return patch
         await keep_artifacts(turn)
@@ -351,6 +352,7 @@ class TurnRunner:
             config,
             steps=steps.summary if steps is not None else None,
             reminders=turn.changed_reminders,
+            delayed=turn.delayed,
         )
         commit, large = await self._append(lambda next_commit: turn_commit(next_commit, result))
         self._schema_patch = []
@@ -359,7 +361,7 @@ class TurnRunner:
         last = commit.events[-1]
         self._snapshots.committed(len(large[last.payload_ref] if last.payload_ref else last.payload or b""), snapshot)
         self._sealed = tree
-        self.telemetry.committed(len(turn.outbox))
+        self.telemetry.committed(len(turn.outbox) + len(turn.delayed))
         return patch
 
     # -- a turn that does not -------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from chronicle.journal.records import (
     InboxMessage,
     MessageStatus,
     NewMessage,
+    OutboxMessage,
     PauseEnd,
     Receipt,
     Session,
@@ -312,6 +313,18 @@ class FiresTwice(OneByOne):
         return receipt
 
 
+class LosesDelayed(OneByOne):
+    """Drops the reminder of a delayed message, and puts the message into the outbox later, which may not come."""
+
+    sends = 0
+
+    def send_reminder(self, session_id: SessionId, name: str, due_ms: int, message: OutboxMessage) -> bool:
+        LosesDelayed.sends += 1
+        if LosesDelayed.sends % 3:
+            return super().send_reminder(session_id, name, due_ms, message)
+        return self.cancel_reminder(session_id, name)
+
+
 class StepsWithoutFence(OneByOne):
     """Takes steps of any epoch."""
 
@@ -403,6 +416,7 @@ def test_a_journal_without_an_epoch_check_is_found() -> None:
         StopsHalfWay,
         RemindsLater,
         FiresTwice,
+        LosesDelayed,
     ],
 )
 def test_a_broken_journal_is_found(store: type[MemoryJournalStore]) -> None:

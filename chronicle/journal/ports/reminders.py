@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from chronicle.ids import SessionId
-    from chronicle.journal.records import NewMessage, Receipt, Reminder
+    from chronicle.journal.records import NewMessage, OutboxMessage, Receipt, Reminder
 
 __all__ = ["ReminderRecords"]
 
@@ -58,4 +58,15 @@ class ReminderRecords(Protocol):
 
         Raises:
             IdempotencyConflict: the message's key was used with another body.
+        """
+
+    def send_reminder(self, session_id: SessionId, name: str, due_ms: int, message: OutboxMessage) -> bool:
+        """Drop a due reminder, and put a message into the outbox, in one durable transaction.
+
+        Args:
+            due_ms: as of `fire_reminder`.
+            message: of the reminder's session to another one; its id is in the outbox at most once.
+
+        Returns:
+            whether that happened.
         """

@@ -12,7 +12,7 @@ from chronicle.errors import BranchVersionConflict, InvalidInput, NotFound, Stal
 from chronicle.journal.chain import MAX_SEQ, head_after
 from chronicle.journal.records import MessageStatus, Outcome
 from chronicle.journal.sql import reminders, snapshots, steps
-from chronicle.journal.sql.rows import OUTBOX_COLUMNS, STATUS_CODES, Row, event_row, hash_bytes, outbox_row, row_id
+from chronicle.journal.sql.rows import INSERT_OUTBOX, STATUS_CODES, Row, event_row, hash_bytes, outbox_row, row_id
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,7 +53,6 @@ _INSERT_EVENT: Final = (
     "INSERT INTO event (id, event_id, type, turn, ts, correlation_id, causation_id, payload_ref, payload_sha256, "
     "erased, hash, payload) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
-_INSERT_OUTBOX: Final = f"INSERT INTO outbox ({OUTBOX_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +147,7 @@ def apply(db: Connection, ready: Ready) -> None:
         if outcome in ENDED:
             steps.drop(db, message_id)
     if ready.outbox:
-        db.insert(_INSERT_OUTBOX, ready.outbox)
+        db.insert(INSERT_OUTBOX, ready.outbox)
     if ready.reminders:
         reminders.apply(db, ready.session_key, ready.reminders)
     if ready.snapshot is not None:

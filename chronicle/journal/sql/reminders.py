@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Final
 
 from chronicle.journal.records import DropReminder, Reminder
 from chronicle.journal.sql import inbox
+from chronicle.journal.sql.rows import INSERT_OUTBOX, outbox_row
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from chronicle.ids import SessionId
-    from chronicle.journal.records import NewMessage, Receipt, SetReminder
+    from chronicle.journal.records import NewMessage, OutboxMessage, Receipt, SetReminder
     from chronicle.journal.sql.port import Connection
     from chronicle.journal.sql.rows import Row
 
-__all__ = ["apply", "cancel", "due", "fire", "next_ms", "now_ms", "of_session", "prepare"]
+__all__ = ["apply", "cancel", "due", "fire", "next_ms", "now_ms", "of_session", "prepare", "send"]
 
 _SET: Final = (
     "INSERT INTO reminder (session, name, due_ms, body) VALUES (?, ?, ?, ?) "
@@ -101,3 +102,12 @@ def fire(
             (next_due_ms, next_body, *this),
         )
     return inbox.admit(db, session_id, message, sys.maxsize) if changed else None
+
+
+def send(db: Connection, session_id: SessionId, name: str, due_ms: int, message: OutboxMessage) -> bool:
+    """Put a message into the outbox in place of a reminder that is due at ``due_ms``; return whether there was one."""
+    row = db.execute(f"SELECT key FROM session WHERE session_id = ?{db.for_share}", (session_id,)).fetchone()
+    if row is None or not db.changed(f"{_DROP} AND due_ms = ?", (row[0], name, due_ms)):
+        return False
+    db.insert(INSERT_OUTBOX, [outbox_row(message)])
+    return True

@@ -31,6 +31,7 @@ __all__ = [
     "CATALOGUE_COLUMNS",
     "EVENT_COLUMNS",
     "INBOX_COLUMNS",
+    "INSERT_OUTBOX",
     "MAX_NUMBER",
     "OUTBOX_COLUMNS",
     "SESSION_COLUMNS",
@@ -77,6 +78,7 @@ INBOX_COLUMNS: Final = (
     ", status, headers"
 )
 OUTBOX_COLUMNS: Final = "message_id, target, body, created_ms, sender, namespace, headers"
+INSERT_OUTBOX: Final = f"INSERT INTO outbox ({OUTBOX_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 TOMBSTONE_COLUMNS: Final = "session_id, name, deleted_ms, events, catalogue_hash, namespace"
 
 _STATUSES: Final = (

@@ -290,6 +290,7 @@ class SqlJournalStore(SqlSessions):
     next_reminder_ms = reading(reminder_rows.next_ms)
     cancel_reminder = writing(reminder_rows.cancel)
     fire_reminder = writing(reminder_rows.fire)
+    send_reminder = writing(reminder_rows.send)
 
     # -- outbox ---------------------------------------------------------------------------------------------------
 

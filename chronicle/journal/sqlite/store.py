@@ -48,6 +48,7 @@ _WRITES: Final = (
     "end_pause",
     "cancel_reminder",
     "fire_reminder",
+    "send_reminder",
     "outbox_delivered",
     "acquire_lease",
     "release_lease",

@@ -13,6 +13,7 @@ from chronicle.journal.records import (
     DropReminder,
     MessageStatus,
     NewMessage,
+    OutboxMessage,
     Outcome,
     Reminder,
     SetReminder,
@@ -166,6 +167,37 @@ class ReminderContract(Contract):
         assert not self.other_handle(store).reminders(session_id)
         assert store.fire_reminder(session_id, "daily", 5, new_message(), None) is None
         assert len(store.reminders(other.session.session_id)) == 1
+
+    def test_a_due_reminder_becomes_a_message_of_the_outbox(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        session_id = writer.session.session_id
+        first, sent = (
+            OutboxMessage(IDS.message(NOW_MS), "to/someone", b"%d" % number, NOW_MS, "a/b", headers={"trace": "é"})
+            for number in range(2)
+        )
+        writer.write(outbox=(first,), reminders=(SetReminder("later", 5, b"d"), SetReminder("other", 5, b"d")))
+        for name, due_ms in (("later", 4), ("later", 6), ("none", 5)):
+            assert not store.send_reminder(session_id, name, due_ms, sent)
+        assert not store.send_reminder(Writer.on(store, "other/one").session.session_id, "later", 5, sent)
+        assert not store.send_reminder(IDS.session(NOW_MS), "later", 5, sent)
+        assert list(store.outbox()) == [first]
+        assert store.send_reminder(session_id, "later", 5, sent)
+        seen = self.other_handle(store)
+        assert list(seen.outbox()) == [first, sent]
+        assert list(seen.reminders(session_id)) == [Reminder(session_id, "other", 5, b"d")]
+        assert not store.send_reminder(session_id, "later", 5, sent)
+        assert list(store.outbox()) == [first, sent]
+        assert not store.sessions_with_pending()
+
+    def test_one_of_many_sends_a_due_reminder(self, store: JournalStore) -> None:
+        writer = Writer.on(store)
+        session_id = writer.session.session_id
+        writer.write(reminders=(SetReminder("later", 5, b"d"),))
+        sent = OutboxMessage(IDS.message(NOW_MS), "to/someone", b"{}", NOW_MS, "a/b")
+        with ThreadPoolExecutor(8) as pool:
+            outcomes = list(pool.map(lambda _: store.send_reminder(session_id, "later", 5, sent), range(16)))
+        assert sum(outcomes) == 1
+        assert list(store.outbox()) == [sent]
 
     def test_reminders_are_of_their_session(self, store: JournalStore) -> None:
         writer, other = Writer.on(store), Writer.on(store, "other/one")

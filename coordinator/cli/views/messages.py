@@ -33,6 +33,8 @@ def show_reminders(agent: str, reminders: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _rule_text(reminder: Mapping[str, Any]) -> str:
+    if reminder["to"] is not None:
+        return f"no, to {reminder['to']}"
     if reminder["every_s"] is not None:
         return f"every {reminder['every_s']:g} s"
     return f"{reminder['cron']} ({reminder['tz']})" if reminder["cron"] is not None else ""

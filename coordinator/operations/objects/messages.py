@@ -207,9 +207,10 @@ class InboxMessage(Result):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reminder(Result):
-    """A reminder that an agent has set."""
+    """A reminder that an agent has set, or a message that it sends later."""
 
     name: str
+    """Of a message that is sent later: its id."""
     due: int
     """When it is due next, in epoch milliseconds."""
     every_s: float | None = None
@@ -218,6 +219,8 @@ class Reminder(Result):
     """The cron line of a repeated one."""
     tz: str | None = None
     """The time zone of the cron line."""
+    to: str | None = None
+    """The agent to which the message is sent; null for a reminder, which is for the agent itself."""
     message: Any = None
     """The argument of the agent's hook."""
 

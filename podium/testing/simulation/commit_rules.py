@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from chronicle.canonical import decode
 from chronicle.errors import ChronicleError
-from chronicle.journal.records import DropReminder, MessageStatus, Outcome, SetReminder
+from chronicle.journal.records import DropReminder, MessageStatus, Outcome, Reminder, SetReminder
 from chronicle.workspace.port import TreeRef
 from podium.events import (
     AGENT_CREATED,
@@ -19,6 +19,7 @@ from podium.events import (
     TURN_PAUSED,
     USER_MESSAGE,
 )
+from podium.reminders.delayed import DelayedMessage, is_delayed
 from podium.reminders.expiries import EXPIRY
 from podium.reminders.plans import Plan
 from podium.state import follow
@@ -152,7 +153,13 @@ class CommitRules:
     def _turn(self, line: BranchModel, commit: Commit, payload: dict[str, Any]) -> None:
         last = commit.events[-1]
         sent = {message.message_id: (message.target, decode(message.body)) for message in commit.outbox}
-        self._must(list(sent) == payload["sent"], line, f"turn {last.turn} sends other messages than it names")
+        later = [
+            DelayedMessage.from_reminder(Reminder(commit.session_id, change.name, change.due_ms, change.body))
+            for change in commit.reminders
+            if isinstance(change, SetReminder) and is_delayed(change.name)
+        ]
+        named = [*sent, *(delayed.message_id for delayed in later)]
+        self._must(named == payload["sent"], line, f"turn {last.turn} sends other messages than it names")
         self._must(last.turn == line.turn + 1, line, f"turn {last.turn} was committed after turn {line.turn}")
         self._must(payload["epoch"] == commit.epoch, line, f"{TURN_COMMITTED} names epoch {payload['epoch']}")
         by_message = payload["cause"] == "message"
@@ -178,6 +185,8 @@ class CommitRules:
         replies = _replies(commit, payload["consumed"][0] if by_message else None)
         self._same(line, f"replies of turn {last.turn}", replies, expected.said)
         self._same(line, f"messages sent by turn {last.turn}", list(sent.values()), expected.told)
+        delayed = [(each.receiver, each.message) for each in later]
+        self._same(line, f"messages that turn {last.turn} sends later", delayed, expected.told_later)
         self._sent.update(sent)
         self._reminders(line, commit, expected)
         line.tree = self._kept(line, payload)
@@ -226,7 +235,12 @@ class CommitRules:
         """Check the reminders that a turn sets and cancels, and apply them to the model."""
         found: dict[str, Any] = {}
         for change in commit.reminders:
-            if isinstance(change, DropReminder):
+            if is_delayed(change.name):
+                assert isinstance(change, SetReminder), "no turn drops one"
+                stored = Reminder(commit.session_id, change.name, change.due_ms, change.body)
+                delayed = DelayedMessage.from_reminder(stored)
+                line.reminders[change.name] = change.due_ms, (delayed.receiver, delayed.message)
+            elif isinstance(change, DropReminder):
                 found[change.name] = None
                 line.reminders.pop(change.name, None)
             else:

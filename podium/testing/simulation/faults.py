@@ -92,6 +92,7 @@ _WRITES: Final = frozenset(
         "release_lease",
         "renew_leases",
         "retry_message",
+        "send_reminder",
     }
 )
 

@@ -95,7 +95,8 @@ class SimulatedFleet:
     async def remind(self) -> None:
         """Fire reminders, as a coordinator does."""
         world = self._world
-        task = ReminderTask(world.link.store, world.ids, world.clock, self._reminded, world.generator, at_once)
+        store, sent = world.link.store, world.sent.set
+        task = ReminderTask(store, world.ids, world.clock, self._reminded, world.generator, at_once, sent)
         await task.run()
 
     async def _reminded(self, address: Address) -> None:

@@ -26,7 +26,16 @@ if TYPE_CHECKING:
     from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, MessageId, SessionId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Branch, Lease, NewMessage, PauseEnd, Receipt, Session, StoredStep
+    from chronicle.journal.records import (
+        Branch,
+        Lease,
+        NewMessage,
+        OutboxMessage,
+        PauseEnd,
+        Receipt,
+        Session,
+        StoredStep,
+    )
     from chronicle.workspace.port import TreeRef
     from podium.turn.stream import Frame
 
@@ -170,6 +179,18 @@ class JournalOracle:
         line.messages[receipt.message_id] = MessageModel(receipt.position, body)
         self._note("fire", line.session.name, name, receipt.message_id[-6:], receipt.position)
         return receipt
+
+    def send_reminder(self, session_id: SessionId, name: str, due_ms: int, message: OutboxMessage) -> bool:
+        """Send a delayed message, and check that a commit has set it for a time that has come."""
+        if not self.store.send_reminder(session_id, name, due_ms, message):
+            return False
+        line, told = self.lines[session_id], (message.target, decode(message.body))
+        self._same(line, f"{name} that was sent", (due_ms, told), line.reminders.pop(name, None))
+        self._must(due_ms <= message.created_ms, line, f"{name} was sent before its time")
+        self._must(message.sender == line.session.name, line, f"{name} was sent as {message.sender}")
+        self.sent[message.message_id] = told
+        self._note("send", line.session.name, name, message.message_id[-6:])
+        return True
 
     def retry_message(self, session_id: SessionId, message_id: MessageId) -> Any:
         """Put a parked message back."""

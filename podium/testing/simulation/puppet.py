@@ -146,6 +146,8 @@ class Puppet(BaseAgent):
                 await ctx.send_message(text)
             case "tell", [agent, told]:
                 await ctx.tell(agent, told)
+            case "tell", [agent, told, after_s]:
+                await ctx.tell(agent, told, after=after_s)
             case "ask", [agent, question]:
                 answer = await ctx.ask(agent, question, timeout=_PATIENCE_S)
                 ctx.state.table["asked"] = answer.data["run"]
@@ -212,6 +214,7 @@ def script(
     def reminding() -> JsonObject:
         return {"number": 1_000_000 * next(tellings) + number, "do": [["say", "reminded"], ["add", number]]}
 
+    delay = [number % 7 * 0.4 + 0.1] if number % 3 == 0 else []
     kinds: tuple[Callable[[], list[Any]], ...] = (
         lambda: ["put", f"k{generator.randrange(4)}", generator.randrange(100)],
         lambda: ["drop", f"k{generator.randrange(4)}"],
@@ -221,7 +224,7 @@ def script(
         lambda: ["write", generator.choice(_PATHS), f"message {number}, {generator.randrange(1000)}"],
         lambda: ["delete", generator.choice(_PATHS)],
         lambda: ["say", f"words of {number}"],
-        lambda: ["tell", f"puppet/{generator.choice(KEYS)}", told()],
+        lambda: ["tell", f"puppet/{generator.choice(KEYS)}", told(), *delay],
         lambda: ["remind", generator.choice(_REMINDERS), generator.randrange(100, 3_000), reminding()],
         lambda: ["forget", generator.choice(_REMINDERS)],
         lambda: ["wait", generator.random() * 0.5],
@@ -259,6 +262,8 @@ class Expected:
     """The replies of the last turn."""
     told: list[tuple[str, Any]] = field(default_factory=list)
     """Messages of the last turn to other agents: address and body."""
+    told_later: list[tuple[str, Any]] = field(default_factory=list)
+    """Those that are sent later."""
     reminders: dict[str, Any] = field(default_factory=dict)
     """The reminders that the last turn set, by name: the message, or ``None`` of one that it cancelled."""
 
@@ -331,4 +336,6 @@ def expect(
                     after.reminders[reminder] = None
                 case "tell", [agent, told]:
                     after.told.append((agent, told))
+                case "tell", [agent, told, _]:
+                    after.told_later.append((agent, told))
     return after

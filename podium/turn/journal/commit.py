@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from chronicle.workspace.port import TreeRef
     from podium.address import Address
     from podium.events import Cause, ErrorInfo, FileChange
+    from podium.reminders.delayed import DelayedMessage
     from podium.turn.steps.pausing import Pause
 
 __all__ = [
@@ -126,6 +127,8 @@ class TurnResult:
     """The number and digest of its steps; ``None`` without any."""
     reminders: Sequence[SetReminder | DropReminder] = ()
     """The reminders that the turn sets and drops."""
+    delayed: Sequence[DelayedMessage] = ()
+    """Messages to other agents that are sent later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +197,8 @@ def turn_commit(next_commit: NextCommit, result: TurnResult) -> Commit:
     """Return the commit of a successful turn: message, replies and ``turn.committed``, in this order."""
     message = result.message
     consumed = [*([message] if message else ()), *result.steered]
+    sent = [(each.message_id, each.target) for each in result.outbox]
+    sent += [(each.message_id, each.receiver) for each in result.delayed]
     payload: JsonObject = {
         "cause": result.cause,
         "state": {
@@ -203,8 +208,8 @@ def turn_commit(next_commit: NextCommit, result: TurnResult) -> Commit:
         },
         **_tree_keys(result.tree),
         "consumed": [each.message_id for each in consumed],
-        "sent": [sent.message_id for sent in result.outbox],
-        **({"sent_to": [sent.target for sent in result.outbox]} if result.outbox else {}),
+        "sent": [message_id for message_id, _ in sent],
+        **({"sent_to": [receiver for _, receiver in sent]} if sent else {}),
         "epoch": next_commit.epoch,
         **({"config": result.config} if result.config is not None else {}),
         **({"files": cast("list[Json]", list(result.files))} if result.files else {}),
@@ -220,7 +225,7 @@ def turn_commit(next_commit: NextCommit, result: TurnResult) -> Commit:
         settled=tuple(Settlement(each.message_id, Outcome.CONSUMED) for each in consumed),
         outbox=tuple(result.outbox),
         snapshot=Snapshot(next_commit.head.branch_id, events[-1].seq, result.snapshot) if result.snapshot else None,
-        reminders=tuple(result.reminders),
+        reminders=(*result.reminders, *(each.to_reminder() for each in result.delayed)),
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.reply import Reply
     from podium.artifacts.writing import ArtifactWriter
+    from podium.reminders.delayed import DelayedMessage
     from podium.turn.ports import Environment
     from podium.turn.steps.turn_steps import TurnSteps
     from podium.turn.stream import Frame
@@ -58,6 +59,8 @@ class OpenTurn:
     drafts: list[Draft] = field(default_factory=list)
     outbox: list[OutboxMessage] = field(default_factory=list)
     """The messages that it sends to other agents."""
+    delayed: list[DelayedMessage] = field(default_factory=list)
+    """Those that it sends later."""
     reminders: dict[str, SetReminder | DropReminder] = field(default_factory=dict)
     """The last change of each reminder, by name."""
     result_drafts: dict[str, Draft] = field(default_factory=dict)

@@ -55,9 +55,9 @@ class RunningStep:
         else:
             self.effects.append(["text", ordinal, begun, text, end])
 
-    def note_tell(self, receiver: Address, message: JsonObject) -> None:
-        """Note a message to another agent."""
-        self.effects.append(["tell", receiver.name, message])
+    def note_tell(self, receiver: Address, message: JsonObject, due_ms: int | None) -> None:
+        """Note a message to another agent, and when it is sent."""
+        self.effects.append(["tell", receiver.name, message, *([] if due_ms is None else [due_ms])])
 
     def note_result(self, value: Json) -> None:
         """Note a result of the message."""
@@ -103,7 +103,7 @@ class ReplayedReplies(Protocol):
 class ReplayedOutbox(Protocol):
     """The outgoing messages of a hook, as a replayed step uses them."""
 
-    def tell(self, receiver: Address, message: JsonObject) -> str:
+    def tell(self, receiver: Address, message: JsonObject, due_ms: int | None = None) -> str:
         """Add a message to another agent."""
         ...
 
@@ -151,8 +151,8 @@ async def repeat_effects(effects: Sequence[Json], sink: StepSink, tenant: str) -
             if not reply.finished:
                 await reply.stream_token(text, final=end)
         elif kind == "tell":
-            name, message = parts
-            sink.outbox.tell(Address.parse(name, tenant), message)
+            name, message, *due_ms = parts
+            sink.outbox.tell(Address.parse(name, tenant), message, *due_ms)
         elif kind == "artifact":
             await sink.artifacts.add_again(parts[0])
         else:

@@ -71,11 +71,11 @@ class HomeMaker:
         self.blobs.close()
 
 
-def set_reminders(store: JournalStore, name: str) -> None:
-    """Set the reminders ``daily`` and ``soon`` of a sleeping agent, as a turn of it would."""
+def set_reminders(store: JournalStore, name: str, *more: SetReminder) -> None:
+    """Set the reminders ``daily`` and ``soon`` of a sleeping agent, and others, as a turn of it would."""
     session = store.session(name)
     lease = store.acquire_lease(session.session_id, "host_1", 0, 1, takeover=True)
-    changes = []
+    changes = list(more)
     for reminder, rule, due_ms in (("soon", Every(90_000), 1_000), ("daily", Cron("0 9 * * *", "UTC"), 2_000)):
         body = Plan(Address.parse(name), rule, {"text": f"it is {reminder}"}).to_body()
         changes.append(SetReminder(reminder, due_ms, body))

@@ -20,6 +20,7 @@ from coordinator.store.renewals import Renewals
 from podium.address import Address
 from podium.caller import Caller
 from podium.messages.headers import Headers
+from podium.reminders.delayed import DelayedMessage
 from podium.turn.journal.commit import FailedAttempt, NextCommit, failure_commit
 
 if TYPE_CHECKING:
@@ -220,6 +221,9 @@ def test_no_agent_is_left_out_of_those_that_passed_a_message_on(agents: Agents, 
             permits.check_write(
                 commit_of(agents, agents.own, outbox=(replace(sent, headers=Headers(caller=chain).to_json()),))
             )
+        delayed = DelayedMessage(IDS.message(NOW_MS), "hello/other", {}, NOW_MS, chain)
+        with pytest.raises(InvalidInput, match="as if it came through"):
+            permits.check_write(commit_of(agents, agents.own, reminders=(delayed.to_reminder(),)))
 
 
 def test_a_host_tells_its_agent_of_a_message_that_is_parked(agents: Agents, permits: HostPermits) -> None:

@@ -17,7 +17,9 @@ from chronicle.journal.memory import MemoryJournalStore
 from chronicle.journal.records import Outcome, Reminder, SetReminder, Settlement
 from chronicle.testing.journal_contract import Writer
 from podium.address import Address
+from podium.caller import Caller
 from podium.messages.headers import Headers, ReminderHeader
+from podium.reminders.delayed import DelayedMessage
 from podium.reminders.firing import Jitter, NotFired, ReminderTask, fire_reminder
 from podium.reminders.plans import Plan
 from podium.reminders.schedule import At, Cron, Every
@@ -327,6 +329,36 @@ async def test_repeated_reminders_after_an_outage_come_once_each(store: Store) -
         reminder = Headers.from_json(message.headers).reminder
         assert reminder is not None
         assert reminder.missed == 60
+
+
+async def test_a_delayed_message_is_put_into_the_outbox_and_the_courier_is_told(store: Store) -> None:
+    bell, courier = Bell(store), []
+    bell.task = ReminderTask(store, IDS, bell.clock, bell._arrived, random.Random(1), sent=lambda: courier.append(1))
+    chain = Caller("key_1", agents=("hello/alice",))
+    delayed = DelayedMessage(IDS.message(NOW_MS), "hello/bob", {"text": "tea"}, NOW_MS + 500, chain, "00-1")
+    writer = Writer.on(store, ALICE.name, "acme")
+    writer.write(reminders=(delayed.to_reminder(),))
+    assert await bell.task.look() == 0.5
+    assert not store.outbox()
+    bell.clock.advance(0.5)
+    await bell.task.look()
+    await bell.task.look()
+    (sent,) = store.outbox()
+    assert (sent.message_id, sent.target, sent.body) == (delayed.message_id, "hello/bob", b'{"text":"tea"}')
+    assert (sent.sender, sent.namespace, sent.created_ms) == ("acme:hello/alice", "acme", NOW_MS + 500)
+    assert Headers.from_json(sent.headers) == Headers(trace="00-1", caller=chain)
+    assert (bell.told, courier) == ([], [1])
+    assert store.next_reminder_ms() is None
+
+
+@pytest.mark.usefixtures("caplog")
+async def test_a_delayed_message_of_another_version_stays(store: Store) -> None:
+    bell, name = Bell(store), DelayedMessage(IDS.message(NOW_MS), "hello/bob", {}, NOW_MS, None).to_reminder().name
+    for body in (b"[]", b"{}", b'{"tell":{"message_id":"msg_1","to":"a/b"}}', b'{"tell":{"to":"a/b","message":{}}}'):
+        Writer.on(store).write(reminders=(SetReminder(name, NOW_MS, body),))
+        await bell.task.look()
+        assert [each.name for each in store.due_reminders(NOW_MS, 10)] == [name]
+    assert not store.outbox()
 
 
 async def test_it_runs_until_it_is_cancelled_and_looks_when_told(store: Store) -> None:

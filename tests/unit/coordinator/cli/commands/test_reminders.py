@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from chronicle.ids import MessageId
 from coordinator.cli.exits import ExitCode
+from podium.reminders.delayed import DelayedMessage
 from tests.unit.coordinator.cli.cli_home import PLACES, HomeMaker, Podium, podium_at, set_reminders
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ def test_reminders_are_listed(podium: Podium) -> None:
                 "every_s": None,
                 "cron": "0 9 * * *",
                 "tz": "UTC",
+                "to": None,
                 "message": {"text": "it is daily"},
             },
             {
@@ -57,6 +60,7 @@ def test_reminders_are_listed(podium: Podium) -> None:
                 "every_s": 90.0,
                 "cron": None,
                 "tz": None,
+                "to": None,
                 "message": {"text": "it is soon"},
             },
         ],
@@ -74,3 +78,21 @@ def test_a_reminder_is_cancelled(podium: Podium) -> None:
     assert podium.err == "podium: counter/a has no reminder 'soon'\n"
     assert podium.json("reminders", "counter/a", "--cancel", "daily") == {"agent": "counter/a", "name": "daily"}
     assert podium("reminders", "counter/a") == ""
+
+
+def test_a_message_that_is_sent_later_is_listed_with_its_receiver_and_cancelled(
+    made: HomeMaker, podium: Podium
+) -> None:
+    delayed = DelayedMessage(MessageId("msg_later"), "counter/b", {"text": "bring it back"}, 3_000, None)
+    set_reminders(made.store, "counter/b", delayed.to_reminder())
+    _, line, *_ = podium("reminders", "counter/b").splitlines()
+    assert line.split() == [
+        "msg_later",
+        "1970-01-01T00:00:03.000Z",
+        *["no,", "to", "counter/b", "bring", "it", "back"],
+    ]
+    found, *others = podium.json("reminders", "counter/b")["reminders"]
+    assert (found["name"], found["to"], found["message"]) == ("msg_later", "counter/b", {"text": "bring it back"})
+    assert [each["name"] for each in others] == ["daily", "soon"]
+    assert podium("reminders", "counter/b", "--cancel", "msg_later") == "msg_later is cancelled\n"
+    assert podium.json("reminders", "counter/b")["reminders"] == others
