@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from podium.errors import SandboxRefused
+from podium.sandbox.git_config import harmless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -65,8 +66,8 @@ def remember(directories: Iterable[Path]) -> Remembered:
 def put_back(before: Remembered) -> tuple[Path, ...]:
     """Make it so again, while nothing else writes there; return what had changed.
 
-    A repository that was made meanwhile stays, without its configuration. Where ``.git`` was a directory and is none
-    any more, it is one that has only what is protected.
+    A repository that was made meanwhile stays, without hooks, and with the part of its configuration that runs nothing.
+    Where ``.git`` was a directory and is none any more, it is one that has only what is protected.
     """
     for directory in before.directories:
         _open(directory)
@@ -79,13 +80,28 @@ def put_back(before: Remembered) -> tuple[Path, ...]:
             _write(path, *was)
             changed.append(path)
     for path, was in before.files.items():
-        if _read_changed(path) != was:
+        now = _read_changed(path)
+        if _is_new_config(path, before):
+            was = _harmless(now)  # noqa: PLW2901
+        if now != was:
             if not path.parent.exists():
                 path.parent.mkdir()
             _remove(path)
             _write(path, *was)
             changed.append(path)
     return tuple(changed)
+
+
+def _is_new_config(path: Path, before: Remembered) -> bool:
+    """Whether a path is the configuration of a repository that was not there before."""
+    return path.parts[-2:] == (".git", "config") and before.repositories[path.parent][1] is None
+
+
+def _harmless(config: tuple[int, _Content]) -> tuple[int, _Content]:
+    mode, content = config
+    if not isinstance(content, bytes):
+        return 0, None
+    return mode, harmless(content.decode(errors="replace")).encode()
 
 
 def _open(directory: Path) -> None:
