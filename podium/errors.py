@@ -27,6 +27,7 @@
     │   ├── ContextMisuse       agents' code uses its context in a place or at a time where it does not work
     │   │   └── ReadOnly        a read-only handler tries to change or to send something
     │   ├── ProgramChanged      an attempt asks for other steps than the record of an earlier one has
+    │   ├── SandboxRefused      no sandbox here keeps what a policy asks for
     │   └── StepsOutdated       recorded steps do not fit what the agent has become since
     ├── AskCycle                an agent asks one that waits for its own answer
     ├── AskFailed               an agent that was asked did not answer
@@ -37,7 +38,6 @@
     ├── DecisionExpired         nobody decided in time
     ├── PromiseRejected         a promise was rejected
     ├── RunNotPaused            a run does not wait for an answer, or for another one
-    ├── SandboxRefused          no sandbox here keeps what a policy asks for
     ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
     ├── ToolNotRegistered       a run waits for a decision about a tool that its loop does not have
     └── HomeError               the home directory cannot be used
@@ -344,7 +344,7 @@ class ToolNotRegistered(PodiumError):
         self.tool_name = tool_name
 
 
-class SandboxRefused(PodiumError):
+class SandboxRefused(Permanent):
     """No sandbox here keeps what a policy asks for, or there can be none; nothing was run."""
 
 

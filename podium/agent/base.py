@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias
 from chronicle.workspace.port import Quota
 from podium.agent.handlers import undefined
 from podium.agent.models.delta_state import DeltaState
+from podium.sandbox.policy import Policy
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
     from podium.events import ErrorInfo
     from podium.history.retention import Retention
     from podium.reminders.reminder import Reminder
+    from podium.sandbox.policy import Rung
 
-__all__ = ["RESOURCE_ALIASES", "BaseAgent", "Isolation", "workspace_quota_of"]
+__all__ = ["RESOURCE_ALIASES", "BaseAgent", "Isolation", "sandbox_of", "workspace_quota_of"]
 
 Isolation: TypeAlias = Literal["process", "shared"]
 """Whether an agent has a process of its own, or shares one with other agents of its class."""
@@ -91,6 +93,12 @@ class BaseAgent:
     retention: ClassVar[Retention | None] = None
     """How much history is kept; ``None`` keeps all of it. With ``Retention(turns=1000)`` or ``Retention(days=30)``
     older history is dropped when the agent goes to sleep, unless forks read it. The versions of files are kept."""
+
+    sandbox: ClassVar[Rung | Policy | None] = None
+    """What the agent's commands may do (`AgentContext.run`). ``"bubblewrap"`` is the weakest rung that will do, of
+    ``none``, ``landlock`` and ``bubblewrap``; a ``Policy`` also says what they read besides the workspace, their
+    network, their environment and their limits. A node that cannot keep it refuses the messages of the class. By
+    default a command runs on ``landlock`` or stronger, without network, and a node refuses the command only."""
 
     State: ClassVar[type[DeltaState]] = DeltaState
     """The class of its state; define a nested class of the same name."""
@@ -195,6 +203,16 @@ class BaseAgent:
         time limit is `shutdown_timeout_s`. Its changes are committed as a turn of its own. If it raises, they are
         rolled back and the agent ends all the same.
         """
+
+
+def sandbox_of(agent_class: type[BaseAgent]) -> Policy | None:
+    """Return what a class declares of its commands; ``None`` if it declares nothing.
+
+    Raises:
+        SandboxRefused: there is no such rung.
+    """
+    declared = agent_class.sandbox
+    return Policy(at_least=declared) if isinstance(declared, str) else declared
 
 
 def workspace_quota_of(agent_class: type[BaseAgent]) -> Quota | None:

@@ -13,7 +13,7 @@ from contextlib import aclosing
 from copy import deepcopy
 from functools import cached_property
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Never, cast, overload
+from typing import TYPE_CHECKING, Any, BinaryIO, Generic, Never, Unpack, cast, overload
 
 from typing_extensions import TypeVar
 
@@ -32,6 +32,7 @@ from podium.state.plain_json import sent_object
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
     from datetime import datetime, timedelta
+    from os import PathLike
     from pathlib import Path
 
     import structlog
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json, JsonObject
     from chronicle.workspace.port import Iteration, Workspace
     from podium.agent.answer import AnswerPart
+    from podium.agent.commands import CommandOptions, OnOutput, Ran
     from podium.agent.handler_specs import HandlerSpec
     from podium.agent.llm import AgentModel
     from podium.agent.retry import Retry
@@ -491,6 +493,46 @@ class AgentContext(Generic[S]):
             Exception: what the function raised; the step did not end, and runs again in a further attempt.
         """
         return await self._scope.steps.step(name, fn, args, kwargs, retry, timeout, result)
+
+    async def run(
+        self,
+        argv: Sequence[str | PathLike[str]],
+        *,
+        step: bool = True,
+        on_output: OnOutput | None = None,
+        **options: Unpack[CommandOptions],
+    ) -> Ran:
+        """Run a command in a sandbox, in the workspace, and wait for its end: ``await ctx.run(["pytest", "-q"])``.
+
+        It writes to the workspace and to a temporary directory of its own (``$TMPDIR``), reads besides what is declared
+        and the programs of the system, has the environment that is declared, and no network by default; the class
+        declares that by `BaseAgent.sandbox`. It runs on the strongest rung that works here, and never on a weaker one
+        than asked. What it has left running is ended with it. See docs/guide/commands.md.
+
+        It is a step, so that a command which has ended does not run again in a further attempt of the message. Inside
+        of a step it is a part of that one. Its output is sent to the client as it comes, by events, and is in the
+        record. A failure of the command is no exception: look at ``ok``. Cancelling the call kills the command.
+
+        Args:
+            argv: a program, found by the ``PATH`` of its environment, and its arguments. There is no shell.
+            step: whether it is a step. Hooks that handle no message have none.
+            on_output: gets the output in place of the client.
+            options: `podium.agent.commands.CommandOptions`, such as ``cwd="src"``, ``timeout="30s"``.
+
+        Returns:
+            how it ended.
+
+        Raises:
+            SandboxRefused: no rung here keeps the policy, or a path of it is not there. Nothing was run. If the hook
+                does not handle it, the message is parked without further attempts.
+            CommandNotStarted: there is no such program, or the sandbox does not let it be read.
+            InvalidInput: an argument cannot be used.
+            ProgramChanged, PodiumError: as for `step`.
+        """
+        from podium.agent.commands import Command  # noqa: PLC0415  for agents that run commands only
+
+        command = Command(argv=argv, **options)
+        return await self._scope.commands.run(command, on_output, step=step)
 
     @overload
     async def decide(

@@ -19,13 +19,14 @@ from pydantic import ValidationError
 
 from podium.address import Address
 from podium.agent.agent_types import agent_type_of
-from podium.agent.base import RESOURCE_ALIASES, BaseAgent, Isolation
+from podium.agent.base import RESOURCE_ALIASES, BaseAgent, Isolation, sandbox_of
 from podium.agent.handler_specs import handlers_of
 from podium.agent.handlers import takes_dicts
 from podium.agent.models.delta_state import DeltaState
 from podium.agent.retry import Retry
-from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent
+from podium.errors import AgentClassNotFound, AgentFileBroken, InvalidAddress, NotAnAgent, SandboxRefused
 from podium.history.retention import Retention
+from podium.sandbox.policy import Policy
 from podium.settings import NO_WORKSPACE_VARIABLE, WorkspaceReads
 from podium.state import StateError, to_json
 
@@ -161,6 +162,19 @@ def _check_needs(cls: type[BaseAgent], where: str) -> None:
         raise NotAnAgent(f"{where}: labels are {labels!r}; give a dict of strings, such as {{'zone': 'a'}}")
 
 
+def _check_sandbox(cls: type[BaseAgent], where: str) -> None:
+    if not isinstance(cls.sandbox, str | Policy | None):
+        raise NotAnAgent(
+            f"{where}: sandbox is {cls.sandbox!r}; write 'bubblewrap', or a Policy of podium.sandbox.policy"
+        )
+    try:
+        declared = sandbox_of(cls)
+    except SandboxRefused as error:
+        raise NotAnAgent(f"{where}: {error}") from error
+    if declared is not None and declared.writable:
+        raise NotAnAgent(f"{where}: its sandbox has writable paths; a command writes to its workspace and to $TMPDIR")
+
+
 def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
     """Check an agent class before it runs.
 
@@ -188,6 +202,7 @@ def check_agent_class(cls: type[BaseAgent], path: Path) -> None:
     if not isinstance(cls.retry, Retry | None):
         raise NotAnAgent(f"{where}: retry is {cls.retry!r}; give a Retry, such as Retry(attempts=5)")
     _check_needs(cls, where)
+    _check_sandbox(cls, where)
     if cls.retention is not None and not isinstance(cls.retention, Retention):
         raise NotAnAgent(f"{where}: retention is {cls.retention!r}; give a Retention, such as Retention(turns=1000)")
     try:

@@ -42,7 +42,8 @@ class ArtifactWriter:
     def __init__(self, blobs: BlobStore, root: Callable[[], Path], limit_bytes: int) -> None:
         self._blobs = blobs
         self._root = root
-        self._limit_bytes = limit_bytes
+        self.limit_bytes = limit_bytes
+        """Most bytes of one artifact."""
         self._buffer: BlobBuffer | None = None
         # A call whose caller was cancelled continues in its thread, so the threads are serialized here.
         self._lock = threading.Lock()
@@ -106,9 +107,9 @@ class ArtifactWriter:
     def _check_size(self, name: str, size: int) -> None:
         if self._over:
             raise ContextMisuse(f"artifact {name} came too late: the turn is over")
-        if size > self._limit_bytes:
+        if size > self.limit_bytes:
             raise InvalidInput(
-                f"artifact {name} has more than {self._limit_bytes} bytes; split it, or raise the class's "
+                f"artifact {name} has more than {self.limit_bytes} bytes; split it, or raise the class's "
                 "max_artifact_bytes"
             )
 

@@ -21,7 +21,7 @@ from podium.sandbox.policy import RUNGS, Ended, Network, Policy, Rung
 from podium.sandbox.protected import put_back, remember
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
 __all__ = ["Stream", "run_on"]
 
@@ -50,6 +50,7 @@ async def run_on(
     *,
     on_output: Callable[[Stream, bytes], Awaitable[None]],
     cwd: Path | None = None,
+    stdin: bytes = b"",
 ) -> Ended:
     """Do what `podium.sandbox.running.run` does on one rung, which is not probed before."""
     if RUNGS.index(rung) < RUNGS.index(policy.needs):
@@ -60,7 +61,8 @@ async def run_on(
         request = _request(rung, argv, policy, tmp, cwd)
         before = remember(policy.writable)
         try:
-            answer = await _supervised(request, policy.limits.output_bytes, on_output)
+            with _input(stdin) as request["stdin"]:
+                answer = await _supervised(request, policy.limits.output_bytes, on_output)
         finally:
             restored = put_back(before)
     finally:
@@ -113,6 +115,18 @@ def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Pat
         request["program"] = bubblewrap()
         request["cwd"] = "/"
     return request
+
+
+@contextlib.contextmanager
+def _input(data: bytes) -> Iterator[str]:
+    """Make a file of what a command reads, outside of its sandbox; without anything, name one that is empty."""
+    if not data:
+        yield os.devnull
+        return
+    with tempfile.NamedTemporaryFile(prefix="podium-stdin-") as file:
+        file.write(data)
+        file.flush()
+        yield file.name
 
 
 @cache

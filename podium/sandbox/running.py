@@ -1,4 +1,4 @@
-"""Runs a command under a policy, on the strongest rung that works here: what a step of a turn will call."""
+"""Runs a command under a policy, on the strongest rung that works here: what a step of a turn calls."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ async def run(
     *,
     on_output: Callable[[Stream, bytes], Awaitable[None]],
     cwd: Path | None = None,
+    stdin: bytes = b"",
 ) -> Ended:
     """Run a command to its end, and end all that it has left running.
 
@@ -33,9 +34,10 @@ async def run(
         policy: what it may do; its paths have to be there.
         on_output: gets each piece of output as it comes; the command waits for it.
         cwd: an absolute path; the first writable one by default.
+        stdin: all that it reads.
 
     Raises:
         SandboxRefused: no rung here keeps the policy; nothing was run.
         CommandNotStarted: there is no such program, or the policy keeps it from being read.
     """
-    return await run_on(await best_rung(policy), argv, policy, on_output=on_output, cwd=cwd)
+    return await run_on(await best_rung(policy), argv, policy, on_output=on_output, cwd=cwd, stdin=stdin)

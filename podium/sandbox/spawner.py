@@ -210,10 +210,10 @@ def _become(supervisor: socket.socket, failure: int) -> NoReturn:
         os.setsid()
         line, (stdout, stderr), _, _ = socket.recv_fds(supervisor, 1 << 16, 2)
         request = json.loads(line if line.endswith(b"\n") else line + _line(supervisor))
-        nothing, filtered = os.open(os.devnull, os.O_RDONLY), bytes.fromhex(request["filter"] or "")
+        stdin, filtered = os.open(request["stdin"], os.O_RDONLY), bytes.fromhex(request["filter"] or "")
         reading, writing = os.pipe()
         os.write(writing, filtered)  # some hundred bytes
-        moved = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 10) for each in (nothing, stdout, stderr, reading)]
+        moved = [fcntl.fcntl(each, fcntl.F_DUPFD_CLOEXEC, 10) for each in (stdin, stdout, stderr, reading)]
         failure = fcntl.fcntl(failure, fcntl.F_DUPFD_CLOEXEC, 10)
         os.closerange(0, 10)
         for number, each in enumerate(moved):

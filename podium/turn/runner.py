@@ -19,7 +19,7 @@ from chronicle.errors import ChronicleError, StorageRefused
 from chronicle.ids import MessageId
 from chronicle.journal.records import MessageStatus, StoredStep
 from podium.agent.agent_types import agent_type_of
-from podium.agent.base import BaseAgent
+from podium.agent.base import BaseAgent, sandbox_of
 from podium.agent.context import AgentContext
 from podium.agent_record import AgentRecord, read_agent, snapshot_body
 from podium.artifacts.writing import ArtifactWriter
@@ -27,6 +27,7 @@ from podium.errors import AgentLoadError, Permanent, UnknownAgent
 from podium.events import HOOKS
 from podium.history.step_record import read_record, write_record
 from podium.messages.headers import ask_in
+from podium.sandbox.policy import Policy
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import TurnPermit, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
@@ -194,6 +195,7 @@ class TurnRunner:
             self.workspace,
             ArtifactWriter(self._env.blobs, lambda: self.workspace.root, self._class.max_artifact_bytes),
             self.ledger.reminders,
+            sandbox_of(self._class) or Policy(),
         )
         scope = TurnScope(turn, message, frame_sink(self._publish, message, stream_of))
         if message is not None:
@@ -214,6 +216,7 @@ class TurnRunner:
             ):
                 turn.traceparent = span.traceparent
                 if message is not None:
+                    await self._check_sandbox()
                     steps = await self._open_steps(turn, message, limit_s)
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 if steps is not None:
@@ -279,6 +282,18 @@ class TurnRunner:
     def is_steered(self, message_id: str) -> bool:
         """Whether a message steers the running turn."""
         return self._steering is not None and self._steering.has(message_id)
+
+    async def _check_sandbox(self) -> None:
+        """Refuse a message whose class asks for a sandbox that this machine does not have.
+
+        Raises:
+            SandboxRefused: it has none that is as strong.
+        """
+        declared = sandbox_of(self._class)
+        if declared is not None:
+            from podium.sandbox.probe import best_rung  # noqa: PLC0415  for agents that run commands only
+
+            await best_rung(declared)
 
     async def _open_steps(self, turn: OpenTurn, message: InboxMessage, limit_s: float) -> TurnSteps:
         """Open the steps of a turn, with those that earlier attempts ended. Call it in the task of the hook."""

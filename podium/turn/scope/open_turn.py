@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from podium.agent.reply import Reply
     from podium.artifacts.writing import ArtifactWriter
     from podium.reminders.delayed import DelayedMessage
+    from podium.sandbox.policy import Policy
     from podium.turn.ports import Environment
     from podium.turn.steps.turn_steps import TurnSteps
     from podium.turn.stream import Frame
@@ -49,6 +50,8 @@ class OpenTurn:
     """Stores the contents of artifacts."""
     stored_reminders: Callable[[], Awaitable[Sequence[Reminder]]]
     """Reads the agent's reminders as the last commit left them."""
+    sandbox: Policy
+    """What the class declares of its commands."""
     steps: TurnSteps | None = None
     """Its steps; ``None`` in a turn that handles no message."""
     deadline_ms: int = 0

@@ -12,6 +12,7 @@ from podium.events import USER_MESSAGE
 from podium.turn.journal.commit import user_message
 from podium.turn.scope.artifacts import Artifacts
 from podium.turn.scope.asks import Asks
+from podium.turn.scope.commands import Commands
 from podium.turn.scope.history import FileHistory
 from podium.turn.scope.model_calls import ModelCalls
 from podium.turn.scope.open_turn import RunningHook
@@ -56,6 +57,7 @@ class TurnScope:
         self.pauses = Pauses(hook)
         self.models = ModelCalls(hook)
         self.files = FileHistory(hook)
+        self.commands = Commands(hook, self.replies, self.steps, self.artifacts)
 
     def record_message(self, message: InboxMessage, event_id: EventId) -> None:
         """Add the message being handled to the turn, under the event id that its ``turn_start`` frame announced."""

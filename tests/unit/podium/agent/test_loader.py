@@ -48,6 +48,18 @@ class Good(BaseAgent):
             r"a dict of positive numbers, such as",
         ),
         (HEAD + "class Agent(Good):\n    resources = {'CPU': 1, 'num_cpus': 1}\n", NotAnAgent, r"the same; remove one"),
+        (
+            HEAD + "class Agent(Good):\n    sandbox = True\n",
+            NotAnAgent,
+            r"sandbox is True; write 'bubblewrap', or a Policy",
+        ),
+        (HEAD + "class Agent(Good):\n    sandbox = 'docker'\n", NotAnAgent, r"no sandbox 'docker'; there are none, "),
+        (
+            HEAD + "from pathlib import Path\nfrom podium.sandbox.policy import Policy\n"
+            "class Agent(Good):\n    sandbox = Policy(writable=(Path('/srv'),))\n",
+            NotAnAgent,
+            r"its sandbox has writable paths; a command writes to its workspace",
+        ),
         (HEAD + "class Agent(Good):\n    labels = {'zone': 1}\n", NotAnAgent, r"labels are .*; give a dict of strings"),
         (HEAD + "class Agent(Good):\n    def __init__(self, x): ...\n", NotAnAgent, r"made without arguments"),
         (
