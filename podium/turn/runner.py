@@ -27,7 +27,6 @@ from podium.errors import AgentLoadError, Permanent, UnknownAgent
 from podium.events import HOOKS
 from podium.history.step_record import read_record, write_record
 from podium.messages.headers import ask_in
-from podium.sandbox.policy import Policy
 from podium.state import StateError, apply_patch, from_json, migration_patch, take, to_json
 from podium.state.access import TurnPermit, restrict_to_turns, retire
 from podium.state.guard import Permit, use_permit
@@ -71,6 +70,7 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent.models.delta_state import DeltaState
     from podium.events import Cause, ErrorInfo
+    from podium.sandbox.policy import Policy
     from podium.turn.journal.commit import Cancellation
     from podium.turn.steps.changes import Misfit
     from podium.turn.stream import Frame
@@ -104,6 +104,7 @@ class TurnRunner:
         self._entity_type = self._class.State._entity_type or agent_type_of(self._class)  # noqa: SLF001
         self._schema_version = self._class.State._version  # noqa: SLF001
         self._steerable = self._class.on_steer is not BaseAgent.on_steer
+        self._sandbox = sandbox_of(self._class)
         self._on_failed = address if self._class.on_failed is not BaseAgent.on_failed else None
         self.config = SeenConfig(
             environment.config, observed=self._class.on_config_change is not BaseAgent.on_config_change
@@ -195,7 +196,7 @@ class TurnRunner:
             self.workspace,
             ArtifactWriter(self._env.blobs, lambda: self.workspace.root, self._class.max_artifact_bytes),
             self.ledger.reminders,
-            sandbox_of(self._class) or Policy(),
+            self._sandbox,
         )
         scope = TurnScope(turn, message, frame_sink(self._publish, message, stream_of))
         if message is not None:
@@ -216,7 +217,8 @@ class TurnRunner:
             ):
                 turn.traceparent = span.traceparent
                 if message is not None:
-                    await self._check_sandbox()
+                    if self._sandbox is not None:
+                        await self._check(self._sandbox)
                     steps = await self._open_steps(turn, message, limit_s)
                 answer = await self.hooks.call(call, limit_s, on_behalf_of.message_id if on_behalf_of else None)
                 if steps is not None:
@@ -283,17 +285,16 @@ class TurnRunner:
         """Whether a message steers the running turn."""
         return self._steering is not None and self._steering.has(message_id)
 
-    async def _check_sandbox(self) -> None:
+    @staticmethod
+    async def _check(sandbox: Policy) -> None:
         """Refuse a message whose class asks for a sandbox that this machine does not have.
 
         Raises:
             SandboxRefused: it has none that is as strong.
         """
-        declared = sandbox_of(self._class)
-        if declared is not None:
-            from podium.sandbox.probe import best_rung  # noqa: PLC0415  for agents that run commands only
+        from podium.sandbox.probe import best_rung  # noqa: PLC0415  for agents that run commands only
 
-            await best_rung(declared)
+        await best_rung(sandbox)
 
     async def _open_steps(self, turn: OpenTurn, message: InboxMessage, limit_s: float) -> TurnSteps:
         """Open the steps of a turn, with those that earlier attempts ended. Call it in the task of the hook."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, cast
 from blake3 import blake3
 
 from podium.agent.commands import COMMAND_ENDED, COMMAND_OUTPUT, COMMAND_STARTED, Ran
+from podium.sandbox.policy import Policy
 from podium.turn.scope.command_output import CommandOutput
 from podium.turn.steps.calling import StepCall
 from podium.turn.steps.effects import current_step
@@ -54,7 +55,7 @@ class Commands:
         running = current_step()
         command_id = running.key if running is not None else command.title
         root = await turn.env.run_blocking(lambda: turn.workspace.root)
-        policy = command.policy(turn.sandbox, root, turn.artifacts.limit_bytes)
+        policy = command.policy(turn.sandbox or Policy(), root, turn.artifacts.limit_bytes)
         streams: dict[Stream, CommandOutput] = {
             stream: CommandOutput(f"{_file_name(command.title)}.{stream}.txt", turn.env)
             for stream in ("stdout", "stderr")

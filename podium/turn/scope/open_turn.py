@@ -50,7 +50,7 @@ class OpenTurn:
     """Stores the contents of artifacts."""
     stored_reminders: Callable[[], Awaitable[Sequence[Reminder]]]
     """Reads the agent's reminders as the last commit left them."""
-    sandbox: Policy
+    sandbox: Policy | None
     """What the class declares of its commands."""
     steps: TurnSteps | None = None
     """Its steps; ``None`` in a turn that handles no message."""
