@@ -41,7 +41,7 @@ def test_many_small_packs_are_merged_and_what_is_alike_is_stored_once(tmp_path: 
         assert present(reader, *versions) == versions[1:]
         assert reader.get_many(list(named(*versions[1:]))) == named(*versions[1:])
         asked = blob_id(versions[5])
-        assert reader.get_stretch(asked, 10**6)[asked] == versions[5]
+        assert reader.get_stretch(asked, 10**6)[0][asked] == versions[5]
 
 
 def test_a_merge_that_had_no_room_is_made_up_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

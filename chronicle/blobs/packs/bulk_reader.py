@@ -27,13 +27,17 @@ class BulkReader:
     def __init__(self, store: PackBlobStore) -> None:
         self._store = store
         self._kept: LRUCache[BlobId, bytes] = LRUCache(_KEPT_BYTES, len)
+        self.checked: set[str] = set()
+        """The packs that were read whole, which checks them as `PackBlobStore.check_pack` does."""
 
     def get(self, blob_id: BlobId) -> bytes:
         """Return a blob's bytes; see `chronicle.blobs.port.BlobReader.get`."""
         data = self._kept.get(blob_id)
         if data is not None:
             return data
-        found = self._store.get_stretch(blob_id, _STRETCH_BYTES)
+        found, whole = self._store.get_stretch(blob_id, _STRETCH_BYTES)
+        if whole is not None:
+            self.checked.add(whole)
         for other, kept in found.items():
             if other not in self._kept and len(kept) <= _KEPT_BYTES:
                 self._kept[other] = kept

@@ -251,10 +251,12 @@ def check_pack(objects: Objects, name: str) -> None:
         NotFound, Corrupt, UnsupportedFormat, Unavailable: as `read_pack_index`.
     """
     at = pack_object(name)
-    size = objects.size(at)
-    tail = objects.read(at, max(0, size - TAIL_BYTES), min(size, TAIL_BYTES))
+    tail = objects.read(at, -TAIL_BYTES)
+    is_whole = len(tail) < TAIL_BYTES
+    size = len(tail) if is_whole else objects.size(at)
     index_from(objects, name, size, tail)
-    pack_format.check_head(name, objects.read(at, 0, len(pack_format.HEAD)), tail)
+    size_head = len(pack_format.HEAD)
+    pack_format.check_head(name, tail[:size_head] if is_whole else objects.read(at, 0, size_head), tail)
 
 
 def index_from(objects: Objects, name: str, size: int, tail: bytes) -> PackIndex:

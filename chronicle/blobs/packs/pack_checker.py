@@ -23,8 +23,9 @@ class PackChecker:
 
     def __init__(self, blobs: PackBlobStore) -> None:
         self._blobs = blobs
-        self._reader = BulkReader(blobs) if blobs.is_far else blobs
-        self._checked: set[str] = set()
+        bulk = BulkReader(blobs) if blobs.is_far else None
+        self._reader = bulk or blobs
+        self._checked = bulk.checked if bulk else set[str]()
         self._found: list[str] = []
 
     def get(self, blob_id: BlobId) -> bytes:

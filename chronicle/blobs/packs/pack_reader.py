@@ -13,7 +13,7 @@ from cachetools import LRUCache
 
 from chronicle.blobs import ident
 from chronicle.blobs.packs import pack_format
-from chronicle.blobs.packs.catalog import pack_object, read_pack_index
+from chronicle.blobs.packs.catalog import index_from, pack_object, read_pack_index
 from chronicle.errors import BlobMissing, Corrupt, NotFound, Unavailable
 
 if TYPE_CHECKING:
@@ -72,6 +72,8 @@ class PackReader:
         self._indexes: OrderedDict[str, list[PackEntry]] = OrderedDict()
         self._reads: Counter[str] = Counter()
         """How often small blobs were read of packs whose index is not on this node."""
+        self._in_parts: set[str] = set()
+        """Packs of which `get_stretch` reads parts."""
 
     def get(self, raw: bytes) -> bytes:
         """Return a blob's bytes, checked; see `chronicle.blobs.port.BlobReader.get`."""
@@ -112,14 +114,19 @@ class PackReader:
                 found[raw] = data
         return found
 
-    def get_stretch(self, raw: bytes, size_bytes: int) -> dict[bytes, bytes]:
-        """Return a blob, its group, and the blobs after it in its pack, up to ``size_bytes`` stored bytes."""
+    def get_stretch(self, raw: bytes, size_bytes: int) -> tuple[dict[bytes, bytes], str | None]:
+        """Return a blob and its neighbours in its pack; see `PackBlobStore.get_stretch`."""
         with self._lock:
             place = self.find(raw)
         if place is None:
             raise self._nowhere(raw)
         name, entry = place
         try:
+            if entry.offset + entry.stored < size_bytes and name not in self._in_parts:
+                whole = self._read_whole(name, size_bytes)
+                if whole is not None:
+                    return (whole if raw in whole else {**whole, raw: self._read(raw)}), name
+                self._in_parts.add(name)
             until = max(entry.offset + size_bytes, entry.offset + entry.stored)
             stretch = [
                 other
@@ -127,15 +134,33 @@ class PackReader:
                 if entry.offset <= other.offset and other.offset + other.stored <= until
             ]
             if not stretch:  # its pack's own index lacks it
-                return {raw: self._read(raw)}
+                return {raw: self._read(raw)}, None
             size = stretch[-1].offset + stretch[-1].stored - entry.offset
             stored = self._objects.read(pack_object(name), entry.offset, size)
         except (NotFound, Corrupt):  # dropped, or its index is damaged: the blob itself may be readable
-            return {raw: self._read(raw)}
+            return {raw: self._read(raw)}, None
         found = _unpacked(name, stretch, stored)
         if raw not in found:
             found[raw] = self._read(raw)
-        return found
+        return found, None
+
+    def _read_whole(self, name: str, limit_bytes: int) -> dict[bytes, bytes] | None:
+        """Return a pack's undamaged blobs in one request; ``None`` if it is damaged around them, or is not smaller.
+
+        Raises:
+            NotFound: it was dropped.
+            UnsupportedFormat, Unavailable: as `read_pack_index`.
+        """
+        stored = self._objects.read(pack_object(name), -limit_bytes)
+        if len(stored) >= limit_bytes:
+            return None
+        try:
+            index = index_from(self._objects, name, len(stored), stored)
+            pack_format.check_head(name, stored[: len(pack_format.HEAD)], stored)
+        except Corrupt:
+            return None
+        entries = sorted(index.entries, key=_place)
+        return _unpacked(name, entries, stored[entries[0].offset :]) if entries else {}
 
     def keep(self, raw: bytes, data: bytes) -> None:
         """Cache a blob in memory if it is small."""

@@ -121,16 +121,23 @@ class PackBlobStore:
         found = self._reader.get_here(list(map(ident.to_raw, blob_ids)))
         return {ident.from_raw(raw): data for raw, data in found.items()}
 
-    def get_stretch(self, blob_id: BlobId, size_bytes: int) -> dict[BlobId, bytes]:
-        """Return a blob, its group, and the blobs after it in its pack, up to ``size_bytes`` stored bytes.
+    def get_stretch(self, blob_id: BlobId, size_bytes: int) -> tuple[dict[BlobId, bytes], str | None]:
+        """Return a blob and its neighbours in its pack, read in one request.
 
-        They are read in one request, and each is checked; damaged ones are left out, except the requested blob.
+        Args:
+            blob_id: the blob's.
+            size_bytes: a smaller pack is read whole; of a larger one, the blob's group, and the blobs after it, up to
+                so many stored bytes.
+
+        Returns:
+            the blobs, each checked; damaged ones are left out, except the requested blob. And the name of their pack,
+            if it was read whole: then everything of it was checked as by `check_pack`.
 
         Raises:
             NotFound, Corrupt, Unavailable: as `get`, for the blob itself.
         """
-        found = self._reader.get_stretch(ident.to_raw(blob_id), size_bytes)
-        return {ident.from_raw(raw): data for raw, data in found.items()}
+        found, whole = self._reader.get_stretch(ident.to_raw(blob_id), size_bytes)
+        return {ident.from_raw(raw): data for raw, data in found.items()}, whole
 
     @property
     def is_far(self) -> bool:
