@@ -9,16 +9,18 @@ blobs, it checks the indexes by which the blobs are found if the store's own ind
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from chronicle.blobs.packs.pack_checker import PackChecker
 from chronicle.blobs.packs.pack_store import PackBlobStore
-from chronicle.canonical import encode
-from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
+from chronicle.canonical import decode, encode
+from chronicle.errors import Corrupt, InvalidInput, NotFound, UnsupportedFormat
 from chronicle.journal.objects import object_body
 from chronicle.journal.payloads import payload_of
 from chronicle.journal.verify import verify_session
 from chronicle.workspace.check.verify import TreeChecker
+from chronicle.workspace.trees.tree import EMPTY
 from podium.address import Address, label
 from podium.agent_record import Replay, read_agent, retry_if_folded, trees_of
 from podium.artifacts.artifacts import contents_of
@@ -28,8 +30,10 @@ from podium.errors import InvalidAddress
 from podium.events import FULL_STATE_EVENTS, STATE_EVENTS
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from chronicle.blobs.port import BlobReader, BlobStore
-    from chronicle.ids import BranchId
+    from chronicle.ids import BlobId, BranchId
     from chronicle.journal.objects import StoredObject
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, Session
@@ -38,6 +42,8 @@ __all__ = ["OBJECTS", "SessionCheck", "Verifier"]
 
 OBJECTS: Final = "objects"
 """The name of the check of the objects beside the events."""
+_AHEAD: Final = 32
+"""Events whose trees are read ahead together: those of some ten turns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +71,9 @@ class Verifier:
 
     def __init__(self, store: JournalStore, blobs: BlobStore) -> None:
         self._store = store
-        self._packs = PackChecker(blobs) if isinstance(blobs, PackBlobStore) else None
+        packs = blobs if isinstance(blobs, PackBlobStore) else None
+        self._packs = PackChecker(packs) if packs is not None else None
+        self._reads_ahead = packs is not None and packs.is_far
         self._blobs: BlobReader = self._packs or blobs
         self._trees = TreeChecker(self._blobs)
 
@@ -144,7 +152,7 @@ class Verifier:
     def _replayed(self, branch_id: BranchId) -> Replay:
         """Check the blobs of a branch's events, and that each full state equals the replay of the events before it."""
         replay = Replay()
-        for event in self._store.events(branch_id):
+        for event in self._fetched(self._store.events(branch_id)):
             self._check_blobs(event)
             if event.type in STATE_EVENTS and not event.erased:
                 before, config = replay.state, replay.config
@@ -154,6 +162,13 @@ class Verifier:
                 if encode(before) != encode(replay.state) or config != replay.config:
                     raise Corrupt(f"seq {event.seq} ({event.event_id}): {event.type} has another state than the events")
         return replay
+
+    def _fetched(self, events: Iterator[Event]) -> Iterator[Event]:
+        """Yield the events, with what the next ones reference read ahead: several packs at a time."""
+        while some := list(islice(events, _AHEAD)):
+            if self._packs is not None and self._reads_ahead:
+                self._packs.fetch([blob for event in some for blob in _roots_of(event)])
+            yield from some
 
     def _check_blobs(self, event: Event) -> None:
         where = f"seq {event.seq} ({event.event_id}), {event.type} of turn {event.turn}"
@@ -180,3 +195,17 @@ class Verifier:
         found = read_agent(self._store, self._blobs, address, replay.turn)
         if found.state != replay.state or found.config != replay.config:
             raise Corrupt(f"the snapshot before seq {found.version_seq} gives another state than the events")
+
+
+def _roots_of(event: Event) -> list[BlobId]:
+    """Return the blob of an event's payload, or else those of the trees that the payload names."""
+    if event.payload_ref is not None:
+        return [event.payload_ref]
+    if event.payload is None or "." not in event.type:
+        return []
+    try:
+        payload = decode(event.payload)
+    except InvalidInput:  # reported when the event is checked
+        return []
+    trees = trees_of(payload) if isinstance(payload, dict) else []
+    return [blob for ref in trees for blob in (ref.tree_id, ref.oplog_id) if blob != EMPTY]

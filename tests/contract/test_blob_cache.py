@@ -378,6 +378,23 @@ def test_a_check_reads_a_small_pack_once_and_a_large_one_in_parts(s3: S3Server, 
     assert checker.problem() is None
 
 
+def test_a_check_reads_several_packs_ahead(s3: S3Server, proxy: FaultyProxy) -> None:
+    url = f"s3://{BUCKET}/{uuid4().hex}"
+    writer = PackBlobStore(url, options=s3.options(), cache=None)
+    blobs = [noise(number, 1_000) for number in range(10)]
+    for number, data in enumerate(blobs):
+        writer.put(named(data, noise(100 + number, 1_000)))  # the last one is the pack's key
+    store = PackBlobStore(url, cache_bytes=0, options=s3.options(proxy.endpoint), cache=None)
+    checker = PackChecker(store)
+    checker.fetch([blob_id(data) for data in (*blobs, b"never")])
+    before = len(proxy.reads())
+    assert [checker.get(blob_id(data)) for data in blobs] == blobs
+    checker.fetch([blob_id(data) for data in blobs])
+    assert len(proxy.reads()) == before, "all of it was read, and each pack was checked"
+    with pytest.raises(NotFound):
+        checker.get(blob_id(b"never"))
+
+
 def test_a_check_of_small_packs_finds_damage_around_their_blobs(s3: S3Server) -> None:
     url = f"s3://{BUCKET}/{uuid4().hex}"
     store = PackBlobStore(url, cache_bytes=0, options=s3.options(), cache=None)

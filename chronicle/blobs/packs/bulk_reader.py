@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Final
 from cachetools import LRUCache
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from chronicle.blobs.packs.pack_store import PackBlobStore
     from chronicle.ids import BlobId
 
@@ -38,7 +40,18 @@ class BulkReader:
         found, whole = self._store.get_stretch(blob_id, _STRETCH_BYTES)
         if whole is not None:
             self.checked.add(whole)
-        for other, kept in found.items():
-            if other not in self._kept and len(kept) <= _KEPT_BYTES:
-                self._kept[other] = kept
+        self._keep(found)
         return found[blob_id]
+
+    def fetch(self, blob_ids: Sequence[BlobId]) -> None:
+        """Read several blobs and their neighbours ahead, in fewer round trips than one `get` after the other takes."""
+        lacking = [blob_id for blob_id in blob_ids if blob_id not in self._kept]
+        if len(lacking) > 1:
+            for name, found in self._store.get_packs(lacking, _STRETCH_BYTES).items():
+                self.checked.add(name)
+                self._keep(found)
+
+    def _keep(self, found: Mapping[BlobId, bytes]) -> None:
+        for blob_id, data in found.items():
+            if blob_id not in self._kept and len(data) <= _KEPT_BYTES:
+                self._kept[blob_id] = data

@@ -8,6 +8,8 @@ from chronicle.blobs.packs.bulk_reader import BulkReader
 from chronicle.errors import Corrupt, NotFound, UnsupportedFormat
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from chronicle.blobs.packs.pack_store import PackBlobStore
     from chronicle.ids import BlobId
 
@@ -23,9 +25,9 @@ class PackChecker:
 
     def __init__(self, blobs: PackBlobStore) -> None:
         self._blobs = blobs
-        bulk = BulkReader(blobs) if blobs.is_far else None
-        self._reader = bulk or blobs
-        self._checked = bulk.checked if bulk else set[str]()
+        self._bulk = BulkReader(blobs) if blobs.is_far else None
+        self._reader = self._bulk or blobs
+        self._checked = self._bulk.checked if self._bulk else set[str]()
         self._found: list[str] = []
 
     def get(self, blob_id: BlobId) -> bytes:
@@ -35,6 +37,11 @@ class PackChecker:
         if name is not None:
             self._check(name)
         return data
+
+    def fetch(self, blob_ids: Sequence[BlobId]) -> None:
+        """Read blobs of a far store ahead, several packs at a time, for calls of `get` that follow."""
+        if self._bulk is not None:
+            self._bulk.fetch(blob_ids)
 
     def check_others(self) -> None:
         """Check the packs from which nothing was read.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_right
 from collections import Counter, OrderedDict
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +17,7 @@ from chronicle.blobs.packs.catalog import index_from, pack_object, read_pack_ind
 from chronicle.errors import BlobMissing, Corrupt, NotFound, Unavailable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from chronicle.blobs.cache import BlobCache
     from chronicle.blobs.media.objects import Objects
@@ -122,11 +122,10 @@ class PackReader:
             raise self._nowhere(raw)
         name, entry = place
         try:
-            if entry.offset + entry.stored < size_bytes and name not in self._in_parts:
-                whole = self._read_whole(name, size_bytes)
+            if self._may_be_whole(name, entry, size_bytes):
+                [whole] = self._read_whole([name], size_bytes)
                 if whole is not None:
                     return (whole if raw in whole else {**whole, raw: self._read(raw)}), name
-                self._in_parts.add(name)
             until = max(entry.offset + size_bytes, entry.offset + entry.stored)
             stretch = [
                 other
@@ -144,23 +143,38 @@ class PackReader:
             found[raw] = self._read(raw)
         return found, None
 
-    def _read_whole(self, name: str, limit_bytes: int) -> dict[bytes, bytes] | None:
-        """Return a pack's undamaged blobs in one request; ``None`` if it is damaged around them, or is not smaller.
+    def get_packs(self, raws: Sequence[bytes], limit_bytes: int) -> dict[str, dict[bytes, bytes]]:
+        """Return the blobs of the packs of some blobs; see `PackBlobStore.get_packs`."""
+        with self._lock:
+            self.find(raws[0])  # which finds the others, too, if it must be searched for
+            places = [place for raw in raws if (place := self._catalog.find(raw)) is not None]
+        names = list({name: None for name, entry in places if self._may_be_whole(name, entry, limit_bytes)})
+        read = zip(names, self._read_whole(names, limit_bytes), strict=True)
+        return {name: blobs for name, blobs in read if blobs is not None}
+
+    def _may_be_whole(self, name: str, entry: PackEntry, limit_bytes: int) -> bool:
+        return name not in self._in_parts and entry.offset + entry.stored < limit_bytes
+
+    def _read_whole(self, names: Sequence[str], limit_bytes: int) -> Iterator[dict[bytes, bytes] | None]:
+        """Yield the undamaged blobs of packs, each pack read in one request.
+
+        For a pack that was dropped, is damaged around its blobs, or is not smaller than the limit, it yields ``None``.
 
         Raises:
-            NotFound: it was dropped.
             UnsupportedFormat, Unavailable: as `read_pack_index`.
         """
-        stored = self._objects.read(pack_object(name), -limit_bytes)
-        if len(stored) >= limit_bytes:
-            return None
-        try:
-            index = index_from(self._objects, name, len(stored), stored)
-            pack_format.check_head(name, stored[: len(pack_format.HEAD)], stored)
-        except Corrupt:
-            return None
-        entries = sorted(index.entries, key=_place)
-        return _unpacked(name, entries, stored[entries[0].offset :]) if entries else {}
+        read = self._objects.read_many([(pack_object(name), -limit_bytes, limit_bytes) for name in names])
+        for name, stored in zip(names, read, strict=True):
+            blobs = None
+            if not isinstance(stored, NotFound) and len(stored) < limit_bytes:
+                with suppress(Corrupt):
+                    index = index_from(self._objects, name, len(stored), stored)
+                    pack_format.check_head(name, stored[: len(pack_format.HEAD)], stored)
+                    entries = sorted(index.entries, key=_place)
+                    blobs = _unpacked(name, entries, stored[entries[0].offset :]) if entries else {}
+            if blobs is None:
+                self._in_parts.add(name)
+            yield blobs
 
     def keep(self, raw: bytes, data: bytes) -> None:
         """Cache a blob in memory if it is small."""

@@ -139,6 +139,18 @@ class PackBlobStore:
         found, whole = self._reader.get_stretch(ident.to_raw(blob_id), size_bytes)
         return {ident.from_raw(raw): data for raw, data in found.items()}, whole
 
+    def get_packs(self, blob_ids: Sequence[BlobId], limit_bytes: int) -> dict[str, dict[BlobId, bytes]]:
+        """Return the blobs of the packs that have some blobs, several packs at a time, each read and checked whole.
+
+        Left out are damaged blobs, packs that are damaged around them or not smaller than the limit, and blobs that are
+        in no pack.
+
+        Raises:
+            Unavailable: the store could not be reached.
+        """
+        found = self._reader.get_packs(list(map(ident.to_raw, blob_ids)), limit_bytes)
+        return {name: {ident.from_raw(raw): data for raw, data in blobs.items()} for name, blobs in found.items()}
+
     @property
     def is_far(self) -> bool:
         """Whether reads cross a network."""
