@@ -6,7 +6,7 @@
   a test that may start some (folders ``fuse``, ``crash``, ``cluster``, ``e2e``, ``npm``); everything left at the end of
   the run fails the run. What is found is ended, at the end of an interrupted run, too; what a killed run left, the next
   run ends. See `tests.leftovers`.
-* Under pytest-xdist a worker gets whole modules, and the modules whose tests start Ray in two parts: see `ByModule`.
+* Under pytest-xdist a worker gets whole modules, and the modules whose tests start Ray in three parts: see `ByModule`.
 * A WARNING or worse logged by our packages fails the test, unless the test looks at the log itself (``caplog``).
 * In ``tests/crash`` and ``tests/stateful`` files are in memory, and syncs by Python code do nothing: see `tmp_path` and
   `no_syncs`.
@@ -87,18 +87,19 @@ def anyio_backend() -> str:
 
 
 class ByModule(LoadScopeScheduling):  # type: ignore[misc]  # it has no types
-    """Gives whole modules to workers, in the order of collection, and those that start Ray in two parts.
+    """Gives whole modules to workers, in the order of collection, and those that start Ray in three parts.
 
-    A module's fixtures are set up once. The modules that start Ray share one service; those of the gateway have
-    services of their own. Each part takes half of a run and waits for much of it, so both are run beside all the
-    other modules: one after the other would leave the cores idle.
+    A module's fixtures are set up once. The modules of ``e2e`` share one service; those of its folder ``gateway`` and
+    of ``cluster`` have services of their own. Each part is long and waits for much of its time, so they are run beside
+    each other and all other modules: one after the other would leave the cores idle, and end last.
     """
 
     def _split_scope(self, nodeid: str) -> str:
         module = nodeid.partition("::")[0]
-        if "ray" not in FOLDER_MARKS.get(folder_of(TESTS.parent / module), ()):
+        folder = folder_of(TESTS.parent / module)
+        if "ray" not in FOLDER_MARKS.get(folder, ()):
             return module
-        return "ray, gateway" if "/gateway/" in module else "ray"
+        return f"{folder}, gateway" if "/gateway/" in module else folder
 
 
 @pytest.hookimpl(optionalhook=True)
