@@ -34,6 +34,8 @@ _ALL_ITEMS: Final = 2**31
 """More rows than any list has."""
 _MAX_ITEMS: Final = 1000
 """Limit of a page over HTTP: `coordinator.operations.cursors.MAX_ITEMS`, which is slow to import."""
+_COUNTED: Final = 1000
+"""Rows that are counted behind a page at most, in lists that do not count all: `coordinator.operations.runs`."""
 
 LimitOption = Annotated[
     int | None, typer.Option("--limit", metavar="N", min=1, help=f"The most rows; {_DEFAULT_ITEMS} by default.")
@@ -96,7 +98,8 @@ async def collect(
 def say_rest(rest: Rest) -> None:
     """Say how many rows were not shown, and how to see them."""
     if rest["next_cursor"] is not None:
-        say(f"… and {rest['remaining']:,} more: --cursor {rest['next_cursor']}, --limit N or --all")
+        left = f"{rest['remaining']:,}" if rest["remaining"] is not None else f"more than {_COUNTED:,}"
+        say(f"… and {left} more: --cursor {rest['next_cursor']}, --limit N or --all")
 
 
 def say_later_events(after: int, last: int) -> None:

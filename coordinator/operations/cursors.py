@@ -28,8 +28,8 @@ class Rest(TypedDict):
 
     next_cursor: str | None
     """The cursor of the next page; ``None`` at the end."""
-    remaining: int
-    """Items after the page."""
+    remaining: int | None
+    """Items after the page; ``None`` where there are more than are counted."""
 
 
 def cursor_after(name: str, of: Sequence[str | None], place: int | str) -> str:

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["agent_of", "decide", "paused_page", "paused_run"]
 
 _MAX_FILES: Final = 1_000
+_COUNTED: Final = 1_000
+"""Runs that are counted behind a page at most: a count of 100,000 would cost more than the page."""
 _FIELDS: Final = tuple(field.name for field in fields(objects.PausedRun))
 
 
@@ -59,9 +61,10 @@ def paused_page(
     if len(page) > limit:
         page = page[:limit]
         last = page[-1].place
+        left = store.count_paused(tenant, after=last, limit=_COUNTED + 1)
         rest = {
             "next_cursor": cursor_after("paused runs", of, last),
-            "remaining": store.count_paused(tenant, after=last),
+            "remaining": left if left <= _COUNTED else None,
         }
     items = [
         _object(each.session, each.message, each.step, of_all=tenant is None) for each in page if each.step is not None

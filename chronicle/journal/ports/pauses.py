@@ -34,8 +34,8 @@ class PauseRecords(Protocol):
             after: only those behind this place.
         """
 
-    def count_paused(self, namespace: str | None = None, prefix: str = "", *, after: int = -1) -> int:
-        """Return the number of messages that `paused_messages` returns without a limit."""
+    def count_paused(self, namespace: str | None = None, prefix: str = "", *, after: int = -1, limit: int) -> int:
+        """Return the number of messages that `paused_messages` returns with this limit; it costs that many rows."""
 
     def end_pause(self, session_id: SessionId, end: PauseEnd, now_ms: int) -> bool:
         """Give a paused message what it waits for, and make it pending again at its position, durably.

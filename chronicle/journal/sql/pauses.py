@@ -34,19 +34,19 @@ IS_PAUSED: Final = f"EXISTS (SELECT 1 FROM inbox AS head WHERE head.session = se
 """Whether a session of a query has a paused message."""
 _INBOX: Final = INBOX_COLUMNS.replace("message_id", "inbox.message_id").replace(" body", " inbox.body")
 _SESSION: Final = ", ".join(f"session.{column}" for column in SESSION_COLUMNS.split(", "))
+_FOUND: Final = "SELECT id, session FROM inbox WHERE {condition} ORDER BY session, id LIMIT {limit:d}"
+"""Paused messages by the index of them alone and in its order: the cost is that of the messages.
+
+The limit is a part of the text: PostgreSQL plans a prepared statement for a tenth of all rows if it is a parameter.
+"""
 _PAGE: Final = (
     f"SELECT inbox.id, number, step.key, step.body, {_SESSION}, {_INBOX} "
-    "FROM (SELECT id, session FROM inbox WHERE {condition} ORDER BY session, id LIMIT {limit:d}) AS page "
+    f"FROM ({_FOUND}) AS page "
     "JOIN inbox ON inbox.id = page.id JOIN session ON session.key = page.session "
     "LEFT JOIN step ON step.message = page.id AND number = (SELECT max(number) FROM step WHERE message = page.id) "
     "ORDER BY page.session, page.id"
 )
-"""The page is found first, by the index of paused messages alone and in its order: its cost is that of its messages.
-
-The limit is a part of the text: PostgreSQL plans a prepared statement for a tenth of all rows if it is a parameter.
-"""
-_COUNT: Final = "SELECT count(*) FROM inbox CROSS JOIN session WHERE session.key = inbox.session AND {condition}"
-"""SQLite begins with the first table of a cross join, the paused messages; PostgreSQL as its statistics say."""
+_COUNT: Final = f"SELECT count(*) FROM ({_FOUND}) AS page"
 _PAUSES: Final = f"status = {_PAUSED} AND inbox.session >= ? AND inbox.id > ?"
 """The paused messages behind a place, by their index."""
 _SESSION_AT: Final = 4
@@ -68,11 +68,8 @@ def page(
     db: Connection, namespace: str | None = None, prefix: str = "", *, after: int = -1, limit: int = 100
 ) -> Sequence[PausedMessage]:
     """Return paused messages of all sessions, by place."""
-    condition, values = _of_sessions(namespace, prefix)
-    if condition:
-        # As a value of each message, not as a join: PostgreSQL would begin with the sessions, of which there are more.
-        condition = f" AND (SELECT {condition} FROM session WHERE key = inbox.session)"
-    rows = db.execute(_PAGE.format(condition=_PAUSES + condition, limit=limit), (*_behind(after), *values)).fetchall()
+    condition, values = _condition(namespace, prefix, after)
+    rows = db.execute(_PAGE.format(condition=condition, limit=limit), values).fetchall()
     found = []
     for row in rows:
         message = inbox_message_from(row[_MESSAGE_AT:])
@@ -81,30 +78,27 @@ def page(
     return found
 
 
-def count(db: Connection, namespace: str | None = None, prefix: str = "", *, after: int = -1) -> int:
-    """Return the number of paused messages that `page` returns without a limit."""
-    condition, values = _of_sessions(namespace, prefix)
-    condition = f"{_PAUSES} AND {condition}" if condition else _PAUSES
-    (found,) = db.execute(_COUNT.format(condition=condition), (*_behind(after), *values)).fetchall()
+def count(db: Connection, namespace: str | None = None, prefix: str = "", *, after: int = -1, limit: int) -> int:
+    """Return the number of paused messages that `page` returns."""
+    condition, values = _condition(namespace, prefix, after)
+    (found,) = db.execute(_COUNT.format(condition=condition, limit=limit), values).fetchall()
     return int(found[0])
 
 
-def _behind(after: int) -> tuple[int, int]:
-    """Return the values of `_PAUSES`."""
-    return key_of(max(after, 0)), after
-
-
-def _of_sessions(namespace: str | None, prefix: str) -> tuple[str, list[object]]:
-    """Return a condition of sessions, empty for all, and its values."""
+def _condition(namespace: str | None, prefix: str, after: int) -> tuple[str, list[object]]:
+    """Return a condition of the inbox for the paused messages behind a place, and its values."""
     conditions: list[str] = []
-    values: list[object] = []
+    values: list[object] = [key_of(max(after, 0)), after]
     if namespace is not None:
         conditions.append("namespace = ?")
         values.append(namespace)
     if prefix:
         conditions.append("substr(name, 1, ?) = ?")
         values += [len(prefix), prefix]
-    return " AND ".join(conditions), values
+    if not conditions:
+        return _PAUSES, values
+    # As a value of each message, not as a join: PostgreSQL would begin with the sessions, of which there are more.
+    return f"{_PAUSES} AND (SELECT {' AND '.join(conditions)} FROM session WHERE key = inbox.session)", values
 
 
 def end(db: Connection, session_id: SessionId, end: PauseEnd, now_ms: int) -> bool:

@@ -217,8 +217,10 @@ class PauseContract(Contract):
         assert list(seen.paused_messages(after=first.place)) == found[1:]
         assert not seen.paused_messages(after=found[-1].place)
         assert list(seen.paused_messages("acme")) == [found[1], found[3]]
-        assert [seen.count_paused(), seen.count_paused("acme"), seen.count_paused(after=first.place)] == [4, 2, 3]
-        assert seen.count_paused("default", "hello/2") == 1
+        counts = [seen.count_paused(limit=9), seen.count_paused("acme", limit=9), seen.count_paused(limit=3)]
+        assert counts == [4, 2, 3]
+        assert [seen.count_paused(after=first.place, limit=limit) for limit in (2, 3, 4)] == [2, 3, 3]
+        assert seen.count_paused("default", "hello/2", limit=9) == 1
         assert list(seen.paused_messages("default", "hello/2")) == [found[2]]
 
     def test_pauses_go_with_their_session(self, store: JournalStore) -> None:

@@ -20,5 +20,5 @@ class Page(Result, Generic[_R]):
     items: Sequence[_R]
     next_cursor: str | None = None
     """The cursor of the next page; null at the end."""
-    remaining: int = 0
-    """Items after this page."""
+    remaining: int | None = 0
+    """Items after this page; null where there are more than are counted (paused runs: 1,000)."""

@@ -13,6 +13,7 @@ from chronicle.clock import SystemClock
 from coordinator.access.caller import Caller, OpenAccess, Scope, with_implied
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
+from coordinator.cli.paging import say_rest
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
 from podium.testing import AgentHarness
@@ -235,3 +236,8 @@ def test_a_log_shows_a_page_and_where_the_next_one_begins(run: Run) -> None:
     assert "more" not in run("log", "counter/a", "--limit", str(last))[1]
     assert run("log", "counter/a", "--after", str(last), "--follow", "--limit", "0") == ("", "")
     assert "more" not in run("log", "counter/a", "--type", "agent.created", "--limit", "1")[1]
+
+
+def test_a_rest_that_is_not_counted_is_not_said_as_a_number(capsys: pytest.CaptureFixture[str]) -> None:
+    say_rest({"next_cursor": "here", "remaining": None})
+    assert "more than 1,000 more: --cursor here" in capsys.readouterr().err
