@@ -10,15 +10,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from chronicle.errors import InvalidInput, NotFound, StaleEpoch
-from chronicle.journal.records import Commit, MessageStatus, SetReminder
+from chronicle.journal.records import Commit, MessageStatus, Outcome, SetReminder, Settlement
 from chronicle.journal.remote import MAX_EVENTS
 from podium.address import Address
-from podium.messages.headers import caller_in
-from podium.reminders.plans import caller_of
+from podium.messages.headers import ask_in, caller_in, failed_in, reminder_in
+from podium.reminders.expiries import EXPIRY, expiry_of
+from podium.reminders.plans import agent_of, caller_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from chronicle.canonical import JsonObject
     from chronicle.ids import BranchId, EventId, MessageId, SessionId
     from chronicle.journal.port import JournalStore
     from chronicle.journal.records import Event, InboxMessage, NewMessage, Session, StepWrite, StoredStep
@@ -92,8 +94,8 @@ class HostPermits:
 
         Raises:
             StaleEpoch: it does not have that epoch of the session's lease.
-            InvalidInput: it sends a message, or sets a reminder, in another's name, as if another had passed it on, or
-                to another tenant.
+            InvalidInput: it sends a message, or sets a reminder, in another's name, as if another had passed it on or
+                waited for its answer, or to another tenant; or it ends the pause of a message that it does not pause.
         """
         if not self.knows(write):
             self._check_epoch(write.session_id, write.epoch)
@@ -102,22 +104,27 @@ class HostPermits:
             for sent in write.outbox:
                 if sent.namespace != agent.tenant or sent.sender != str(agent):
                     raise InvalidInput(f"{agent} may not send {sent.message_id} as {sent.sender} to {sent.namespace}")
-                _check_chain(agent, caller_in(sent.headers))
+                _check_headers(agent, sent.headers)
+                if failed_in(sent.headers) is not None and sent.target != agent.name:
+                    raise InvalidInput(f"{agent} may not tell {sent.target} of a message that was parked")
             for change in write.reminders:
                 if isinstance(change, SetReminder):
-                    _check_chain(agent, caller_of(change.body))
+                    _check_reminder(agent, change, write)
 
     def check_question(self, asker: Address, receiver: Address, question: NewMessage) -> None:
         """Let the host ask a question for an agent.
 
         Raises:
             NotFound: it does not have the asker's lease.
-            InvalidInput: it asks in another's name, as if another had passed the question on, or another tenant.
+            InvalidInput: it asks in another's name, as if another had passed the question on or waited for the answer,
+                or another tenant.
         """
         self._session(asker.name, asker.tenant)
         if receiver.tenant != asker.tenant or question.sender != str(asker):
             raise InvalidInput(f"{asker} may not ask {receiver} as {question.sender}")
-        _check_chain(asker, caller_in(question.headers))
+        if failed_in(question.headers) is not None:
+            raise InvalidInput(f"{asker} may not tell {receiver} of a message that was parked")
+        _check_headers(asker, question.headers)
 
     # -- what it knows --------------------------------------------------------------------------------------------
 
@@ -228,6 +235,26 @@ class HostPermits:
                 continue
             ours.append((session_id, self._epochs[session_id]))  # an int, whatever the host's equals it
         return ours
+
+
+def _check_headers(agent: Address, headers: JsonObject | None) -> None:
+    """Check that what an agent sends came through it last, is waited for by it if at all, and is of no reminder."""
+    _check_chain(agent, caller_in(headers))
+    asked = ask_in(headers)
+    if asked is not None and asked.path[-1:] != (str(agent),):
+        raise InvalidInput(f"{agent} may not ask as if {asked.path} waited")
+    if reminder_in(headers) is not None:
+        raise InvalidInput(f"{agent} may not send a message as if a reminder had")
+
+
+def _check_reminder(agent: Address, change: SetReminder, commit: Commit) -> None:
+    """Check that a reminder wakes the agent that sets it, and ends only the pause that its commit begins."""
+    if agent_of(change.body) not in {None, str(agent)}:
+        raise InvalidInput(f"{agent} may not set the reminder {change.name!r} of another agent")
+    if change.name != EXPIRY:
+        _check_chain(agent, caller_of(change.body))
+    elif Settlement(expiry_of(change.body)[1], Outcome.PAUSED) not in commit.settled:
+        raise InvalidInput(f"{agent} may not set an end of the pause of a message that it does not pause")
 
 
 def _check_chain(agent: Address, caller: Caller | None) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from chronicle.journal.records import Reminder, SetReminder
     from podium.reminders.schedule import Rule
 
-__all__ = ["Plan", "caller_of", "scheduled"]
+__all__ = ["Plan", "agent_of", "caller_of", "scheduled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +69,15 @@ class Plan:
         if self.caller is not None:
             more["caller"] = self.caller.to_json()
         return encode({"agent": str(self.address), "rule": self.rule.to_json(), "message": self.message, **more})
+
+
+def agent_of(body: bytes) -> str | None:
+    """Return the address in the body of any reminder, the end of a pause included; ``None`` without one."""
+    match decode(body):
+        case {"agent": str(agent)}:
+            return agent
+        case _:
+            return None
 
 
 def caller_of(body: bytes) -> Caller | None:

@@ -12,15 +12,27 @@ import pytest
 from chronicle.errors import InvalidInput, NotFound, StaleEpoch
 from chronicle.ids import BranchId, IdSource, MessageId, SessionId
 from chronicle.journal.port import JournalStore
-from chronicle.journal.records import Commit, NewMessage, OutboxMessage, Outcome, StepWrite, StoredStep
+from chronicle.journal.records import (
+    Commit,
+    NewMessage,
+    OutboxMessage,
+    Outcome,
+    SetReminder,
+    Settlement,
+    StepWrite,
+    StoredStep,
+)
 from chronicle.journal.sqlite import SqliteJournalStore
 from chronicle.testing.journal_contract import Writer
 from coordinator.store.permits import HostPermits
 from coordinator.store.renewals import Renewals
 from podium.address import Address
 from podium.caller import Caller
-from podium.messages.headers import Headers
+from podium.messages.headers import AskHeader, Headers, ReminderHeader
 from podium.reminders.delayed import DelayedMessage
+from podium.reminders.expiries import EXPIRY, expiry_body
+from podium.reminders.plans import Plan
+from podium.reminders.schedule import At
 from podium.turn.journal.commit import FailedAttempt, NextCommit, failure_commit
 
 if TYPE_CHECKING:
@@ -250,3 +262,56 @@ def test_messages_go_out_in_the_name_of_their_agent(
     permits.check_write(commit_of(agents, agents.own, outbox=(sent,)))
     with pytest.raises(InvalidInput, match="hello/own may not send"):
         permits.check_write(commit_of(agents, agents.own, outbox=(sent, replace(sent, **forged))))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Headers(ask=AskHeader(("hello/own", "hello/other"), NOW_MS)),
+        Headers(ask=AskHeader((), NOW_MS)),
+        Headers(reminder=ReminderHeader("daily", NOW_MS, 0)),
+        Headers(failed="msg_1"),
+    ],
+    ids=["another one waits", "nobody waits", "a reminder", "a parked message"],
+)
+def test_a_host_forges_no_header(agents: Agents, permits: HostPermits, forged: Headers) -> None:
+    own, other = Address.of(agents.own), Address.of(agents.other)
+    sent = OutboxMessage(IDS.message(NOW_MS), "hello/other", b"{}", NOW_MS, "hello/own", "default", forged.to_json())
+    question = NewMessage(IDS.message(NOW_MS), b"{}", NOW_MS, sender="hello/own", headers=forged.to_json())
+    with pytest.raises(InvalidInput, match="hello/own may not"):
+        permits.check_write(commit_of(agents, agents.own, outbox=(sent,)))
+    with pytest.raises(InvalidInput, match="hello/own may not"):
+        permits.check_question(own, other, question)
+    asked = Headers(ask=AskHeader(("hello/first", "hello/own"), NOW_MS)).to_json()
+    permits.check_question(own, other, replace(question, headers=asked))
+
+
+def test_a_reminder_is_of_the_agent_that_sets_it(agents: Agents, permits: HostPermits) -> None:
+    rule = At()
+    for agent in ("hello/own", "hello/other"):
+        plan = Plan(Address.parse(agent), rule, {"text": "wake"})
+        commit = commit_of(agents, agents.own, reminders=(SetReminder("wake", NOW_MS, plan.to_body()),))
+        if agent == "hello/own":
+            permits.check_write(commit)
+        else:
+            with pytest.raises(InvalidInput, match="of another agent"):
+                permits.check_write(commit)
+
+
+def test_the_end_of_a_pause_is_set_by_the_commit_that_pauses(agents: Agents, permits: HostPermits) -> None:
+    own, message, other = Address.of(agents.own), agents.messages["hello/own"], agents.messages["hello/other"]
+    paused = (Settlement(message, Outcome.PAUSED),)
+
+    def pausing(settled: tuple[Settlement, ...], address: Address, message_id: MessageId) -> Commit:
+        end = SetReminder(EXPIRY, NOW_MS, expiry_body(address, message_id, 1))
+        return commit_of(agents, agents.own, settled=settled, reminders=(end,))
+
+    permits.check_write(pausing(paused, own, message))
+    for forged in (
+        pausing(paused, own, other),
+        pausing(paused, Address.of(agents.other), message),
+        pausing((), own, message),
+        pausing((Settlement(message, Outcome.CONSUMED),), own, message),
+    ):
+        with pytest.raises(InvalidInput, match="hello/own may not set"):
+            permits.check_write(forged)
