@@ -17,6 +17,9 @@ class Clock(Protocol):
     def monotonic_s(self) -> float:
         """Return seconds from an arbitrary point, never going back."""
 
+    def boottime_s(self) -> float:
+        """Return seconds from an arbitrary point, never going back; the time of a suspended machine counts, too."""
+
 
 class SystemClock:
     """The machine's clocks."""
@@ -29,13 +32,18 @@ class SystemClock:
         """Return ``time.monotonic()``."""
         return time.monotonic()
 
+    def boottime_s(self) -> float:
+        """Return the time of ``CLOCK_BOOTTIME``."""
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
 
 class ManualClock:
-    """A clock that stands still until it is advanced; both its times move together."""
+    """A clock that stands still until it is advanced; its times move together, unless the machine is suspended."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
         self._start_ms = now_ms
+        self._suspended_ms = 0
 
     def now_ms(self) -> int:
         """Return the clock's time, in epoch milliseconds."""
@@ -43,7 +51,16 @@ class ManualClock:
 
     def monotonic_s(self) -> float:
         """Return the seconds by which the clock was advanced."""
+        return (self._now_ms - self._start_ms - self._suspended_ms) / 1000
+
+    def boottime_s(self) -> float:
+        """Return the seconds by which the clock was advanced, or the machine suspended."""
         return (self._now_ms - self._start_ms) / 1000
+
+    def suspend(self, seconds: float) -> None:
+        """Suspend the machine for some time."""
+        self.advance(seconds)
+        self._suspended_ms += round(seconds * 1000)
 
     def advance(self, seconds: float) -> None:
         """Move the clock forward.

@@ -72,7 +72,7 @@ class HostWatch:
         self._agents: dict[Address, HostedAgent] = {}
         """The agents whose activation has completed."""
         self._renewed_s: dict[SessionId, float] = {}
-        """When the leases were renewed last, by the clock's ``monotonic_s``."""
+        """When the leases were renewed last, by the clock's ``boottime_s``: leases of a suspended machine end."""
         self._lost: set[Address] = set()
         """Agents whose leases are lost; they are ending."""
         self._guard = threading.Lock()
@@ -92,7 +92,7 @@ class HostWatch:
         """Begin to renew the lease of an agent whose activation begins."""
         with self._guard:
             self._leases[address] = lease
-            self._renewed_s[lease.session_id] = self._clock.monotonic_s() - self._age_s(lease)
+            self._renewed_s[lease.session_id] = self._clock.boottime_s() - self._age_s(lease)
             if self._thread is None:
                 self._changed.clear()
                 self._thread = threading.Thread(target=self._run, name="leases", daemon=True)
@@ -116,7 +116,7 @@ class HostWatch:
     def is_sure(self, lease: Lease) -> bool:
         """Return whether a lease was renewed when it was due: who is taken for dead is cut off for longer."""
         ttl_s, renewed_s = self._config.lease_ttl_s, self._renewed_s.get(lease.session_id, -math.inf)
-        return self._clock.monotonic_s() <= renewed_s + min(ttl_s / 3 + _LATE_S, ttl_s * _SURE)
+        return self._clock.boottime_s() <= renewed_s + min(ttl_s / 3 + _LATE_S, ttl_s * _SURE)
 
     def _age_s(self, lease: Lease) -> float:
         """Return how long ago the coordinator acquired a lease, as far as the clocks of the two agree."""
@@ -124,7 +124,7 @@ class HostWatch:
 
     def renew(self, lease: Lease) -> bool:
         """Renew one lease now; return whether it is held. Blocks; raises `ChronicleError`."""
-        begun_s = self._clock.monotonic_s()
+        begun_s = self._clock.boottime_s()
         ttl_ms = round(self._config.lease_ttl_s * 1000)
         if self._store.renew_leases([(lease.session_id, lease.epoch)], self._clock.now_ms(), ttl_ms):
             return False
@@ -163,7 +163,7 @@ class HostWatch:
         ttl_ms = round(self._config.lease_ttl_s * 1000)
         holders = {lease.session_id: (address, lease) for address, lease in held}
         leases = [(lease.session_id, lease.epoch) for _, lease in held]
-        begun_s = self._clock.monotonic_s()
+        begun_s = self._clock.boottime_s()
         try:
             stale = self._store.renew_leases(leases, self._clock.now_ms(), ttl_ms)
         except ChronicleError as error:

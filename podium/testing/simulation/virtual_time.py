@@ -65,3 +65,7 @@ class LoopClock:
     def monotonic_s(self) -> float:
         """Return the virtual time in seconds."""
         return self._loop.time()
+
+    def boottime_s(self) -> float:
+        """Return the virtual time in seconds."""
+        return self._loop.time()

@@ -70,6 +70,9 @@ def test_a_lease_is_sure_until_a_renewal_is_overdue_and_again_from_the_next_one(
         assert not watch.is_sure(lease)
         assert watch.renew(lease)
         assert watch.is_sure(lease)
+        clock.suspend(15)
+        assert not watch.is_sure(lease), "it went on while the machine was suspended"
+        assert watch.renew(lease)
         clock.advance(40)
         store.acquire_lease(session_id, "host_2", clock.now_ms(), 30_000)
         assert not watch.renew(lease)
@@ -89,7 +92,7 @@ def test_a_lease_is_sure_from_when_it_was_acquired_and_never_for_as_long_as_it_l
     session_id = store.ensure_session(ALICE.name, ids.session(0), ids.branch(0), 0).session_id
     lease = store.acquire_lease(session_id, "host_1", clock.now_ms(), int(ttl_s * 1000))
     clock.advance(late_s)
-    watch._renewed_s[session_id] = clock.monotonic_s() - watch._age_s(lease)  # as `hold`, without its thread
+    watch._renewed_s[session_id] = clock.boottime_s() - watch._age_s(lease)  # as `hold`, without its thread
     clock.advance(sure_s)
     assert watch.is_sure(lease)
     clock.advance(1)
