@@ -463,13 +463,12 @@ class Activation:
             self._discard_requests(message)
             self._publish(message, {"type": "error", "error": cancellation.error, "parked": False})
             return Step.HANDLED
-        policy = policy_for(self._class, body_of(message))
         if failed.interrupted:
             await self._runner.fail(None, Outcome.FAILED, failed.error, failed.hook)
-            return self._retry(message, policy.delay_after_s(1))
+            return self._retry(message, 0.0)
         if failed.misfit is not None:
             return await self._after_pause(message, await self._runner.ask_about_steps(message, failed.misfit))
-        attempt = message.attempts + 1
+        policy, attempt = policy_for(self._class, body_of(message)), message.attempts + 1
         permanent = failed.permanent or any(
             isinstance(leaf, Exception) and not isinstance(leaf, policy.on)
             for leaf in (leaves_of(failed.raised) if failed.raised is not None else ())

@@ -16,6 +16,7 @@ from podium.agent.context import Reply
 from podium.agent.models.delta_state import DeltaState
 from podium.errors import Evicted, PodiumError
 from podium.testing import AgentHarness
+from podium.turn.activation import Step
 from podium.turn.journal.frames import retry_frames
 
 
@@ -163,7 +164,8 @@ async def test_an_interrupted_turn_is_no_attempt_of_its_message() -> None:
         while not (agent.workspace / "out.txt").exists():
             await asyncio.sleep(0)
         agent.activation.interrupt()
-        await handling
+        assert await handling is Step.RETRY
+        assert agent.activation.retry_delay_s == 0
         message = agent.store.message(receipt.message_id)
         assert (message.status, message.attempts) == (MessageStatus.PENDING, 0)
         assert not (agent.workspace / "out.txt").exists()
