@@ -315,6 +315,13 @@ class AgentHost:
         """
         return self._agent(address).preempt(message_id, policy)
 
+    def on_exit_call(self) -> None:
+        """Note that the caller is about to end this process; a read counts no attempt of a message beside it."""
+        from podium.turn.reading import in_read  # noqa: PLC0415  few agents have such handlers
+
+        if in_read():
+            self._watch.spare()
+
     def doing(self, address: Address) -> tuple[MessageId | None, float | None]:
         """Return the message of an agent's running turn, and the seconds left to its hook; see `HostedAgent.doing`.
 

@@ -133,6 +133,15 @@ class HostWatch:
                 self._renewed_s[lease.session_id] = begun_s
         return True
 
+    def spare(self, culprit: Address | None = None) -> None:
+        """Have no attempt counted of messages of agents other than the culprit. The caller ends this process now."""
+        with self._guard:
+            spared = [lease for address, lease in self._leases.items() if address != culprit]
+        try:
+            self._store.release_leases([(lease.session_id, lease.epoch) for lease in spared])
+        except ChronicleError as error:
+            _log.warning("leases_not_released", host_id=self._config.host_id, error=str(error))
+
     def _run(self) -> None:
         interval_s = self._config.lease_ttl_s / 3
         tick_s = min(interval_s, _TICK_S if self.loop_watch is not None else 4 * _TICK_S)
@@ -250,10 +259,5 @@ class HostWatch:
         if self.loop_watch is not None and culprit is not None:
             leave_culprit(Path(self._config.last_words), str(culprit))
         if culprit is not None and (self.loop_watch is not None or not counts):
-            with self._guard:
-                spared = [lease for address, lease in self._leases.items() if address != culprit or not counts]
-            try:
-                self._store.release_leases([(lease.session_id, lease.epoch) for lease in spared])
-            except ChronicleError as error:
-                _log.warning("leases_not_released", host_id=self._config.host_id, error=str(error))
+            self.spare(culprit if counts else None)
         os._exit(_EXIT_DEADLINE)

@@ -137,10 +137,10 @@ class HostActor:
 
     def __init__(self, config: HostConfig) -> None:
         forget_token()
-        tell_of_os_exit(Path(config.last_words), running_agent)
         self._readers = 0
         """Calls of `frames` and `read` that go on."""
         self._host = AgentHost(config, _announce, _report, _wake, _note_full, _frames, _read)
+        tell_of_os_exit(Path(config.last_words), running_agent, self._host.on_exit_call)
 
     @ray.method(concurrency_group="control")
     async def process_id(self) -> int:

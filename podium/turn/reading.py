@@ -8,6 +8,7 @@ dies. It runs on the agent's instance, on the event loop of its hooks.
 from __future__ import annotations
 
 import asyncio
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final, Never, cast
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from podium.agent.base import BaseAgent
     from podium.agent_record import AgentRecord
 
-__all__ = ["Read", "read"]
+__all__ = ["Read", "in_read", "read"]
 
 _REFUSED: Final = (
     "a read-only handler reads the state of the last commit and the configuration, and returns a result; it changes "
@@ -36,6 +37,8 @@ _REFUSED: Final = (
 )
 _MAX_ERROR_TEXT: Final = 2000
 """Characters of an exception's text that are told; the agent's log has the rest."""
+
+_READS: Final[ContextVar[bool]] = ContextVar("podium_reads", default=False)
 
 _log = structlog.stdlib.get_logger("podium.turn.reading")
 
@@ -87,6 +90,11 @@ class _NoFiles:
         raise ReadOnly(_REFUSED)
 
 
+def in_read() -> bool:
+    """Whether the caller is the code of a read-only handler, or of a task or thread that it has started."""
+    return _READS.get()
+
+
 async def read(
     agent: BaseAgent, record: AgentRecord, config: Mapping[str, Json], message: dict[str, Any], limit_s: float
 ) -> Read:
@@ -110,6 +118,7 @@ async def read(
     scope, files = cast("Any", _ReadScope(record.turn, record.address.tenant)), cast("Any", _NoFiles())
     context: AgentContext[Any] = AgentContext(scope, record.address, state, files, config)
     limit = asyncio.timeout(limit_s)
+    token = _READS.set(True)
     try:
         with use_permit(Permit(f"a read of {record.address}")):  # also for the state of a turn that runs
             async with limit:
@@ -124,3 +133,5 @@ async def read(
             raise ReadFailed(f"{spec.name} took longer than its limit of {limit_s:g} s") from error
         _log.info("read_failed", agent_id=str(record.address), exc_info=error)
         raise ReadFailed(f"{type(error).__name__}: {error}"[:_MAX_ERROR_TEXT]) from error
+    finally:
+        _READS.reset(token)

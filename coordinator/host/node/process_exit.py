@@ -178,12 +178,15 @@ def _culprit_path(path: Path) -> Path:
     return path.with_name(f"{path.name}.culprit")
 
 
-def tell_of_os_exit(path: Path, caller: Callable[[], object | None] = lambda: None) -> None:
+def tell_of_os_exit(
+    path: Path, caller: Callable[[], object | None] = lambda: None, on_call: Callable[[], None] = lambda: None
+) -> None:
     """Patch ``os._exit`` to print the stack of its caller: by itself it runs no handler and prints no traceback.
 
     Args:
         path: of the file for the last words of this process.
         caller: returns the agent whose code calls, which is to blame; ``None`` if it is not known.
+        on_call: called before the process ends, by what calls.
     """
     end, pid = os._exit, os.getpid()
 
@@ -194,6 +197,7 @@ def tell_of_os_exit(path: Path, caller: Callable[[], object | None] = lambda: No
             leave_last_words(path, f"exit status {status}, os._exit was called")
             if (agent := caller()) is not None:
                 leave_culprit(path, str(agent))
+            on_call()
         end(status)
 
     os._exit = exit_with_trace

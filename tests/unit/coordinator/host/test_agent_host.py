@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -10,9 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from pydantic import BaseModel
 
 from chronicle.errors import Unavailable
-from chronicle.journal.records import NewMessage
+from chronicle.journal.records import MessageStatus, NewMessage
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec
 from coordinator.channel import pack
@@ -21,9 +23,10 @@ from coordinator.host import agent_host
 from coordinator.host.agent_host import AgentHost
 from coordinator.host.host_config import HostConfig
 from coordinator.host.loop_watch import running_agent
+from coordinator.host.node.process_exit import tell_of_os_exit
 from coordinator.host.node.process_marks import ProcessMark
 from podium.address import Address
-from podium.agent import AgentContext, BaseAgent
+from podium.agent import AgentContext, BaseAgent, handler
 from podium.agent.models.delta_state import DeltaState
 from podium.blocking import at_once
 from podium.errors import AgentAsleep, HostDied
@@ -273,3 +276,50 @@ async def test_a_host_whose_activation_was_cancelled_says_that_it_is_unusable(
     with pytest.raises(HostDied):
         await shared.host.wait_ended(0)
     shared.host._watch.remove(ALICE)  # as the end of the process does, if the task had not begun
+
+
+class Exited(BaseException):
+    """The process would have ended."""
+
+
+class Nothing(BaseModel):
+    """No argument."""
+
+
+class Leaver(BaseAgent):
+    """Ends its process in a read, or in a turn."""
+
+    isolation = "shared"
+
+    class State(DeltaState):
+        count: int = 0
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        with pytest.raises(Exited):
+            os._exit(3)
+
+    @handler(read_only=True)
+    async def leave(self, ctx: AgentContext[Any], _: Nothing) -> None:
+        with pytest.raises(Exited):
+            await asyncio.to_thread(os._exit, 3)
+
+
+@pytest.mark.parametrize("shared", [Leaver], indirect=True)
+async def test_a_read_that_ends_its_process_counts_no_attempt_of_the_turn_beside_it(
+    shared: Shared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def leave(_: int) -> None:
+        raise Exited
+
+    monkeypatch.setattr(os, "_exit", leave)
+    tell_of_os_exit(Path(shared.config.last_words), running_agent, shared.host.on_exit_call)
+    shared.around.may_open.set()
+    await shared.activate()
+    session = shared.store.session(ALICE.name)
+    shared.store.admit(session.session_id, NewMessage(shared.ids.message(1), b"{}", 1))
+    message = shared.store.pending(session.session_id)[0].message_id
+    shared.host.poke(ALICE)
+    await until(lambda: shared.store.message(message).status is MessageStatus.CONSUMED)
+    assert shared.store.lease(session.session_id) is not None, "a turn that ends its process pays for it"
+    await shared.host.read(ALICE, {"handler": "leave", "input": {}})
+    assert shared.store.lease(session.session_id) is None
