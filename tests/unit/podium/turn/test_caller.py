@@ -8,9 +8,13 @@ from typing import Any, ClassVar
 
 import pytest
 
+from chronicle.ids import IdSource
+from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, DeltaState
 from podium.caller import CUT, LONGEST_CHAIN, NOBODY, Caller
 from podium.events import USER_MESSAGE
+from podium.history.branching import fork_agent, rewind_agent
+from podium.messages.inbox import retry_message
 from podium.testing import AgentHarness
 from tests.waiting import until
 
@@ -111,8 +115,6 @@ async def test_each_attempt_has_the_caller_of_the_message() -> None:
         repeated = desk.admit("fail", "once", caller=BEN)  # the key of another client does not make it his
         assert repeated.message_id == first.receipt.message_id
         await desk.sleep()
-        from podium.messages.inbox import retry_message
-
         session = desk.store.session(desk.address.name)
         retry_message(desk.store, session, first.receipt.message_id, desk.clock.now_ms())
         await desk.receive()
@@ -125,6 +127,39 @@ async def test_a_pause_goes_on_with_the_caller_of_the_message_and_not_with_who_a
         await desk.sleep()
         assert (await desk.resume(asked.receipt.message_id, 3, by="key_2")).ok
         assert seen("decided") == [ANN]
+
+
+async def test_a_fork_has_the_callers_of_its_history_and_those_of_its_own_messages() -> None:
+    async with AgentHarness(Desk, "a") as desk:
+        await desk.send("hi", caller=ANN)
+        await desk.send("remind", caller=ANN)
+        desk.admit("waits", caller=ANN)
+        fork_agent(desk.store, desk.address, 2, Address("desk", "b"), IdSource(), desk.clock.now_ms())
+        async with AgentHarness(Desk, "b", store=desk.store, blobs=desk.blobs, clock=desk.clock) as fork:
+            assert [payload["caller"] for _, payload in fork.events(USER_MESSAGE)] == [ANN.to_json()] * 2
+            Desk.seen.clear()
+            await fork.send("hi", caller=BEN)
+            await fork.send("bye")
+            assert [each for each in Desk.seen if each[0] != "init"] == [("hi", BEN), ("bye", NOBODY)]
+            await fork.advance(3601)
+            assert not seen("reminded"), "a reminder, and who asked for it, stays with the source"
+
+
+async def test_a_rewind_changes_nobody_who_asks() -> None:
+    async with AgentHarness(Desk, "a") as desk:
+        await desk.send("hi", caller=BEN)
+        failed = await desk.send("fail", caller=ANN)
+        await desk.send("hi", caller=BEN)
+        asked = await desk.send("decide", caller=ANN)
+        await desk.sleep()
+        rewind_agent(desk.store, desk.blobs, desk.address, 1, None, IdSource(), desk.clock.now_ms())
+        retry_message(desk.store, desk.store.session(desk.address.name), failed.receipt.message_id, desk.clock.now_ms())
+        Desk.seen.clear()
+        question = await desk.resume(asked.receipt.message_id, 3, by="key_2")
+        assert question.paused, "its step is of a state that the rewind has left"
+        assert (await desk.resume(asked.receipt.message_id, "begin_anew", by="key_2")).paused
+        assert (await desk.resume(asked.receipt.message_id, 3, by="key_2")).ok
+        assert [set(seen(each)) for each in ("fail", "decide", "decided")] == [{ANN}] * 3
 
 
 async def test_changing_the_claims_changes_nothing_that_is_sent() -> None:
