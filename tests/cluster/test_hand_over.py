@@ -150,3 +150,21 @@ def test_a_service_that_is_killed_in_the_middle_loses_nothing(fleet: Fleet, load
     turn.let_end()
     [place] = fleet.ask("state", f"herald/and-{killed}-killed")["state"]["places"]
     assert place in (names(fleet, new) if killed == "old" else {node.name for node in fleet.nodes})
+
+
+def test_the_one_that_stands_by_has_the_home_when_the_machine_of_the_other_one_is_gone(
+    fleet: Fleet, load: Chaos
+) -> None:
+    """The last test of the module: that machine stays without power, and with it the head of its cluster."""
+    serving = fleet.places().keys()
+    old, new = sorted(fleet.heads, key=lambda head: head.name not in serving)
+    wait_until(lambda: has_logged(fleet, new, "standing_by"), "nobody stands by")
+    turn = LongTurn(fleet, "and-a-machine-is-gone")
+    assert set(turn.places()) <= names(fleet, old)
+    old.lose_power()
+    load.wait_for_answers(3, "the power of the head")
+    assert fleet.places().keys() == names(fleet, new)
+    turn.wait_until_on(names(fleet, new))
+    turn.let_end()
+    [place] = fleet.ask("state", "herald/and-a-machine-is-gone")["state"]["places"]
+    assert place in names(fleet, new)
