@@ -36,6 +36,7 @@
     ├── CommandNotStarted       there is no such program, or a sandbox does not let it be read
     ├── ReadFailed              a read-only handler raised, or took too long
     ├── DecisionExpired         nobody decided in time
+    ├── InvalidTool             a function or a file cannot be a tool, or two tools have one name
     ├── PromiseRejected         a promise was rejected
     ├── RunNotPaused            a run does not wait for an answer, or for another one
     ├── StepFailed              a recorded failure of a step whose exception class is not loaded any more
@@ -91,6 +92,7 @@ __all__ = [
     "HostDied",
     "InvalidAddress",
     "InvalidMessage",
+    "InvalidTool",
     "NotAFile",
     "NotAnAgent",
     "Permanent",
@@ -191,6 +193,10 @@ class InvalidMessage(PodiumError):
 
 class UnknownHandler(InvalidMessage):
     """A message names a handler that its agent does not have, or none, and the agent has handlers only."""
+
+
+class InvalidTool(PodiumError):
+    """A function or a file cannot be a tool, or two tools have one name. The message has the places."""
 
 
 class UnknownMoment(PodiumError):

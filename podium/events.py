@@ -27,6 +27,7 @@ __all__ = [
     "MESSAGE_ANSWERED",
     "PARTS",
     "STATE_EVENTS",
+    "TOOL_RESULT",
     "TRANSCRIPT_EVENTS",
     "TURN_CANCELLED",
     "TURN_COMMITTED",
@@ -49,6 +50,7 @@ __all__ = [
     "Part",
     "StateDelta",
     "StepsSummary",
+    "ToolCalled",
     "TreeKeys",
     "TurnCancelled",
     "TurnCommitted",
@@ -66,6 +68,7 @@ AGENT_REWOUND: Final = "agent.rewound"
 AGENT_SNAPSHOT: Final = "agent.snapshot"
 ARTIFACT_ADDED: Final = "artifact.added"
 MESSAGE_ANSWERED: Final = "message.answered"
+TOOL_RESULT: Final = "tool_result"
 TURN_COMMITTED: Final = "turn.committed"
 TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
@@ -81,7 +84,7 @@ FULL_STATE_EVENTS: Final = (AGENT_CREATED, AGENT_DETACHED, AGENT_SNAPSHOT)
 TRANSCRIPT_EVENTS: Final = (
     USER_MESSAGE,
     ASSISTANT_MESSAGE,
-    "tool_result",
+    TOOL_RESULT,
     "retrieval_result",
     "note",
     ARTIFACT_ADDED,
@@ -93,7 +96,7 @@ EVENT_TYPES: Final = frozenset(
     {
         USER_MESSAGE,
         ASSISTANT_MESSAGE,
-        "tool_result",
+        TOOL_RESULT,
         "retrieval_result",
         "checkpoint",
         "note",
@@ -212,6 +215,22 @@ class MessageAnswered(TypedDict):
     """``message.answered``: the JSON result of a message; at most one for each message that a turn consumed."""
 
     data: Json
+
+
+class ToolCalled(TypedDict):
+    """``tool_result``: a call of a tool that has ended, in the order of the ends."""
+
+    call_id: str
+    """The model's id of the call."""
+    name: str
+    arguments: JsonObject
+    success: bool
+    output: str
+    """What the model gets: the result as text, its beginning if it is large, or the error."""
+    value: NotRequired[Json]
+    """The result, unless it is the text; ``{"artifact_id", "name", "media_type", "size"}`` of a large one."""
+    duration_ms: NotRequired[int]
+    """Absent if the call was refused."""
 
 
 class StateDelta(TypedDict):

@@ -118,6 +118,11 @@ Frames of one message, in order, each with ``type`` and ``message_id`` (the admi
                                                   recorded, and replayed to a late reader while the attempt runs, the
                                                   latest up to 1 MiB: the numbers tell what was dropped. ``size`` is
                                                   that of name and data in bytes, which clients do not get
+    tool_execution_start   tool_call_id, tool_name, args    a tool is called; the id is the model's
+    tool_execution_update  tool_call_id, tool_name, partial_result    what it has so far, as a whole; a late reader gets
+                                                  the latest, while the tool runs
+    tool_execution_end     tool_call_id, tool_name, result, is_error    the result as JSON, or the text of the error; of
+                                                  a large one the artifact that has it
     turn_retry      error {type, message}, attempt   this attempt was rolled back; it will be retried
     turn_end        turn, version, patch, data    committed: durable. Terminal; ``data`` is the result that the agent
                                                   set (absent if it set none)

@@ -51,7 +51,7 @@ class Repetition:
     def __init__(self, told: Iterable[Frame]) -> None:
         self._attempt: str | None = None
         self._had: Counter[tuple[str, str | None]] = Counter()
-        """Frames that are still to be told again, by their types and replies."""
+        """Frames that are still to be told again, by their types, and replies or calls of tools."""
         self._texts: Counter[str] = Counter()
         """Characters of each reply that followers have."""
         self._told: Counter[str] = Counter()
@@ -76,6 +76,8 @@ class Repetition:
         elif kind == "event":
             if frame["ordinal"] > self._last_event:
                 yield frame
+        elif kind == "tool_execution_update":  # the next one replaces it
+            yield frame
         elif self._had[key := _key(frame)]:
             self._had[key] -= 1
         else:
@@ -107,4 +109,4 @@ class Repetition:
 
 
 def _key(frame: Frame) -> tuple[str, str | None]:
-    return frame["type"], frame.get("reply_id")
+    return frame["type"], frame.get("reply_id") or frame.get("tool_call_id")

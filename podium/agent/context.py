@@ -44,9 +44,11 @@ if TYPE_CHECKING:
     from podium.agent.handler_specs import HandlerSpec
     from podium.agent.llm import AgentModel
     from podium.agent.retry import Retry
+    from podium.agent.tools import AgentTools
     from podium.caller import Caller
     from podium.models.quality import QualityOfService
     from podium.reminders.reminder import ScheduledReminder
+    from podium.tools import ToolRouter
     from podium.turn.scope.turn_scope import TurnScope
 
 __all__ = ["AgentContext", "Reply"]
@@ -665,10 +667,19 @@ class AgentContext(Generic[S]):
 
         return AgentModel(self._scope.models, profile, max_output_tokens, qos)
 
+    def tools(self, router: ToolRouter) -> AgentTools:
+        """Return the tools of a router, as this turn calls them: each call is a step.
+
+        See `podium.agent.tools.AgentTools`, and docs/guide/tools.md.
+        """
+        from podium.agent.tools import AgentTools  # noqa: PLC0415  for agents that call tools only
+
+        return AgentTools(self._scope.tools.of(self), router)
+
     def idempotency_key(self, name: str) -> str:
         """Return an idempotency key for an external call: the same at each attempt of this message.
 
-        Inside of a step it is the step's own.
+        Inside of a step, and of a tool, it is the step's or the call's own.
 
         Args:
             name: distinguishes several calls of one turn, or of one step.

@@ -82,7 +82,8 @@ class Backlog:
     """The frames of a message up to now, or those that a subscriber has not read.
 
     It is bounded by what the attempts say: text of a reply is merged, unless another kind of frame is between, and of
-    emitted events the latest are kept, at most `MAX_EVENT_BYTES` of them (or one) and at least half of that.
+    emitted events the latest are kept, at most `MAX_EVENT_BYTES` of them (or one) and at least half of that. Of the
+    updates of a call of a tool the latest is kept, while it runs.
 
     Text is joined when it is taken, so that a reply of many small tokens costs their sum. Joined at each token, 100,000
     tokens of 50 characters took 27 s.
@@ -111,6 +112,8 @@ class Backlog:
         self._join()
         if kind == "queued" and self._frames and self._frames[-1]["type"] == kind:
             self._frames.pop()
+        if kind in {"tool_execution_update", "tool_execution_end"}:
+            self._drop_update(frame["tool_call_id"])
         self._frames.append(frame)
         if kind == "event":
             self._event_bytes += frame["size"]
@@ -141,6 +144,15 @@ class Backlog:
             if len(pieces) > 1:
                 self._frames[index] = {**self._frames[index], "delta": "".join(pieces)}
         self._texts = {}
+
+    def _drop_update(self, call_id: str) -> None:
+        """Drop the update of a call of a tool that another one replaces, or its end."""
+        for index in range(len(self._frames) - 1, -1, -1):
+            frame = self._frames[index]
+            if frame["type"].startswith("tool_execution_") and frame["tool_call_id"] == call_id:
+                if frame["type"] == "tool_execution_update":
+                    del self._frames[index]
+                return
 
     def _drop_events(self) -> None:
         """Drop the oldest events, half of the limit at once, and merge the text around them."""

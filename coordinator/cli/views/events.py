@@ -76,6 +76,8 @@ def gist(event_type: str, payload: Any) -> str:
             return text
         case "artifact.added", {"artifact_id": artifact_id, "name": name, "media_type": kind, "size": size}:
             return f"{name} ({kind}, {size} bytes) {artifact_id}"
+        case "tool_result", {"name": name, "arguments": arguments, "output": output}:
+            return f"{name} {json_text(arguments)}: {output}"
         case "message.answered", {"data": data}:
             return json_text(data)
         case "agent.created", {"state": state}:

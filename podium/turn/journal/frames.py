@@ -1,8 +1,8 @@
 """The frames of a message, read back from the journal: for a reader that subscribes after the message was settled.
 
 A client that lost its connection, or repeats an idempotency key, gets the last attempt in another form than a live
-reader: each reply as one text, in the order in which they were begun, and no emitted events.
-`coordinator.streams.position` continues a live stream with it.
+reader: each reply as one text, in the order in which they were begun, calls of tools where they ended, and no emitted
+events. `coordinator.streams.position` continues a live stream with it.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from podium.events import (
     ARTIFACT_ADDED,
     ASSISTANT_MESSAGE,
     MESSAGE_ANSWERED,
+    TOOL_RESULT,
     TURN_CANCELLED,
     TURN_COMMITTED,
     TURN_FAILED,
@@ -25,6 +26,7 @@ from podium.history.step_record import args_hash_of, open_pause
 from podium.turn.busy import BusyPolicy
 from podium.turn.journal.commit import Cancellation
 from podium.turn.stream import turn_start
+from podium.turn.tool_frames import end_frame, start_frame
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -42,7 +44,7 @@ __all__ = ["pause_frames", "retry_frames", "settled_frames"]
 
 _WINDOW: Final = 1000
 """Events read at a time, backwards from the head: the message is nearly always a recent one."""
-_SHOWN: Final = (ASSISTANT_MESSAGE, ARTIFACT_ADDED, MESSAGE_ANSWERED, TURN_COMMITTED)
+_SHOWN: Final = (ASSISTANT_MESSAGE, ARTIFACT_ADDED, TOOL_RESULT, MESSAGE_ANSWERED, TURN_COMMITTED)
 
 _DROPPED: Final[Json] = {
     "type": "HistoryDropped",
@@ -134,13 +136,16 @@ def _committed(store: JournalStore, blobs: BlobReader, head: Head, message: Inbo
 
 
 def _said(events: Sequence[Event], blobs: BlobReader) -> Iterator[Frame]:
-    """Yield the frames of replies and artifacts; a reply is recorded where it ended, and shown where it was begun."""
+    """Yield the frames of what was said and done; a reply is recorded where it ended, and shown where it was begun."""
     shown = [(event.type, _payload(event, blobs)) for event in events]
     replies = (payload for kind, payload in shown if kind == ASSISTANT_MESSAGE)
     begun = iter(sorted(replies, key=lambda payload: cast("int", payload["ordinal"])))
     for kind, payload in shown:
         if kind == ARTIFACT_ADDED:
             yield artifact_frame(payload)
+        elif kind == TOOL_RESULT:
+            yield start_frame(payload["call_id"], payload["name"], payload["arguments"])
+            yield end_frame(payload)
         else:
             yield from _reply(next(begun))
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from podium.errors import ContextMisuse
 from podium.turn.steps.calling import StepCall
@@ -19,7 +22,19 @@ if TYPE_CHECKING:
     from podium.turn.scope.open_turn import RunningHook
     from podium.turn.steps.effects import StepSink
 
-__all__ = ["Steps"]
+__all__ = ["Steps", "part_of_hook"]
+
+_part: Final[ContextVar[str]] = ContextVar("podium_part_of_hook", default="")
+
+
+@contextmanager
+def part_of_hook(name: str) -> Iterator[None]:
+    """Make the ``with`` block a part of the hook whose idempotency keys are its own."""
+    before = _part.set(f"{name}:")
+    try:
+        yield
+    finally:
+        _part.reset(before)
 
 
 class Steps:
@@ -35,9 +50,9 @@ class Steps:
 
     @property
     def key_prefix(self) -> str:
-        """The key of the step whose function is the calling code, as a prefix; empty outside of steps."""
+        """The key of the step whose function is the calling code, or the part of the hook, as a prefix; else empty."""
         step = current_step()
-        return f"{step.key}:" if step is not None else ""
+        return f"{step.key}:" if step is not None else _part.get()
 
     async def step(
         self,

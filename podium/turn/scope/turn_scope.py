@@ -21,6 +21,7 @@ from podium.turn.scope.pauses import Pauses
 from podium.turn.scope.reminders import Reminders
 from podium.turn.scope.replies import Replies
 from podium.turn.scope.steps import Steps
+from podium.turn.scope.tools import ToolCalls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -58,6 +59,7 @@ class TurnScope:
         self.models = ModelCalls(hook)
         self.files = FileHistory(hook)
         self.commands = Commands(hook, self.replies, self.steps, self.artifacts)
+        self.tools = ToolCalls(hook, self.replies, self.steps, self.artifacts)
 
     def record_message(self, message: InboxMessage, event_id: EventId) -> None:
         """Add the message being handled to the turn, under the event id that its ``turn_start`` frame announced."""

@@ -16,7 +16,16 @@ from podium.agent.models import delta_state
 
 ROOT = Path(__file__).parents[3]
 REFERENCE = ROOT / "docs" / "reference" / "python.md"
-LAZY = ["chronicle", "podium", "podium.agent", "podium.models", "podium.runs", "coordinator", "coordinator.client"]
+LAZY = [
+    "chronicle",
+    "podium",
+    "podium.agent",
+    "podium.models",
+    "podium.runs",
+    "podium.tools",
+    "coordinator",
+    "coordinator.client",
+]
 OTHERS = ["podium.state", "podium.testing", "podium.testing.migrations", "chronicle.repository", "coordinator.testing"]
 PUBLIC = [*LAZY, *OTHERS]
 HEAVY = ["ray", "pyfuse3", "sqlite3", "psycopg", "fsspec", "rich", "structlog", "httpx"]
