@@ -6,11 +6,12 @@ A caller with the scope ``admin`` administers the keys of its tenant; the operat
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, Final
 
 from chronicle.errors import InvalidInput
 from coordinator.access.caller import NotPermitted, Scope, with_implied
-from coordinator.access.lifetimes import LONGEST_TOKEN_S
+from coordinator.access.lifetimes import LONGEST_LINK_S, LONGEST_TOKEN_S
 from coordinator.access.views import key_object
 from podium.address import Address, check_tenant
 
@@ -22,10 +23,15 @@ if TYPE_CHECKING:
     from chronicle.clock import Clock
     from coordinator.access.audit import Audit
     from coordinator.access.caller import Caller
+    from coordinator.access.keys import Key
     from coordinator.access.records import KeyRecords
     from coordinator.access.views import CreatedKey, KeyList, KeyObject, TokenObject
+    from podium.messages.answers import Question
 
 __all__ = ["KeyAdministration"]
+
+
+_OF_TOKENS: Final = frozenset({Scope.READ, Scope.ANSWER, Scope.WRITE})
 
 
 class KeyAdministration:
@@ -123,20 +129,16 @@ class KeyAdministration:
 
         Raises:
             NotPermitted: the caller may not administer keys, or the agent is of another tenant.
-            InvalidInput: the token would have other scopes than ``read`` and ``write``, or live for longer than a day;
-                or its claims are too large.
+            InvalidInput: the token would have other scopes than ``read``, ``answer`` and ``write``, or live
+                for longer than a day; or its claims are too large.
         """
         now_ms = self._clock.now_ms()
         with self._noted(caller, client, "token.create", caller.tenant, agent=str(agent)) as noted:
             self._require(caller, caller.tenant)
             caller.require(Scope.ADMIN, agent)
-            if (
-                not {Scope.READ, Scope.WRITE}.issuperset(scopes)
-                or not scopes
-                or not 0 < expires_in_s <= LONGEST_TOKEN_S
-            ):
+            if not _OF_TOKENS.issuperset(scopes) or not scopes or not 0 < expires_in_s <= LONGEST_TOKEN_S:
                 raise InvalidInput(
-                    f"a token has the scopes read or write, and lives for 1 to {LONGEST_TOKEN_S} seconds"
+                    f"a token has the scopes read, answer or write, and lives for 1 to {LONGEST_TOKEN_S} seconds"
                 )
             expires_ms = now_ms + expires_in_s * 1000
             token, text = await asyncio.to_thread(
@@ -151,7 +153,7 @@ class KeyAdministration:
                 claims=claims,
             )
             noted["key_id"] = token.key_id
-        permitted = [scope for scope in ("read", "write") if Scope(scope) in with_implied(scopes)]
+        permitted = [scope for scope in ("read", "answer", "write") if Scope(scope) in with_implied(scopes)]
         return {
             "token": text,
             "token_id": token.key_id,
@@ -160,6 +162,47 @@ class KeyAdministration:
             "claims": claims or {},
             "expires_at": token.expires_ms,  # type: ignore[typeddict-item]
         }
+
+    async def create_link(
+        self, caller: Caller, client: str | None, agent: Address, question: Question, expires_in_s: int
+    ) -> tuple[Key, str]:
+        """Create a link that answers a question of an agent. It ends with the caller's key, and with the question.
+
+        Returns:
+            what is recorded, and the text, which is shown once.
+
+        Raises:
+            NotPermitted: the caller may not answer.
+            InvalidInput: the link would live for longer than 30 days.
+        """
+        now_ms = self._clock.now_ms()
+        with self._noted(caller, client, "link.create", caller.tenant, agent=str(agent)) as noted:
+            caller.require(Scope.ANSWER, agent)
+            if not 0 < expires_in_s <= LONGEST_LINK_S:
+                raise InvalidInput(f"a link lives for 1 to {LONGEST_LINK_S} seconds")
+            expires_ms = min(now_ms + expires_in_s * 1000, question.expires_ms or sys.maxsize)
+            link, text = await asyncio.to_thread(
+                self._keys.create,
+                question.run_id,
+                caller.tenant,
+                [Scope.ANSWER],
+                now_ms,
+                expires_ms=expires_ms,
+                agent=agent,
+                made_by=caller.key_id,
+                claims={"run": question.run_id, "request": question.request},
+                link=True,
+            )
+            noted["key_id"] = link.key_id
+        return link, text
+
+    async def spend_link(self, link: Caller) -> None:
+        """Remove a link that has answered its question.
+
+        Raises:
+            NotFound: it is gone.
+        """
+        await asyncio.to_thread(self._keys.revoke, link.key_id or "", link.tenant)
 
     def _administered(self, caller: Caller) -> str | None:
         """Return the tenant whose keys a caller administers; ``None`` for those of all."""

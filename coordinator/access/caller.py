@@ -97,9 +97,11 @@ class TooManyRequests(PodiumError):
 
 
 class Scope(StrEnum):
-    """Permissions of a key. ``write`` implies ``read``, and ``admin`` implies all."""
+    """Permissions of a key. ``write`` implies ``read`` and ``answer``, and ``admin`` implies all."""
 
     READ = "read"
+    ANSWER = "answer"
+    """To answer paused runs, and to make links by which others answer one; to see them takes ``read``."""
     WRITE = "write"
     METRICS = "metrics"
     """The metrics of the home, and nothing else. It is of use to keys of the default tenant only."""
@@ -110,7 +112,8 @@ class Scope(StrEnum):
 
 _IMPLIED: Final = {
     Scope.READ: frozenset({Scope.READ}),
-    Scope.WRITE: frozenset({Scope.READ, Scope.WRITE}),
+    Scope.ANSWER: frozenset({Scope.ANSWER}),
+    Scope.WRITE: frozenset({Scope.READ, Scope.ANSWER, Scope.WRITE}),
     Scope.METRICS: frozenset({Scope.METRICS}),
     Scope.DEPLOY: frozenset({Scope.DEPLOY}),
     Scope.ADMIN: frozenset(Scope),
@@ -209,6 +212,15 @@ class Access(Protocol):
         """
         ...
 
+    async def authenticate_link(self, authorization: str | None) -> Caller:
+        """Return the caller of a request with a link, whose claims say which question of which run it answers.
+
+        Raises:
+            NotAuthenticated: it names no valid link.
+            TooManyRequests: it is used too often.
+        """
+        ...
+
     def watch(self, caller: Caller) -> AbstractContextManager[asyncio.Future[NotAuthenticated]]:
         """Watch the key of a request that lives long.
 
@@ -227,6 +239,10 @@ class OpenAccess:
     async def authenticate(self, authorization: str | None) -> Caller:  # noqa: ARG002 - the port has it
         """Return `ANYONE`."""
         return ANYONE
+
+    async def authenticate_link(self, authorization: str | None) -> Caller:  # noqa: ARG002 - the port has it
+        """Raise `UnknownKey`."""
+        raise UnknownKey("this gateway uses no keys, and so knows no links")
 
     @contextmanager
     def watch(self, caller: Caller) -> Iterator[asyncio.Future[NotAuthenticated]]:  # noqa: ARG002 - the port has it

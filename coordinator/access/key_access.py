@@ -26,7 +26,16 @@ from coordinator.access.caller import (
     with_implied,
 )
 from coordinator.access.key_watch import KeyWatch
-from coordinator.access.keys import KEY_PREFIX, TOKEN_PREFIX, claims_in, digest_of, is_key, is_of_home
+from coordinator.access.keys import (
+    KEY_PREFIX,
+    LINK_PREFIX,
+    TOKEN_PREFIX,
+    claims_in,
+    digest_of,
+    is_key,
+    is_link,
+    is_of_home,
+)
 from podium.tasks import BackgroundTasks
 
 if TYPE_CHECKING:
@@ -77,7 +86,13 @@ class KeyAccess:
 
     async def authenticate(self, authorization: str | None) -> Caller:
         """Return the caller of a request."""
-        text = self._text_of(authorization)
+        return await self._caller(self._text_of(authorization))
+
+    async def authenticate_link(self, authorization: str | None) -> Caller:
+        """Return the caller of a request with a link."""
+        return await self._caller(self._text_of(authorization, of_link=True))
+
+    async def _caller(self, text: str) -> Caller:
         digest = digest_of(text)
         known = await self._reading.written(digest) if self._reading is not None else self._find_all([digest])[0]
         now_ms = self._clock.now_ms()
@@ -108,12 +123,15 @@ class KeyAccess:
         if self._reading is not None:
             await asyncio.to_thread(self._reading.close)
 
-    def _text_of(self, authorization: str | None) -> str:
+    def _text_of(self, authorization: str | None, *, of_link: bool = False) -> str:
         scheme, _, text = (authorization or "").strip().partition(" ")
         text = text.strip()
         if not text or scheme.lower() != "bearer":
-            raise MissingKey(f"send a key with the header Authorization: Bearer {KEY_PREFIX}…")
-        if not is_key(text):
+            what, prefix = ("the token of a link", LINK_PREFIX) if of_link else ("a key", KEY_PREFIX)
+            raise MissingKey(f"send {what} with the header Authorization: Bearer {prefix}…")
+        if of_link and not is_link(text):
+            raise UnknownKey(f"this is not a link: the token of one begins with {LINK_PREFIX}")
+        if not of_link and not is_key(text):
             raise UnknownKey(f"this is not a key: a key is {KEY_PREFIX} or {TOKEN_PREFIX} and 40 letters and digits")
         if not is_of_home(text, self._keys.tag):
             raise KeyOfAnotherHome("this key was given out by another home; take one of this home")

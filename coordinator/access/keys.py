@@ -3,6 +3,8 @@
 A key is ``pk_``, four characters that tell the home which gave it out, and 36 random ones: 180 bits of 5 each. A token
 begins with ``pt_``. Only the SHA-256 of the text is kept: what is random needs no slow hash, as it cannot be guessed.
 
+A link begins with ``pl_``: it is a token that answers one question of one run, and is no key of any other request.
+
 A token may carry *claims*: a dot, and their canonical JSON in base64url. They are a part of the text, so the SHA-256
 that the home keeps is of them, too: other claims make another text, which nobody gave out. They are not encrypted.
 """
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KEY_PREFIX",
+    "LINK_PREFIX",
     "MAX_CLAIMS_BYTES",
     "SHOWN",
     "TOKEN_PREFIX",
@@ -37,12 +40,14 @@ __all__ = [
     "digest_of",
     "home_tag",
     "is_key",
+    "is_link",
     "is_of_home",
     "new_text",
 ]
 
 KEY_PREFIX: Final = "pk_"
 TOKEN_PREFIX: Final = "pt_"
+LINK_PREFIX: Final = "pl_"
 _ALPHABET: Final = "abcdefghijklmnopqrstuvwxyz234567"
 _RANDOM: Final = 36
 _TAG: Final = 4
@@ -51,6 +56,7 @@ MAX_CLAIMS_BYTES: Final = 1024
 _CLAIMS: Final = rf"\.[A-Za-z0-9_-]{{1,{MAX_CLAIMS_BYTES * 4 // 3 + 1}}}"
 _RANDOM_PART: Final = rf"[{_ALPHABET}]{{{_TAG + _RANDOM}}}"
 _FORM: Final = re.compile(rf"{KEY_PREFIX}{_RANDOM_PART}|{TOKEN_PREFIX}{_RANDOM_PART}(?:{_CLAIMS})?")
+_LINK: Final = re.compile(rf"{LINK_PREFIX}{_RANDOM_PART}{_CLAIMS}")
 SHOWN: Final = len(KEY_PREFIX) + _TAG + 6
 """Characters of a key that lists show: 30 of its 180 random bits, which leaves 150 that nobody can guess."""
 
@@ -60,7 +66,7 @@ class Key:
     """Record of a key or token; its text is not kept."""
 
     key_id: str
-    """``key_…``; of a token ``tok_…``."""
+    """``key_…``; of a token ``tok_…``, of a link ``lnk_…``."""
     name: str
     prefix: str
     """The first characters of its text."""
@@ -73,7 +79,7 @@ class Key:
     last_used_ms: int | None = None
     """To the minute; ``None``: never."""
     agent: Address | None = None
-    """Of a token: the only agent that it is for."""
+    """Of a token or link: the only agent that it is for."""
     made_by: str | None = None
     """The id of the key that made it; ``None`` for the command line. A token ends with its key."""
 
@@ -117,6 +123,11 @@ def claims_in(text: str) -> JsonObject:
 def is_key(text: str) -> bool:
     """Whether a text has the form of a key or token."""
     return _FORM.fullmatch(text) is not None
+
+
+def is_link(text: str) -> bool:
+    """Whether a text has the form of a link."""
+    return _LINK.fullmatch(text) is not None
 
 
 def is_of_home(text: str, tag: str) -> bool:

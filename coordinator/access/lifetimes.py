@@ -7,11 +7,14 @@ from typing import Final
 
 from chronicle.errors import InvalidInput
 
-__all__ = ["DEFAULT_TOKEN_S", "LONGEST_TOKEN_S", "seconds_of"]
+__all__ = ["DEFAULT_LINK_S", "DEFAULT_TOKEN_S", "LONGEST_LINK_S", "LONGEST_TOKEN_S", "seconds_of"]
 
 DEFAULT_TOKEN_S: Final = 15 * 60
 LONGEST_TOKEN_S: Final = 24 * 60 * 60
 """Tokens are for browsers, whose storage others may read: they live for a day at most."""
+DEFAULT_LINK_S: Final = 2 * 24 * 60 * 60
+LONGEST_LINK_S: Final = 30 * 24 * 60 * 60
+"""Links are sent by mail, which others may read later; they answer one question."""
 _UNITS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _FORM: Final = re.compile(r"([1-9][0-9]{0,8})([smhd])")
 _LONGEST_S: Final = 100 * 365 * 86_400

@@ -69,10 +69,12 @@ class KeyRecords(QuotaRecords, Protocol):
         agent: Address | None = None,
         made_by: str | None = None,
         claims: JsonObject | None = None,
+        link: bool = False,
     ) -> tuple[Key, str]:
         """Create a key, or with ``agent`` a token for that agent, which expires with the key that makes it.
 
         Args:
+            link: a link in place of a token.
             claims: of a token; its text has them, and they are not kept.
 
         Returns:
@@ -91,7 +93,8 @@ class KeyRecords(QuotaRecords, Protocol):
     def find(self, text: str) -> Key | None:
         """Return the key or token with a text, expired or not; ``None`` if there is none.
 
-        A token has no scope that the key which made it does not have any more.
+        A token has no scope that the key which made it does not have any more; a link none that a token, or the key
+        which made that, has lost.
         """
         ...
 
@@ -100,7 +103,7 @@ class KeyRecords(QuotaRecords, Protocol):
         ...
 
     def revoke(self, key_id: str, tenant: str | None = None) -> Key:
-        """Remove a key, with the tokens that it made, and return what it was.
+        """Remove a key, with the tokens and links that it made, or a link, and return what it was.
 
         Args:
             tenant: only if it is of this one.

@@ -24,7 +24,7 @@ class KeyObject(TypedDict):
     prefix: str
     """The first characters of its text."""
     tenant: str
-    scopes: list[Literal["read", "write", "metrics", "deploy", "admin"]]
+    scopes: list[Literal["read", "answer", "write", "metrics", "deploy", "admin"]]
     created_at: int
     expires_at: int | None
     """Null: never."""
@@ -56,7 +56,7 @@ class TokenObject(TypedDict):
     token_id: str
     """`tok_…`: the key that agents see, and the audit record."""
     agent: str
-    scopes: list[Literal["read", "write"]]
+    scopes: list[Literal["read", "answer", "write"]]
     claims: dict[str, Any]
     expires_at: int
 

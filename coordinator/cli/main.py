@@ -59,6 +59,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "retry": ("inbox.retry", "Make parked messages pending again, and wake the agent."),
     "drop": ("inbox.drop", "Remove a pending, paused or parked message permanently."),
     "paused": ("paused.paused", "List the runs whose turns are paused, and what each waits for."),
+    "link": ("paused.link", "Make a link by which its holder answers, once, what a paused run waits for."),
     "resolve": ("paused.resolve", "Answer a paused run, or reject the promise that it waits for; it then goes on."),
     "reminders": ("reminders.reminders", "List the reminders that an agent has set, or cancel one."),
     "state": ("state.state", "Show an agent's state, now or after a turn."),

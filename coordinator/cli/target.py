@@ -57,6 +57,16 @@ class Target:
 
         return AsyncPodium(url=self.url, key=self.key or None) if self.url else AsyncPodium(home=self.home)
 
+    def gateway_url(self) -> str:
+        """Return the URL of the home's gateway; empty if none runs on this machine."""
+        from coordinator.gateway_record import read_record  # noqa: PLC0415
+        from coordinator.home import Home  # noqa: PLC0415
+
+        if self.url:
+            return self.url.rstrip("/")
+        record = read_record(Home(self.home))
+        return record.url.rstrip("/") if record is not None else ""
+
     def has_service(self) -> bool:
         """Return whether a service runs for the home, on whichever machine; one behind a gateway does."""
         from coordinator.home import Home  # noqa: PLC0415

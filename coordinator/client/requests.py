@@ -139,6 +139,24 @@ class AsyncRequests:
         request = Request("POST", "/runs/{run_id}/decision", "decide", lambda: objects.Resumed)
         return await self._backend.call(request, run_id=run_id, rejection=reason, promise=promise)
 
+    async def link(
+        self, run_id: str, *, promise: str | None = None, expires_in_s: int | None = None
+    ) -> objects.RunLink:
+        """Make a link by which whoever has it answers, once, what a paused run waits for now, and nothing else.
+
+        Args:
+            run_id: the id of its message.
+            promise: the name of the promise; by default what is open.
+            expires_in_s: by default two days; it ends with the question at the latest.
+
+        Raises:
+            ResourceNotFound: no such run.
+            RequestConflict: it waits for nothing, or for something else (``run_not_paused``).
+            InvalidRequest: it would live for more than 30 days.
+        """
+        request = Request("POST", "/runs/{run_id}/links", "link", lambda: objects.RunLink)
+        return await self._backend.call(request, run_id=run_id, promise=promise, expires_in_s=expires_in_s)
+
     async def agent(self, agent: str) -> objects.Agent:
         """Return one agent.
 
@@ -372,6 +390,7 @@ class Requests(Twin):
     drop = waiting(AsyncRequests.drop)
     paused_run = waiting(AsyncRequests.paused_run)
     resume = waiting(AsyncRequests.resume)
+    link = waiting(AsyncRequests.link)
     reject = waiting(AsyncRequests.reject)
     agent = waiting(AsyncRequests.agent)
     delete = waiting(AsyncRequests.delete)

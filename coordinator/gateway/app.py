@@ -23,6 +23,7 @@ from coordinator.gateway.routes import (
     health,
     history,
     keys,
+    links,
     messages,
     metrics,
     models,
@@ -65,6 +66,7 @@ _ROUTERS: Final = (
     artifacts.by_id,
     archives.router,
     keys.router,
+    links.router,
     project.router,
     deploys.router,
     ui.router,
@@ -148,6 +150,7 @@ def create_app(
     add_handlers(app)
     app.openapi = _document  # type: ignore[method-assign]  # as FastAPI's documentation says
     app.router.routes.extend(_ROUTES)
+    app.router.routes.extend(page_files.answering.routes)
     if options.page:
         app.router.routes.extend(page_files.router.routes)
     app.add_middleware(BodyLimit, body_bytes=options.body_bytes, upload_bytes=options.upload_bytes)

@@ -13,6 +13,7 @@ from podium.turn.busy import BusyPolicy
 
 __all__ = [
     "MAX_TURN",
+    "AnswerBody",
     "DecisionBody",
     "EraseBody",
     "FoldBody",
@@ -59,8 +60,8 @@ class ReadBody(_Body):
     """The handler and its argument: `{"handler": "count", "input": {}}`."""
 
 
-class DecisionBody(_Body):
-    """The answer to a paused run."""
+class AnswerBody(_Body):
+    """The answer to what a run waits for."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -70,12 +71,6 @@ class DecisionBody(_Body):
 
     answer: Any = None
     """JSON that fits the schema of the request; null by default."""
-    call_id: Annotated[str, Field(max_length=512)] | None = None
-    """The request that it is for; by default the one that is open."""
-    args_hash: Annotated[str, Field(max_length=64)] | None = None
-    """The hash of that request; another one refuses the answer."""
-    promise: Annotated[str, Field(max_length=100)] | None = None
-    """The name of the promise that it is for; by default what is open."""
     rejection: Annotated[str, Field(max_length=2000)] | None = None
     """Why a promise is rejected, in place of an answer."""
 
@@ -84,6 +79,17 @@ class DecisionBody(_Body):
         if self.rejection is not None and "answer" in self.model_fields_set:
             raise ValueError("a promise is resolved by an answer or rejected, not both")
         return self
+
+
+class DecisionBody(AnswerBody):
+    """The answer to a paused run."""
+
+    call_id: Annotated[str, Field(max_length=512)] | None = None
+    """The request that it is for; by default the one that is open."""
+    args_hash: Annotated[str, Field(max_length=64)] | None = None
+    """The hash of that request; another one refuses the answer."""
+    promise: Annotated[str, Field(max_length=100)] | None = None
+    """The name of the promise that it is for; by default what is open."""
 
 
 class RetryBody(_Body):

@@ -7,7 +7,7 @@ that is awake. A call whose caller is cancelled may have happened; each write is
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from coordinator.telemetry.recorder import Series, Value
     from podium.caller import Caller
     from podium.events import Part
+    from podium.messages.answers import Question
 else:  # One call needs few of them, and a command makes few calls.
     answers = lazy_module("coordinator.operations.answers")
     branches = lazy_module("coordinator.operations.branches")
@@ -439,6 +440,7 @@ class HomeAgents(HomeDeploys):
         args_hash: str | None = None,
         promise: str | None = None,
         rejection: str | None = None,
+        request: str | None = None,
         by: str | None = None,
         tenant: str = DEFAULT_TENANT,
     ) -> objects.Resumed:
@@ -446,7 +448,7 @@ class HomeAgents(HomeDeploys):
 
         Args:
             answer: JSON that fits the schema of the request.
-            call_id, args_hash, promise: the request that is answered; by default the one that is open.
+            call_id, args_hash, promise, request: the request that is answered; by default the one that is open.
             rejection: why a promise is rejected, in place of an answer.
             by: who answers.
 
@@ -460,10 +462,50 @@ class HomeAgents(HomeDeploys):
 
         now_ms = self._clock.now_ms()
         address = await self.agent_of_run(run_id, tenant=tenant)
-        found = Answer(answer, by, call_id, args_hash, promise, rejection)
+        found = Answer(answer, by, call_id, args_hash, promise, rejection, request)
         resumed = await self._stores.write(lambda store, _: runs.decide(store, address, run_id, found, now_ms))
         await self._poke(address)
         return resumed
+
+    async def question(
+        self, run_id: str, *, promise: str | None = None, request: str | None = None, tenant: str = DEFAULT_TENANT
+    ) -> tuple[Address, Question]:
+        """Return what a paused run waits for, and its agent.
+
+        Args:
+            promise, request: what it is to wait for; by default anything.
+
+        Raises:
+            RunNotFound: no agent of the tenant has the run.
+            RunNotPaused: it waits for nothing, or for something else.
+            DecisionExpired: its time is over.
+        """
+        now_ms = self._clock.now_ms()
+        return await self._stores.read_journal(
+            lambda store: runs.question(store, tenant, run_id, promise, request, now_ms)
+        )
+
+    async def link(
+        self,
+        run_id: str,
+        *,
+        promise: str | None = None,
+        expires_in_s: int | None = None,
+        tenant: str = DEFAULT_TENANT,
+    ) -> objects.RunLink:
+        """Make a link that answers what a run waits for, for the operator; see `links.make_link`."""
+        from coordinator.access.administration import KeyAdministration  # noqa: PLC0415  few processes make any
+        from coordinator.access.audit import Audit  # noqa: PLC0415
+        from coordinator.access.caller import ANYONE  # noqa: PLC0415
+        from coordinator.access.lifetimes import DEFAULT_LINK_S  # noqa: PLC0415
+        from coordinator.homes.opening import open_records  # noqa: PLC0415
+        from coordinator.operations.links import make_link  # noqa: PLC0415
+
+        home, caller = self._stores.home, replace(ANYONE, tenant=tenant)
+        address, question = await self.question(run_id, promise=promise, tenant=tenant)
+        with closing(await asyncio.to_thread(open_records(home).keys)) as keys:
+            administration = KeyAdministration(keys, Audit(home.logs, self._clock), self._clock)
+            return await make_link(administration, caller, None, address, question, expires_in_s or DEFAULT_LINK_S)
 
     # -- reminders ------------------------------------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from podium.address import Address, label
 from podium.agent_record import find_session, read_agent
 from podium.errors import RunNotFound, RunNotPaused, UnknownMoment
 from podium.history.step_record import args_hash_of, base_turn_of, open_pause, roots_of
-from podium.messages.answers import answer_run
+from podium.messages.answers import Answer, answer_run, question_of
 
 if TYPE_CHECKING:
     from chronicle.blobs.port import BlobReader
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from chronicle.journal.records import InboxMessage, Session, StoredStep
     from chronicle.workspace.trees.tree_diff import Change
     from coordinator.operations.cursors import Rest
-    from podium.messages.answers import Answer
+    from podium.messages.answers import Question
 
-__all__ = ["agent_of", "decide", "paused_page", "paused_run"]
+__all__ = ["agent_of", "decide", "paused_page", "paused_run", "question"]
 
 _MAX_FILES: Final = 1_000
 _COUNTED: Final = 1_000
@@ -96,6 +96,15 @@ def decide(store: JournalStore, address: Address, run_id: str, answer: Answer, n
     session = find_session(store, address)
     answer_run(store, session, MessageId(run_id), answer, now_ms)
     return objects.Resumed(run_id=run_id, agent=address.name)
+
+
+def question(
+    store: JournalStore, tenant: str, run_id: str, promise: str | None, request: str | None, now_ms: int
+) -> tuple[Address, Question]:
+    """Return what a run of a tenant waits for, and its agent; see `question_of`."""
+    address = agent_of(store, tenant, run_id)
+    of = Answer(None, None, promise=promise, request=request)
+    return address, question_of(store, find_session(store, address), MessageId(run_id), of, now_ms)
 
 
 def paused_run(store: JournalStore, blobs: BlobReader, tenant: str, run_id: str) -> objects.PausedRunFiles:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from blake3 import blake3
+
 from chronicle.errors import NotFound
 from chronicle.journal.records import MessageStatus, PauseEnd
 from podium.answer_schema import check_answer
@@ -22,9 +24,10 @@ if TYPE_CHECKING:
     from chronicle.canonical import Json
     from chronicle.ids import MessageId
     from chronicle.journal.port import JournalStore
-    from chronicle.journal.records import Session
+    from chronicle.journal.records import Session, StoredStep
+    from podium.history.step_record import PauseKind, PauseRecord
 
-__all__ = ["Answer", "answer_run"]
+__all__ = ["Answer", "Question", "answer_run", "question_of"]
 
 _ATTEMPTS: Final = 3
 """Of an answer: each that fails has seen that the request was open a moment ago."""
@@ -45,6 +48,26 @@ class Answer:
     """The name of the promise that it is for; ``None`` for what is open."""
     rejection: str | None = None
     """Why a promise is rejected: in place of the value."""
+    request: str | None = None
+    """The `Question.request` that it is for; ``None`` for what is open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What a paused run waits for."""
+
+    run_id: MessageId
+    call_id: str
+    kind: PauseKind
+    promise: str | None
+    """The name of a promise."""
+    reason: str
+    schema: Json
+    """The JSON Schema of an answer."""
+    expires_ms: int | None
+    """Epoch milliseconds; ``None`` if it waits for ever."""
+    request: str
+    """Names this request: another one of the run, even for the same, has another one."""
 
 
 def answer_run(store: JournalStore, session: Session, run_id: MessageId, answer: Answer, now_ms: int) -> None:
@@ -68,8 +91,30 @@ def answer_run(store: JournalStore, session: Session, run_id: MessageId, answer:
     raise RunNotPaused(f"run {run_id} changes at this moment; look at it, and answer again")
 
 
-def _end(store: JournalStore, session: Session, run_id: MessageId, answer: Answer, now_ms: int) -> PauseEnd:
-    """Return what ends the pause of a run, after all checks but that it is still open then."""
+def question_of(store: JournalStore, session: Session, run_id: MessageId, answer: Answer, now_ms: int) -> Question:
+    """Return what a paused run waits for.
+
+    Args:
+        answer: names the request, if another one is to be refused; its value is not looked at.
+
+    Raises:
+        RunNotFound, RunNotPaused, DecisionExpired: as for `answer_run`.
+    """
+    step, pause, _ = _open(store, session, run_id, answer, now_ms)
+    promise = step.key.rpartition("#")[0].removeprefix(step_of("")) if pause["kind"] == "promise" else None
+    expires_ms, request = pause["expires"], _request_of(step)
+    return Question(run_id, step.key, pause["kind"], promise, pause["reason"], pause["schema"], expires_ms, request)
+
+
+def _request_of(step: StoredStep) -> str:
+    """Return the hash of an open record, which has its times, its number and all that it asks."""
+    return blake3(step.body).hexdigest(length=16)
+
+
+def _open(
+    store: JournalStore, session: Session, run_id: MessageId, answer: Answer, now_ms: int
+) -> tuple[StoredStep, PauseRecord, int]:
+    """Return the open step of a run, its pause, and the time, after all checks of whether the answer is for it."""
     try:
         message = message_of(store, session, run_id)
     except NotFound as error:
@@ -88,9 +133,17 @@ def _end(store: JournalStore, session: Session, run_id: MessageId, answer: Answe
         raise RunNotPaused(f"run {run_id} does not wait for the promise {answer.promise}, but at {step.key}")
     if answer.args_hash not in (None, args_hash_of(step.body)):
         raise RunNotPaused(f"run {run_id} asks something else at {step.key} than what was answered")
+    if answer.request not in (None, _request_of(step)):
+        raise RunNotPaused(f"run {run_id} asks something else at {step.key} than what this is for")
     at_ms = store.now_ms(now_ms)
     if pause["expires"] is not None and at_ms >= pause["expires"]:
         raise DecisionExpired(f"run {run_id} waited for {step.key} until {pause['expires']}; the answer is late")
+    return step, pause, at_ms
+
+
+def _end(store: JournalStore, session: Session, run_id: MessageId, answer: Answer, now_ms: int) -> PauseEnd:
+    """Return what ends the pause of a run, after all checks but that it is still open then."""
+    step, pause, at_ms = _open(store, session, run_id, answer, now_ms)
     if answer.rejection is None:
         check_answer(pause["schema"], answer.value)
         after = closed(step.body, "answered", answer.value, answer.by, at_ms)

@@ -9,7 +9,7 @@ import pytest
 
 from chronicle.errors import Conflict, InvalidInput, NotFound
 from coordinator.access.caller import Scope, UnknownKey
-from coordinator.access.keys import KEY_PREFIX, claims_in, is_of_home
+from coordinator.access.keys import KEY_PREFIX, claims_in, is_key, is_link, is_of_home
 from coordinator.access.quotas import Quota
 from coordinator.models.calls import CallRecord
 from podium.address import Address
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from chronicle.canonical import JsonObject
+    from coordinator.access.keys import Key
     from coordinator.access.records import KeyRecords
     from coordinator.homes.records import HomeRecords
 
@@ -89,6 +90,39 @@ class HomeRecordsContract:
             assert keys.find(forged) is None
         with pytest.raises(InvalidInput, match="at most 1024 bytes"):
             keys.create("t", "default", [Scope.READ], 1, agent=agent, claims={"sub": "x" * 1024})
+
+    def test_a_link_is_revoked_by_itself_and_ends_with_what_made_it(self, keys: KeyRecords) -> None:
+        agent = Address("a", "b", "acme")
+        claims: JsonObject = {"run": "msg_1"}
+
+        def link(made_by: str) -> tuple[Key, str]:
+            return keys.create(
+                "l", "acme", [Scope.ANSWER], 1, expires_ms=9, agent=agent, made_by=made_by, claims=claims, link=True
+            )
+
+        maker, _ = keys.create("n", "acme", [Scope.WRITE], 1)
+        token, token_text = keys.create("t", "acme", [Scope.ANSWER], 1, expires_ms=7, agent=agent, made_by=maker.key_id)
+        first, first_text = link(maker.key_id)
+        second, second_text = link(token.key_id)
+        assert (first.key_id[:4], first_text[:3], is_link(first_text), is_key(first_text)) == (
+            "lnk_",
+            "pl_",
+            True,
+            False,
+        )
+        assert (keys.find(first_text), keys.find(second_text)) == (first, second)
+        assert second.expires_ms == 7
+        assert keys.listed() == [maker]
+        for key_id, tenant in ((first.key_id, "zeta"), (token.key_id, None), ("lnk_none", None)):
+            with pytest.raises(NotFound):
+                keys.revoke(key_id, tenant)
+        with pytest.raises(NotFound):
+            keys.rotate(first.key_id)
+        assert keys.revoke(first.key_id, "acme") == first
+        assert keys.find(first_text) is None
+        assert keys.find(token_text) == token
+        keys.revoke(maker.key_id)
+        assert keys.find(second_text) is None
 
     def test_a_token_expires_with_its_key(self, keys: KeyRecords) -> None:
         agent = Address("a", "b")

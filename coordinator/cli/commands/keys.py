@@ -37,7 +37,9 @@ def create(
     scope: Annotated[
         list[str] | None,
         typer.Option(
-            "--scope", metavar="read|write|metrics|deploy|admin", help="What it permits: write also to read, admin all."
+            "--scope",
+            metavar="read|answer|write|metrics|deploy|admin",
+            help="What it permits: write also to read and answer, admin all.",
         ),
     ] = None,
     expires: Annotated[

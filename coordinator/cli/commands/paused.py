@@ -1,4 +1,4 @@
-"""``podium paused`` and ``resolve``: runs that wait for a decision, and deciding."""
+"""``podium paused``, ``resolve`` and ``link``: runs that wait for a decision, deciding, and letting others decide."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coordinator.cli.target import Target
 from coordinator.cli.terminal import table
 from coordinator.cli.views.files import show_file_changes
 
-__all__ = ["paused", "resolve"]
+__all__ = ["link", "paused", "resolve"]
 
 _COLUMNS: Final = ("RUN", "AGENT", "WAITS FOR", "UNTIL", "REASON", "ANSWER")
 RunArgument = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run, as podium paused shows it.")]
@@ -97,6 +97,38 @@ def resolve(
         write_json(done.as_json())
     else:
         write_line(f"{run} of {done.agent} goes on")
+
+
+@command
+def link(
+    run: RunArgument,
+    *,
+    promise: Annotated[
+        str | None, typer.Option("--promise", metavar="NAME", help="Refuse it if the run waits for another promise.")
+    ] = None,
+    expires: Annotated[str, typer.Option("--expires", metavar="DURATION", help="Such as 90m or 2d; at most 30d.")] = (
+        "2d"
+    ),
+    target: Target,
+) -> None:
+    """Make a link by which its holder answers, once, what a paused run waits for.
+
+    Whoever has the link needs no key, and can do nothing else. It ends with its answer, with the question, and after
+    its time; podium keys revoke LINK_ID ends it at once.
+    """
+    from coordinator.access.lifetimes import seconds_of  # noqa: PLC0415
+
+    seconds = seconds_of(expires)
+    made = target.ask(
+        f"making a link for {run}",
+        lambda podium: podium.link(run, promise=promise, expires_in_s=seconds),
+        writes=True,
+    )
+    if target.json:
+        write_json(made.as_json())
+        return
+    write_line(f"{target.gateway_url()}{made.path}")
+    say(f"{made.link_id}: {made.call_id} of {made.agent} until {iso(made.expires_at)}; it cannot be shown again")
 
 
 def _show_run(target: Target, run_id: str) -> None:

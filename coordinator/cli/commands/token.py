@@ -34,7 +34,8 @@ def create(
     agent: Annotated[str, typer.Argument(metavar="AGENT", help="The only agent that it is for: type/key.")],
     *,
     scope: Annotated[
-        list[str] | None, typer.Option("--scope", metavar="read|write", help="What it permits: write also to read.")
+        list[str] | None,
+        typer.Option("--scope", metavar="read|answer|write", help="What it permits: write also to read and answer."),
     ] = None,
     expires: Annotated[str, typer.Option("--expires", metavar="DURATION", help="Such as 90s or 12h; at most 1d.")] = (
         "15m"
@@ -94,7 +95,7 @@ def _scopes(names: list[str]) -> list[Scope]:
     try:
         return [Scope(name) for name in names]
     except ValueError:
-        raise InvalidInput(f"a token has the scopes read or write, and not {', '.join(names)}") from None
+        raise InvalidInput(f"a token has the scopes read, answer or write, and not {', '.join(names)}") from None
 
 
 def _object(text: str) -> JsonObject:

@@ -13,7 +13,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-__all__ = ["CONTENT_SECURITY_POLICY", "FILES", "router"]
+__all__ = ["ANSWERING", "CONTENT_SECURITY_POLICY", "FILES", "answering", "router"]
 
 _STATIC: Final = Path(__file__).parent / "static"
 FILES: Final = {
@@ -24,6 +24,11 @@ FILES: Final = {
     "vendor/LICENSES.txt": ("vendor/LICENSES.txt", "text/plain; charset=utf-8"),
 }
 """By path: the file, and its media type."""
+ANSWERING: Final = {
+    "/answer": ("answer.html", "text/html; charset=utf-8"),
+    "/answer.js": ("answer.js", "text/javascript; charset=utf-8"),
+}
+"""The page of a link, likewise: each gateway has it."""
 CONTENT_SECURITY_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -37,6 +42,8 @@ _HEADERS: Final = {
 }
 
 router = APIRouter(include_in_schema=False)
+answering = APIRouter(include_in_schema=False)
+"""The page of a link."""
 
 
 @router.get("/ui")
@@ -45,7 +52,7 @@ def get_page_without_slash() -> Response:
     return RedirectResponse("/ui/", 308)
 
 
-def _serve(name: str, media_type: str) -> None:
+def _serve(of: APIRouter, path: str, name: str, media_type: str) -> None:
     content = (_STATIC / name).read_bytes()
     tag = f'"{sha256(content).hexdigest()[:32]}"'
     headers = {**_HEADERS, "ETag": tag}
@@ -55,9 +62,10 @@ def _serve(name: str, media_type: str) -> None:
             return Response(status_code=304, headers=headers)
         return Response(content, media_type=media_type, headers=headers)
 
-    path = "/ui/" + next(path for path, (file, _) in FILES.items() if file == name)
-    router.add_api_route(path, get_file, name=f"page {name}", response_class=Response)
+    of.add_api_route(path, get_file, name=f"page {name}", response_class=Response)
 
 
-for _name, _media_type in FILES.values():
-    _serve(_name, _media_type)
+for _path, (_name, _media_type) in FILES.items():
+    _serve(router, f"/ui/{_path}", _name, _media_type)
+for _path, (_name, _media_type) in ANSWERING.items():
+    _serve(answering, _path, _name, _media_type)

@@ -20,7 +20,7 @@ from coordinator.gateway.routers import router_at
 from coordinator.operations.problems import Problem
 from podium.address import Address
 
-__all__ = ["router"]
+__all__ = ["NOT_REPEATED", "Administration", "Client", "router"]
 
 router = router_at("/v1", "keys")
 
@@ -31,8 +31,8 @@ class NewKey(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     name: str = Field(min_length=1, max_length=200, description="What it is for.")
-    scopes: list[Literal["read", "write", "metrics", "deploy", "admin"]] = Field(
-        default=["read", "write"], min_length=1, max_length=5
+    scopes: list[Literal["read", "answer", "write", "metrics", "deploy", "admin"]] = Field(
+        default=["read", "write"], min_length=1, max_length=6
     )
     tenant: str | None = Field(
         default=None, max_length=63, description="By default the caller's.", json_schema_extra={"pattern": TENANT}
@@ -50,7 +50,7 @@ class NewToken(BaseModel):
         description="`type/key`: the only agent that it is for.",
         json_schema_extra={"pattern": ADDRESS},
     )
-    scopes: list[Literal["read", "write"]] = Field(default=["read"], min_length=1, max_length=2)
+    scopes: list[Literal["read", "answer", "write"]] = Field(default=["read"], min_length=1, max_length=3)
     expires_in_s: int = Field(default=DEFAULT_TOKEN_S, ge=1, le=LONGEST_TOKEN_S)
     claims: dict[str, Any] = Field(
         default={},
@@ -80,7 +80,7 @@ def _refuse_idempotency_key(request: Request) -> None:
         raise ApiError(Problem(400, "unsupported_header"), message, "Idempotency-Key")
 
 
-_NOT_REPEATED: Final = [Depends(_refuse_idempotency_key)]
+NOT_REPEATED: Final = [Depends(_refuse_idempotency_key)]
 Administration: TypeAlias = Annotated[KeyAdministration, Depends(_administration)]
 Client: TypeAlias = Annotated[str | None, Depends(_client)]
 KeyId: TypeAlias = Annotated[str, Path(max_length=64, description="As the list of keys shows it.")]
@@ -96,7 +96,7 @@ async def list_keys(
     return await keys.keys(caller, tenant)
 
 
-@router.post("/keys", status_code=201, responses=statuses(404), dependencies=_NOT_REPEATED)
+@router.post("/keys", status_code=201, responses=statuses(404), dependencies=NOT_REPEATED)
 async def create_key(caller: Called, keys: Administration, client: Client, new: NewKey) -> CreatedKey:
     """Create a key. Its text is in this answer only. It needs the scope `admin`."""
     scopes = [Scope(scope) for scope in new.scopes]
@@ -105,17 +105,17 @@ async def create_key(caller: Called, keys: Administration, client: Client, new: 
 
 @router.delete("/keys/{key_id}", responses=statuses(404))
 async def revoke_key(caller: Called, keys: Administration, client: Client, key_id: KeyId) -> KeyObject:
-    """Revoke a key: requests with it are refused from now on. It needs the scope `admin`."""
+    """Revoke a key, or a link: requests with it are refused from now on. It needs the scope `admin`."""
     return await keys.revoke(caller, client, key_id)
 
 
-@router.post("/keys/{key_id}/rotate", responses=statuses(404), dependencies=_NOT_REPEATED)
+@router.post("/keys/{key_id}/rotate", responses=statuses(404), dependencies=NOT_REPEATED)
 async def rotate_key(caller: Called, keys: Administration, client: Client, key_id: KeyId) -> CreatedKey:
     """Give a key a new text, which is in this answer only; the old one is refused. It needs the scope `admin`."""
     return await keys.rotate(caller, client, key_id)
 
 
-@router.post("/tokens", status_code=201, responses=statuses(404), dependencies=_NOT_REPEATED)
+@router.post("/tokens", status_code=201, responses=statuses(404), dependencies=NOT_REPEATED)
 async def create_token(caller: Called, keys: Administration, client: Client, new: NewToken) -> TokenObject:
     """Create a short-lived token for one agent, for a browser. It needs the scope `admin`."""
     agent = Address.parse(new.agent, caller.tenant)

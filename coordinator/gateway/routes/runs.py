@@ -63,11 +63,11 @@ async def decide_run(
 ) -> Resumed:
     """Answer a paused run, or reject the promise that it waits for; it then goes on.
 
-    An answer is taken once, for the request that is open: a later one gets 409 `run_not_paused`.
+    An answer is taken once, for the request that is open: a later one gets 409 `run_not_paused`. It needs the scope
+    `answer`.
     """
-    caller.require(Scope.WRITE, caller.agent)
-    address = await agents.agent_of_run(run_id, tenant=caller.tenant)
-    caller.require(Scope.WRITE, address)
+    caller.require(Scope.ANSWER, caller.agent)
+    caller.require(Scope.ANSWER, await agents.agent_of_run(run_id, tenant=caller.tenant))
     return await agents.decide(
         run_id,
         body.answer,

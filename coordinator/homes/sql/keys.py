@@ -9,7 +9,7 @@ from chronicle.errors import NotFound
 from chronicle.ids import IdSource
 from chronicle.journal.sql.moving import copy_rows
 from coordinator.access.caller import Scope, UnknownKey, with_implied
-from coordinator.access.keys import KEY_PREFIX, SHOWN, TOKEN_PREFIX, Key, digest_of, home_tag, new_text
+from coordinator.access.keys import KEY_PREFIX, LINK_PREFIX, SHOWN, TOKEN_PREFIX, Key, digest_of, home_tag, new_text
 from coordinator.access.quotas import Quota
 from podium.address import Address
 
@@ -44,6 +44,7 @@ KEY_TABLES: Final = (
         messages_per_minute INTEGER
     )""",
 )
+_LINK: Final = "lnk_"
 _COLUMNS: Final = "key_id, name, prefix, tenant, scopes, created_ms, expires_ms, last_used_ms, agent, made_by"
 
 
@@ -91,9 +92,12 @@ class SqlKeyRecords:
         agent: Address | None = None,
         made_by: str | None = None,
         claims: JsonObject | None = None,
+        link: bool = False,
     ) -> tuple[Key, str]:
         """See `KeyRecords`."""
         prefix, kind = (KEY_PREFIX, "key_") if agent is None else (TOKEN_PREFIX, "tok_")
+        if link:
+            prefix, kind = LINK_PREFIX, _LINK
         text = new_text(prefix, self.tag, claims)
         key = Key(
             self._ids.other(kind, now_ms),
@@ -131,16 +135,17 @@ class SqlKeyRecords:
         """See `KeyRecords`."""
         with self._database.reading() as db:
             row = db.execute(f"SELECT {_COLUMNS} FROM key WHERE digest = ?", (digest,)).fetchone()
-            key = _key(row) if row is not None else None
-            if key is None or key.agent is None or key.made_by is None:
-                return key
-            maker = db.execute("SELECT scopes FROM key WHERE key_id = ?", (key.made_by,)).fetchone()
-        return _narrowed(key, maker)
+            found = key = _key(row) if row is not None else None
+            while found is not None and key is not None and key.agent is not None and key.made_by is not None:
+                maker = db.execute(f"SELECT {_COLUMNS} FROM key WHERE key_id = ?", (key.made_by,)).fetchone()
+                key = _key(maker) if maker is not None else None
+                found = _narrowed(found, key)
+        return found
 
     def revoke(self, key_id: str, tenant: str | None = None) -> Key:
         """See `KeyRecords`."""
         with self._database.writing() as db:
-            key = self._existing(db, key_id, tenant)
+            key = self._existing(db, key_id, tenant, or_link=True)
             db.execute("DELETE FROM key WHERE key_id = ? OR (made_by = ? AND agent IS NOT NULL)", (key_id, key_id))
         return key
 
@@ -181,9 +186,10 @@ class SqlKeyRecords:
             rows = db.execute("SELECT tenant, agents, awake_agents, bytes, messages_per_minute FROM quota").fetchall()
         return {tenant: Quota(*limits) for tenant, *limits in rows}
 
-    def _existing(self, db: Connection, key_id: str, tenant: str | None) -> Key:
+    def _existing(self, db: Connection, key_id: str, tenant: str | None, *, or_link: bool = False) -> Key:
         of, values = _of_tenant(tenant)
-        query = f"SELECT {_COLUMNS} FROM key WHERE key_id = ? AND agent IS NULL{of}"
+        kind = "" if or_link and key_id.startswith(_LINK) else " AND agent IS NULL"
+        query = f"SELECT {_COLUMNS} FROM key WHERE key_id = ?{kind}{of}"
         row = db.execute(query, (key_id, *values)).fetchone()
         if row is None:
             raise NotFound(f"there is no key {key_id!r}; podium keys list shows the ids")
@@ -213,15 +219,11 @@ def _within(key: Key, maker: tuple[int | None] | None) -> Key:
     return replace(key, expires_ms=ends_ms)
 
 
-def _narrowed(token: Key, maker: tuple[str] | None) -> Key | None:
-    """Return a token with those of its scopes that the key which made it still has.
-
-    Args:
-        maker: the row of that key; ``None`` if there is none.
-    """
+def _narrowed(token: Key, maker: Key | None) -> Key | None:
+    """Return a token with those of its scopes that the key which made it still has; ``None`` without that key."""
     if maker is None:
         return None
-    permitted = with_implied(_scopes(maker[0]))
+    permitted = with_implied(maker.scopes)
     scopes = with_implied(token.scopes)
     return token if scopes <= permitted else replace(token, scopes=scopes & permitted)
 

@@ -14,6 +14,8 @@ __all__ = [
     "CancelledReminder",
     "ChatMessages",
     "InboxMessage",
+    "LinkAnswered",
+    "LinkedQuestion",
     "Message",
     "MessageError",
     "PausedRun",
@@ -22,6 +24,7 @@ __all__ = [
     "Receipt",
     "Reminder",
     "Resumed",
+    "RunLink",
     "Step",
 ]
 
@@ -159,6 +162,46 @@ class Resumed(Result):
 
     run_id: str
     agent: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunLink(Result):
+    """A link by which its holder answers one question of a paused run."""
+
+    link_id: str
+    """`lnk_…`: who answered, as the record has it. The link can be revoked by it."""
+    token: str
+    """Sent as a key is, to `/v1/answer` alone. It is not shown again."""
+    path: str
+    """Of the gateway's page for it, with the token."""
+    run_id: str
+    agent: str
+    call_id: str
+    """The request that it answers; no other one."""
+    expires_at: int
+    """When it ends, in epoch milliseconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedQuestion(Result):
+    """What the holder of a link is asked."""
+
+    kind: str = field(metadata=one_of("decide", "promise", "program"))
+    promise: str | None = None
+    """The name of a promise."""
+    reason: str
+    """What is to be answered, in words."""
+    schema: Any
+    """The JSON Schema of an answer."""
+    expires: int | None = None
+    """When the question ends, in epoch milliseconds; null: never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkAnswered(Result):
+    """A question that was answered by a link, which has ended so."""
+
+    outcome: str = field(metadata=one_of("answered", "rejected"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

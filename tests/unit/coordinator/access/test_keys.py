@@ -160,7 +160,7 @@ def test_quotas_are_replaced(keys: SqliteKeyRecords) -> None:
 async def test_a_key_gives_a_caller(keys: SqliteKeyRecords, clock: ManualClock) -> None:
     access = KeyAccess(keys, clock)
     key, text = keys.create("n", "acme", [Scope.WRITE], 1)
-    expected = Caller(key.key_id, frozenset({Scope.READ, Scope.WRITE}), None, "acme")
+    expected = Caller(key.key_id, frozenset({Scope.READ, Scope.ANSWER, Scope.WRITE}), None, "acme")
     assert await access.authenticate(header(text)) == expected
     assert await access.authenticate(f"bearer   {text} ") == expected
     _, token = keys.create("t", "acme", [Scope.READ], 1, agent=Address("a", "b", "acme"))
@@ -283,7 +283,8 @@ async def test_a_key_has_a_limit_of_requests(keys: SqliteKeyRecords, clock: Manu
 def test_scopes_imply_those_before_them() -> None:
     assert with_implied([]) == frozenset()
     assert with_implied([Scope.READ]) == {Scope.READ}
-    assert with_implied([Scope.WRITE]) == {Scope.READ, Scope.WRITE}
+    assert with_implied([Scope.ANSWER]) == {Scope.ANSWER}
+    assert with_implied([Scope.WRITE]) == {Scope.READ, Scope.ANSWER, Scope.WRITE}
     assert with_implied([Scope.ADMIN, Scope.READ]) == frozenset(Scope)
 
 
@@ -365,3 +366,19 @@ def test_buckets_are_forgotten_when_there_are_too_many(clock: ManualClock) -> No
     for number in range(10_000):
         rates.take(str(number))
     assert rates.take("first") == 0
+
+
+def test_a_link_loses_what_the_key_of_its_token_has_lost(keys: SqliteKeyRecords, tmp_path: Path) -> None:
+    agent = Address("a", "b")
+    maker, _ = keys.create("n", "default", [Scope.WRITE], 1)
+    token, _ = keys.create("t", "default", [Scope.WRITE], 1, agent=agent, made_by=maker.key_id)
+    link, text = keys.create(
+        "l", "default", [Scope.ANSWER], 1, agent=agent, made_by=token.key_id, claims={"run": "msg_1"}, link=True
+    )
+    assert keys.find(text) == link
+    with sqlite3.connect(tmp_path / "access.db") as db:  # no command does it; a later version may
+        db.execute("UPDATE key SET scopes = 'read' WHERE key_id = ?", (maker.key_id,))
+    db.close()
+    found = keys.find(text)
+    assert found is not None
+    assert found.scopes == frozenset()

@@ -70,7 +70,7 @@ async def sent(home: ServedHome, headers: dict[str, str], **body: Any) -> Caller
 
 async def test_it_is_that_of_the_key_whatever_the_request_says(home: ServedHome, keys: SqliteKeyRecords) -> None:
     key, text = keys.create("test", "acme", [Scope.WRITE], 1)
-    asks = Caller(key.key_id, frozenset({"read", "write"}), tenant="acme")
+    asks = Caller(key.key_id, frozenset({"read", "answer", "write"}), tenant="acme")
     assert await sent(home, bearer(text)) == asks
     assert (
         await sent(home, bearer(text), message={"text": "hi", "caller": FORGED, "headers": {"caller": FORGED}}) == asks
@@ -85,7 +85,7 @@ async def test_it_is_that_of_the_key_whatever_the_request_says(home: ServedHome,
 
 async def test_front_ends_are_asked_by_the_key_too(home: ServedHome, keys: SqliteKeyRecords) -> None:
     key, text = keys.create("test", "default", [Scope.WRITE], 1)
-    asks = Caller(key.key_id, frozenset({"read", "write"}))
+    asks = Caller(key.key_id, frozenset({"read", "answer", "write"}))
     part = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "hi"}], "metadata": {"caller": FORGED}}
     run = {
         "threadId": "t",
@@ -155,7 +155,7 @@ def admin(keys: SqliteKeyRecords) -> str:
 async def test_the_agent_gets_the_claims_of_a_token(home: ServedHome, admin: str) -> None:
     token = await token_of(home, admin, claims=CLAIMS)
     assert token["claims"] == CLAIMS
-    asks = Caller(token["token_id"], frozenset({"read", "write"}), CLAIMS, tenant="acme")
+    asks = Caller(token["token_id"], frozenset({"read", "answer", "write"}), CLAIMS, tenant="acme")
     assert await sent(home, bearer(token["token"])) == asks
     plain = await token_of(home, admin)
     assert (await sent(home, bearer(plain["token"]))).claims == {}
@@ -238,7 +238,7 @@ async def test_a_token_anywhere_but_in_the_header_does_nothing(home: ServedHome,
     message = {"text": token, "token": token, "authorization": f"Bearer {token}"}
     headers = {**bearer(plain["token"]), "Idempotency-Key": token, "X-Authorization": f"Bearer {token}"}
     assert await sent(home, headers, message=message) == Caller(
-        plain["token_id"], frozenset({"read", "write"}), tenant="acme"
+        plain["token_id"], frozenset({"read", "answer", "write"}), tenant="acme"
     )
     answer = await home.http.post(f"/v1/agents/door/a/messages?token={token}", json={"message": {"text": "hi"}})
     assert answer.status_code == 401

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from tests.unit.coordinator.gateway.every_route import Route, Tenants
 
 ANYONE: Final = {"healthz", "readyz"}
+OF_LINKS: Final = {"get_question", "answer_question"}
+"""Those that take the token of a link, and no key."""
 SCOPES: Final = {
     Scope.READ: {
         *("list_agents", "get_agent", "explain_agent", "get_state", "list_events", "list_turns"),
@@ -42,8 +44,9 @@ SCOPES: Final = {
         *("list_sessions", "get_session", "list_branches", "get_branch", "list_session_events"),
         *("list_stored_artifacts", "get_stored_artifact", "list_bundles", "get_bundle", "get_response"),
     },
+    Scope.ANSWER: {"decide_run", "create_link"},
     Scope.WRITE: {
-        *("send_message", "cancel_message", "retry_message", "drop_message", "decide_run", "cancel_reminder"),
+        *("send_message", "cancel_message", "retry_message", "drop_message", "cancel_reminder"),
         *("send_chat", "send_chat_to_agent", "run_thread", "run_agent"),
         *("put_file", "delete_file", "fork_agent", "rewind_agent", "passivate_agent"),
         *("verify_agent", "export_agent"),  # they read all that an agent has stored
@@ -65,7 +68,8 @@ OF_THE_HOME: Final = {
 """Those that need a key of the tenant ``default``: they are about the home, and not about one tenant."""
 PERMITS: Final = {
     Scope.READ: SCOPES[Scope.READ],
-    Scope.WRITE: SCOPES[Scope.READ] | SCOPES[Scope.WRITE],
+    Scope.ANSWER: SCOPES[Scope.ANSWER],
+    Scope.WRITE: SCOPES[Scope.READ] | SCOPES[Scope.ANSWER] | SCOPES[Scope.WRITE],
     Scope.METRICS: SCOPES[Scope.METRICS],
     Scope.DEPLOY: SCOPES[Scope.DEPLOY],
     Scope.ADMIN: set().union(*SCOPES.values()),
@@ -94,12 +98,12 @@ def deletions_last(route: Route) -> tuple[bool, bool]:
 async def test_the_table_has_every_route_once_and_the_document_names_scopes_beyond_read_and_write(
     tenants: Tenants,
 ) -> None:
-    listed = [*ANYONE, *(name for names in SCOPES.values() for name in names)]
+    listed = [*ANYONE, *OF_LINKS, *(name for names in SCOPES.values() for name in names)]
     assert sorted(listed) == sorted(route.name for route in tenants.routes())
     for path in tenants.home.app.openapi()["paths"].values():
         for operation in path.values():
             described = " ".join(operation.get("description", "").split())
-            for scope in (Scope.METRICS, Scope.DEPLOY, Scope.ADMIN):
+            for scope in (Scope.ANSWER, Scope.METRICS, Scope.DEPLOY, Scope.ADMIN):
                 needs = operation["operationId"] in SCOPES[scope]
                 assert (f"the scope `{scope}`" in described) == needs, operation["operationId"]
 
@@ -110,6 +114,11 @@ async def test_a_key_without_the_scope_is_refused_and_nothing_is_changed(tenants
     refused = 0
     for route in tenants.routes():
         if route.name in ANYONE:
+            continue
+        if route.name in OF_LINKS:
+            for headers in keys.values():
+                answer = await tenants.ask_with(headers, route, f"notes/{FOREIGN}", tenants.ids)
+                assert_refused(answer, route, 401, "unknown_key")
             continue
         none = await tenants.ask_with({}, route, f"notes/{FOREIGN}", tenants.ids)
         assert_refused(none, route, 401, "missing_key")
@@ -127,6 +136,8 @@ async def test_a_key_with_no_more_than_the_scope_is_served(tenants: Tenants) -> 
     scopes = {name: scope for scope, names in SCOPES.items() for name in names}
     keys = {scope: tenants.headers("default", scope) for scope in Scope}
     for route in sorted(tenants.routes(), key=deletions_last):
+        if route.name in OF_LINKS:
+            continue
         headers = keys[scopes[route.name]] if route.name in scopes else {}
         answer = await tenants.ask_with(headers, route, f"notes/{FOREIGN}", tenants.ids)
         assert answer.status_code not in {401, 403}, (route, answer.text)
@@ -155,7 +166,7 @@ async def test_a_key_of_one_agent_reaches_no_other_and_nothing_that_is_of_no_age
             answer = await tenants.ask_with(headers, route, f"notes/{key}", tenants.ids)
             assert_refused(answer, route, 403, "not_permitted")
     for route in tenants.routes():
-        if route.has_agent or route.name in ANYONE | IN_THEIR_BODIES:
+        if route.has_agent or route.name in ANYONE | IN_THEIR_BODIES | OF_LINKS:
             continue
         answer = await tenants.ask_with(headers, route, "notes/any", tenants.ids)
         if route.method == "GET" and "{session_id}" in route.path:

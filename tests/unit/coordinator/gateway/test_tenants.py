@@ -11,6 +11,7 @@ import pytest
 from fastapi.routing import iter_route_contexts
 
 from coordinator.access.caller import Scope
+from coordinator.gateway.page.files import ANSWERING
 from podium.address import Address
 from tests.unit.coordinator.gateway.every_route import (
     FOREIGN,
@@ -60,7 +61,7 @@ async def test_the_document_has_every_route(tenants: Tenants) -> None:
     served = {(method, context.path_format) for context in contexts for method in context.methods or ()}
     described = {(route.method, route.path) for route in tenants.routes()}
     assert len(described) > 25
-    assert served - described == {("GET", "/openapi.json")}
+    assert served - described == {("GET", path) for path in ("/openapi.json", *ANSWERING)}
 
 
 async def test_an_agent_of_another_tenant_is_answered_as_one_that_does_not_exist(tenants: Tenants) -> None:

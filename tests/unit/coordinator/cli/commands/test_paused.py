@@ -1,4 +1,4 @@
-"""``podium paused`` and ``podium resolve``."""
+"""``podium paused``, ``podium resolve`` and ``podium link``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from coordinator.access.caller import Scope
 from coordinator.cli.exits import ExitCode
 from coordinator.cli.main import main
 from coordinator.home import Home
+from coordinator.homes.opening import open_records
+from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, DeltaState
 from podium.errors import PromiseRejected
 from podium.testing import AgentHarness
@@ -94,3 +97,39 @@ def test_a_promise_is_rejected(home: Home) -> None:
 def test_what_is_refused(home: Home, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...]) -> None:
     assert run(home, "resolve", "msg_1", *arguments) == ExitCode.USAGE
     assert capsys.readouterr().err
+
+
+def test_a_link_is_made_for_what_waits_and_is_shown_once(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = shop(home, "tea")
+    capsys.readouterr()
+    assert run(home, "link", asked, "--promise", "payment", "--expires", "12h") == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("/answer#pl_")
+    token = shown.out.strip().partition("#")[2]
+    assert "promise payment#1 of shop/a until " in shown.err
+    assert token not in shown.err
+    with closing(open_records(home).keys()) as keys:
+        found = keys.find(token)
+        assert found is not None
+        assert (found.scopes, found.agent, found.tenant) == (
+            frozenset({Scope.ANSWER}),
+            Address("shop", "a"),
+            "default",
+        )
+        assert run(home, "link", asked, "--json") == 0
+        made = json.loads(capsys.readouterr().out)
+        assert (made["run_id"], made["call_id"], made["path"]) == (
+            asked,
+            "promise payment#1",
+            f"/answer#{made['token']}",
+        )
+        assert run(home, "keys", "revoke", made["link_id"]) == 0
+        assert keys.find(made["token"]) is None
+    assert made["token"] not in (home.logs / "audit.log").read_text()
+    assert made["link_id"] in (home.logs / "audit.log").read_text()
+    assert run(home, "link", asked, "--promise", "other") == ExitCode.CONFLICT
+    assert run(home, "link", asked, "--expires", "31d") == ExitCode.USAGE
+    assert run(home, "link", asked, "--expires", "-1d") == ExitCode.USAGE
+    assert run(home, "link", "msg_none") == ExitCode.NOT_FOUND
+    assert run(home, "resolve", asked, "5") == 0
+    assert run(home, "link", asked) == ExitCode.CONFLICT

@@ -46,7 +46,11 @@ def test_a_token_with_claims(home: Home, keys: SqliteKeyRecords, capsys: pytest.
     before_ms = SystemClock().now_ms()
     made = created(home, capsys, "notes/alice", "--scope", "write", "--claims", '{"sub": "ann"}')
     assert before_ms + 900_000 <= made["expires_at"] <= SystemClock().now_ms() + 900_000
-    assert (made["agent"], made["scopes"], made["claims"]) == ("notes/alice", ["read", "write"], {"sub": "ann"})
+    assert (made["agent"], made["scopes"], made["claims"]) == (
+        "notes/alice",
+        ["read", "answer", "write"],
+        {"sub": "ann"},
+    )
 
     async def authenticated() -> Caller:
         access = KeyAccess(keys, SystemClock())
@@ -84,8 +88,8 @@ def test_a_token_ends_with_the_key_that_is_named(
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("notes/alice", "--scope", "admin"), ExitCode.USAGE, "read or write"),
-        (("notes/alice", "--scope", "root"), ExitCode.USAGE, "read or write"),
+        (("notes/alice", "--scope", "admin"), ExitCode.USAGE, "read, answer or write"),
+        (("notes/alice", "--scope", "root"), ExitCode.USAGE, "read, answer or write"),
         (("notes/alice", "--expires", "2d"), ExitCode.USAGE, "86400 seconds"),
         (("notes/alice", "--claims", "ann"), ExitCode.USAGE, "JSON"),
         (("notes/alice", "--claims", "[1]"), ExitCode.USAGE, "a JSON object"),
