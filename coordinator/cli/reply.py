@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from chronicle.cli_kit.hints import with_hint
@@ -9,6 +10,7 @@ from chronicle.cli_kit.terminal import json_text, say, shown, write, write_json
 from chronicle.cli_kit.times import iso
 from coordinator.cli.exits import ExitCode, exit_code_of_frame
 from coordinator.cli.hints import HINTS
+from podium.agent import commands
 from podium.turn.stream import without_size
 
 if TYPE_CHECKING:
@@ -113,6 +115,9 @@ class TextReply:
                 reply_id, text = frame["reply_id"], frame["text"]
                 self._write(reply_id, text[self._written.get(reply_id, 0) :])
                 self.break_off()
+            case "event" if (line := _of_command(frame)) is not None:
+                if line:
+                    self._say(line)
             case "event":
                 self._say(f"[{frame['name']}] {json_text(frame.get('data'))}")
             case "artifact":
@@ -180,6 +185,19 @@ class TextReply:
     def _say(self, text: str) -> None:
         self.break_off()
         say(text)
+
+
+def _of_command(event: dict[str, Any]) -> str | None:
+    """Return what is said of a command of the agent; empty for nothing, ``None`` for an event of another kind."""
+    match event:
+        case {"name": commands.COMMAND_STARTED, "data": {"argv": [*argv]}}:
+            return f"$ {shlex.join(map(str, argv))}"
+        case {"name": commands.COMMAND_OUTPUT, "data": {"text": str(text)}}:
+            return text.removesuffix("\n")
+        case {"name": commands.COMMAND_ENDED, "data": {"status": int(status), "limit": str() | None as limit}}:
+            over = f", as it was over its limit of {limit}" if limit else ""
+            return f"it ended with status {status}{over}" if status or over else ""
+    return None
 
 
 def outcome(frame: dict[str, Any], before: ExitCode) -> ExitCode:

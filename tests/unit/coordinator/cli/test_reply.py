@@ -133,6 +133,23 @@ def test_events_of_the_agent_and_unknown_frames(capsys: pytest.CaptureFixture[st
     assert show(capsys, frames) == ("x\n", '[step] {"n":1}\n')
 
 
+def test_commands_are_shown_as_in_a_shell(capsys: pytest.CaptureFixture[str]) -> None:
+    told: list[tuple[str, dict[str, object]]] = [
+        ("start", {"argv": ["sh", "-c", "make it"]}),
+        ("output", {"stream": "stderr", "text": "no rule\n"}),
+        ("end", {"status": 137, "limit": "time"}),
+        ("end", {"status": 0, "limit": None}),
+        ("end", {"other": "of an agent"}),
+    ]
+    frames = [{"type": "event", "name": f"podium.command_{what}", "data": data} for what, data in told]
+    assert show(capsys, frames)[1].splitlines() == [
+        "$ sh -c 'make it'",
+        "no rule",
+        "it ended with status 137, as it was over its limit of time",
+        '[podium.command_end] {"other":"of an agent"}',
+    ]
+
+
 def test_a_result_is_a_line_of_json_on_stdout(capsys: pytest.CaptureFixture[str]) -> None:
     frames = [start(), end("Done"), {"type": "turn_end", "data": {"sum": 6, "of": None}}]
     assert show(capsys, frames) == ('Done\n{"sum":6,"of":null}\n', "")
