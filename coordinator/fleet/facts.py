@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coordinator.fleet.wakes.retries import RetryFacts
     from podium.address import Address
     from podium.agent.base import Isolation
+    from podium.sandbox.policy import Rung
 
 __all__ = [
     "AgentFacts",
@@ -38,6 +39,10 @@ class HostFacts(TypedDict):
     node: str
     isolation: str
     """``process`` or ``shared``."""
+    sandbox: Rung | None
+    """The weakest that its class's commands run in; ``None`` while the class is not loaded."""
+    sandbox_works: Rung | None
+    """The strongest that works there, if it was asked and has looked."""
     pid: int | None
     """Its process, on its node; ``None`` while it is not known."""
     activated: bool
@@ -91,6 +96,8 @@ class AwakeFacts(TypedDict):
     """An agent that is awake, as lists show it."""
 
     isolation: Isolation
+    sandbox: Rung | None
+    """As of `HostFacts`."""
     memory: int | None
     """Memory of its process that no other process shares, bytes; in a shared process, divided by its agents."""
 
@@ -142,6 +149,8 @@ def agent_facts(state: FleetState, address: Address, outbox_held: str | None = N
             "host_id": host.host_id,
             "node": host.node,
             "isolation": host.isolation or "process",
+            "sandbox": host.loaded.sandbox if host.loaded is not None else None,
+            "sandbox_works": None,
             "pid": None,
             "activated": host.placements[address].epoch is not None,
             "message_id": None,
@@ -170,6 +179,7 @@ def awake_facts(hosts: HostTable, memory: Mapping[str, int], agents: Iterable[Ad
             bytes_used = memory.get(host.host_id)
             found[str(address)] = {
                 "isolation": host.isolation or "process",
+                "sandbox": host.loaded.sandbox if host.loaded is not None else None,
                 "memory": bytes_used // max(host.agents, 1) if bytes_used is not None else None,
             }
     return found

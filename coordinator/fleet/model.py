@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from coordinator.registry.registry import RegisteredAgent
     from podium.address import Address
     from podium.agent.base import Isolation
+    from podium.sandbox.policy import Rung
 
 __all__ = [
     "Action",
@@ -75,6 +76,8 @@ class Loaded:
     """As the class declares."""
     has_on_failed: bool = False
     """Whether the class is told of a message that is parked."""
+    sandbox: Rung = "landlock"
+    """The weakest that its commands run in, as the class declares."""
 
     def is_of(self, code: Code, stamps: CodeStamps) -> bool:
         """Whether this is ``code``, with the current content of its files."""

@@ -42,11 +42,13 @@ from coordinator.host.stores import open_stores
 from coordinator.host.surroundings import HostParts, ManyAgents, OneAgent, Surroundings
 from coordinator.host.warmup import warm_up
 from coordinator.logs import log_to
-from podium.agent.base import BaseAgent
+from podium.agent.base import BaseAgent, sandbox_of
 from podium.agent.handler_specs import policy_of
 from podium.agent.loader import load_agent_class
 from podium.agent.sources import imported_sources
 from podium.errors import AgentAsleep, HostDied
+from podium.sandbox.policy import Policy
+from podium.sandbox.probe import known_rung, probe
 from podium.settings import set_workspace_variable
 from podium.tasks import BackgroundTasks
 from podium.turn.activation import Activation
@@ -63,6 +65,7 @@ if TYPE_CHECKING:
     from coordinator.telemetry.reports import Report
     from podium.address import Address
     from podium.agent.base import Isolation
+    from podium.sandbox.policy import Rung
     from podium.turn.busy import BusyPolicy
     from podium.turn.journal.ledger import Offer
     from podium.turn.ports import Environment, Frames, Reader
@@ -154,6 +157,7 @@ class AgentHost:
             policy_of(agent_class).attempts,
             needs_of(agent_class),
             agent_class.on_failed is not BaseAgent.on_failed,
+            (sandbox_of(agent_class) or Policy()).at_least,
         )
         parts = HostParts(
             self._config,
@@ -181,6 +185,8 @@ class AgentHost:
         with suppress(ChronicleError):
             await self._stores.run(self._store.sessions, "/")  # there is none of that name
         await warm_up()
+        if self._class is not None and sandbox_of(self._class) is not None:
+            await probe()  # its first message waits for that
 
     async def activate(
         self,
@@ -322,13 +328,15 @@ class AgentHost:
         if in_read():
             self._watch.spare()
 
-    def doing(self, address: Address) -> tuple[MessageId | None, float | None]:
+    def doing(self, address: Address) -> tuple[MessageId | None, float | None, Rung | None]:
         """Return the message of an agent's running turn, and the seconds left to its hook; see `HostedAgent.doing`.
+
+        The last one is the strongest sandbox that works here, if that is known.
 
         Raises:
             AgentAsleep: the agent is not awake here.
         """
-        return self._agent(address).doing(self._clock.monotonic_s())
+        return *self._agent(address).doing(self._clock.monotonic_s()), known_rung()
 
     def runs(self, address: Address) -> bool:
         """Whether an agent is awake here."""

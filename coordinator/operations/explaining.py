@@ -65,6 +65,8 @@ def why_object(
         node=host["node"] if host is not None else None,
         pid=host["pid"] if host is not None else None,
         isolation=host["isolation"] if host is not None else None,
+        sandbox=host["sandbox"] if host is not None else None,
+        sandbox_works=host["sandbox_works"] if host is not None else None,
         quarantine=facts["quarantine"] if facts is not None else None,
         epoch=lease.epoch if lease is not None else None,
         holder=in_force.holder if in_force is not None else None,

@@ -98,4 +98,6 @@ def agent_of_summary(summary: SessionSummary, now_ms: int) -> objects.Agent:
 
 def with_awake(agent: objects.Agent, facts: AwakeFacts | None) -> objects.Agent:
     """Return an agent with what the service knows of it; ``None`` if it has no host."""
-    return replace(agent, isolation=facts["isolation"], memory=facts["memory"]) if facts is not None else agent
+    if facts is None:
+        return agent
+    return replace(agent, isolation=facts["isolation"], sandbox=facts["sandbox"], memory=facts["memory"])

@@ -405,7 +405,7 @@ class CoordinatorActor:
             processes = await self._pool.processes([known] if known is not None else [])
             host["pid"], _ = processes.get(host["host_id"], (None, None))
         if host is not None and host["activated"]:
-            host["message_id"], host["left_s"], host["silence"] = await self._pool.doing(address)
+            host["message_id"], host["left_s"], host["sandbox_works"], host["silence"] = await self._pool.doing(address)
         return facts
 
     async def awake(self, agents: Sequence[Address]) -> dict[str, AwakeFacts]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from coordinator.telemetry.reports import Report
     from podium.address import Address
     from podium.agent.base import Isolation
+    from podium.sandbox.policy import Rung
     from podium.turn.busy import BusyPolicy
     from podium.turn.reading import Read
     from podium.turn.stream import Frame
@@ -197,8 +198,8 @@ class HostActor:
         """Answer a liveness probe, even if the agent's code blocks."""
 
     @ray.method(concurrency_group="control")
-    async def doing(self, address: Address) -> tuple[MessageId | None, float | None]:
-        """Return the message whose turn runs, and the seconds left to its hook, even if the agent's code blocks."""
+    async def doing(self, address: Address) -> tuple[MessageId | None, float | None, Rung | None]:
+        """Answer as `AgentHost.doing`, even if the agent's code blocks."""
         return self._host.doing(address)
 
     @ray.method(concurrency_group="control")

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from coordinator.ray.coordinator_config import CoordinatorConfig
     from coordinator.ray.node_pool import NodePool
     from podium.address import Address
+    from podium.sandbox.policy import Rung
     from podium.tasks import BackgroundTasks
     from podium.turn.busy import BusyPolicy
 
@@ -504,20 +505,20 @@ class HostPool:
         handle.poke.remote(address)
         return True
 
-    async def doing(self, address: Address) -> tuple[MessageId | None, float | None, str | None]:
-        """Return the message of an agent's running turn, the seconds left to it, and what becomes of a silent host."""
+    async def doing(self, address: Address) -> tuple[MessageId | None, float | None, Rung | None, str | None]:
+        """Return what an agent's host answers (`AgentHost.doing`), and what becomes of one that is silent."""
         placement = self._table.placement(address)
         handle = find_actor(placement.host_id) if placement is not None else None
         if handle is None:
-            return None, None, None
+            return None, None, None, None
         try:
             async with asyncio.timeout(_DOING_S):
                 return *await handle.doing.remote(address), None
         except TimeoutError:
             silence_s = self._config.silence_s
-            return None, None, fate_of_silent(silence_s / PROBES_PER_SILENCE, self._config.hang_s, silence_s)
+            return None, None, None, fate_of_silent(silence_s / PROBES_PER_SILENCE, self._config.hang_s, silence_s)
         except (AgentAsleep, ray.exceptions.RayError):
-            return None, None, None
+            return None, None, None, None
 
     def tell_types(self, host_id: str, types: tuple[str, ...] | None) -> None:
         """Set the agent types that the agents of a host may send messages to; ``None`` for any."""

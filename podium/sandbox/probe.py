@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from podium.sandbox.on_rung import Stream
     from podium.sandbox.policy import Rung
 
-__all__ = ["best_rung", "probe"]
+__all__ = ["best_rung", "known_rung", "probe"]
 
 _COMMAND: Final = ("/bin/sh", "-c", ": > /dev/null")
 _LIMITS: Final = Limits(time_s=30.0)
@@ -35,6 +35,11 @@ async def probe() -> Mapping[Rung, str | None]:
         if rung not in _found:
             _found[rung] = await _why_not(rung)
     return _found
+
+
+def known_rung() -> Rung | None:
+    """Return the strongest rung that works here; ``None`` while this process has not looked."""
+    return next((rung for rung in reversed(RUNGS) if rung in _found and _found[rung] is None), None)
 
 
 async def best_rung(policy: Policy) -> Rung:

@@ -50,6 +50,7 @@ def test_a_chat_on_a_terminal(podium: Podium) -> None:
             "pending": 0,
             "parked": 1,
             "isolation": "process",
+            "sandbox": "landlock",
             "memory": 0,
         }
         failed = podium("run", PATIENT, "--key", "t", "--message", "fail", "--message", "on", check=False)

@@ -35,7 +35,7 @@ def ps(
     """List the agents of a home.
 
     For each: awake or asleep, its turn and version, its last activity, and how many messages wait or are parked. For
-    those that are awake also the isolation and memory of their processes.
+    those that are awake also the isolation and memory of their processes, and the sandbox of their commands.
     """
     from chronicle.clock import SystemClock  # noqa: PLC0415  slow to import, and --help needs none
     from podium.address import Address, check_tenant  # noqa: PLC0415

@@ -21,7 +21,7 @@ _GIB: Final = 1 << 30
 def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
     """Write agents as a table; see `coordinator.operations.objects.AgentObject`."""
     table(
-        ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED", "ISOLATION", "MEMORY"),
+        ("AGENT", "STATUS", "TURN", "VERSION", "LAST ACTIVITY", "PENDING", "PARKED", "ISOLATION", "SANDBOX", "MEMORY"),
         [
             (
                 agent["agent"],
@@ -32,6 +32,7 @@ def show_agents(agents: Sequence[Mapping[str, Any]], now_ms: int) -> None:
                 str(agent["pending"]),
                 str(agent["parked"]),
                 agent["isolation"] or "",
+                agent["sandbox"] or "",
                 _size(agent["memory"]) if agent["memory"] is not None else "",
             )
             for agent in agents
@@ -52,6 +53,7 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
         ("inbox", f"{why['pending']} pending{parked}"),
         ("outbox", _of_outbox(why.get("outbox"), now_ms)),
         ("host", _host(why) if why["host_id"] else None),
+        ("sandbox", _sandbox(why) if why["sandbox"] else None),
         ("quarantine", why["quarantine"]),
         ("handles", why["message_id"]),
         ("lease", f"epoch {why['epoch']}, of {why['holder']}" if why["holder"] else None),
@@ -72,6 +74,11 @@ def show_why(why: Mapping[str, Any], now_ms: int) -> None:
 def _host(why: Mapping[str, Any]) -> str:
     process = f"process {why['pid']}, " if why["pid"] is not None else ""
     return f"{why['host_id']} on {why['node']}, {process}isolation {why['isolation']}"
+
+
+def _sandbox(why: Mapping[str, Any]) -> str:
+    works = f"; here it is {why['sandbox_works']}" if why["sandbox_works"] else ""
+    return f"{why['sandbox']} or stronger{works}"
 
 
 def show_outbox(agent: str, outbox: Mapping[str, Any], now_ms: int) -> None:

@@ -32,6 +32,8 @@ class Agent(Result):
     status: str = field(metadata=one_of("awake", "asleep"))
     isolation: str | None = field(default=None, metadata=one_of("process", "shared", null=True))
     """Whether it has a process of its own; null while it sleeps."""
+    sandbox: str | None = field(default=None, metadata=one_of("none", "landlock", "bubblewrap", null=True))
+    """The weakest sandbox that its commands run in, as its class declares; null while it sleeps."""
     memory: int | None = None
     """Memory of its process, bytes, in a shared process its share; null while it sleeps, or if that is not known."""
     pending: int
@@ -102,6 +104,10 @@ class Why(Result):
     """The id of the host's process, on its node; null if it has none, or it is not known."""
     isolation: str | None = None
     """How its host is separated from other agents: `process` or `shared`; null if it has none."""
+    sandbox: str | None = None
+    """The weakest sandbox that its commands run in, as its class declares; null if it has no host."""
+    sandbox_works: str | None = None
+    """The strongest that works in its host; null if that has run no command."""
     quarantine: str | None = None
     """Why it gets a process of its own although its class is shared; null if it does not."""
     epoch: int | None = None

@@ -194,6 +194,8 @@ class HarnessFleet:
                 "host_id": "host_1",
                 "node": "local",
                 "isolation": "process",
+                "sandbox": "bubblewrap",
+                "sandbox_works": "bubblewrap",
                 "pid": 4711,
                 "activated": True,
                 "message_id": None,
@@ -213,7 +215,8 @@ class HarnessFleet:
     async def awake(self, agents: Sequence[str]) -> dict[str, AwakeFacts]:
         if self.silence is not None:
             raise self.silence
-        return {agent: {"isolation": "process", "memory": 1024} for agent in agents if agent in self._harnesses}
+        facts: AwakeFacts = {"isolation": "process", "sandbox": "landlock", "memory": 1024}
+        return {agent: facts for agent in agents if agent in self._harnesses}
 
     async def types(self) -> list[dict[str, Any]]:
         return [

@@ -76,6 +76,7 @@ def test_ps(made: HomeMaker, podium: Podium) -> None:
                 "pending": 0,
                 "parked": 1,
                 "isolation": None,
+                "sandbox": None,
                 "memory": None,
             },
             {
@@ -90,6 +91,7 @@ def test_ps(made: HomeMaker, podium: Podium) -> None:
                 "pending": 0,
                 "parked": 0,
                 "isolation": None,
+                "sandbox": None,
                 "memory": None,
             },
             {
@@ -104,6 +106,7 @@ def test_ps(made: HomeMaker, podium: Podium) -> None:
                 "pending": 1,
                 "parked": 0,
                 "isolation": None,
+                "sandbox": None,
                 "memory": None,
             },
         ],
@@ -111,7 +114,7 @@ def test_ps(made: HomeMaker, podium: Podium) -> None:
         "remaining": 0,
     }
     lines = podium("ps").splitlines()
-    headings = "AGENT STATUS TURN VERSION LAST ACTIVITY PENDING PARKED ISOLATION MEMORY"
+    headings = "AGENT STATUS TURN VERSION LAST ACTIVITY PENDING PARKED ISOLATION SANDBOX MEMORY"
     assert lines[0].split() == headings.split()
     assert lines[1].startswith("counter/a  asleep")
     assert "no service is running" in podium.err
@@ -134,13 +137,13 @@ def test_ps_shows_the_processes_of_those_that_are_awake(capsys: pytest.CaptureFi
         "parked": 1,
     }
     rows = [
-        {**row, "isolation": "shared", "memory": 81_920},
-        {**row, "isolation": "process", "memory": 66_060_288},
-        {**row, "status": "asleep", "isolation": None, "memory": None},
+        {**row, "isolation": "shared", "sandbox": None, "memory": 81_920},
+        {**row, "isolation": "process", "sandbox": "landlock", "memory": 66_060_288},
+        {**row, "status": "asleep", "isolation": None, "sandbox": None, "memory": None},
     ]
     show_agents(rows, 0)
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[-3:] for line in lines[1:3]] == [["shared", "80", "KiB"], ["process", "63.0", "MiB"]]
+    assert [line.split()[-3:] for line in lines[1:3]] == [["shared", "80", "KiB"], ["landlock", "63.0", "MiB"]]
     assert lines[3].split()[-1] == "1"
 
 

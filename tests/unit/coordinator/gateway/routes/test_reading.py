@@ -40,6 +40,7 @@ async def test_agents_are_listed_by_address_a_page_at_a_time(home: ServedHome) -
         "pending": 0,
         "parked": 0,
         "isolation": "process",
+        "sandbox": "landlock",
         "memory": 1024,
     }
     assert (first["items"][1]["isolation"], first["items"][1]["memory"]) == (None, None)
