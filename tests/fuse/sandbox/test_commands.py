@@ -14,13 +14,18 @@ import pytest
 
 from chronicle.blobs.opening import open_blobs
 from chronicle.clock import ManualClock
+from chronicle.fuse.mountpoints import mounts
+from chronicle.fuse.server.client import open_fuse_workspace
+from chronicle.fuse.zygote import launcher
 from chronicle.journal.opening import open_journal
+from chronicle.workspace.port import LayerSpec, Opened
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.commands import Command, Ran
 from podium.errors import SandboxRefused
 from podium.sandbox import probe as probing
 from podium.sandbox.policy import RUNGS, Limits, Policy, Rung
 from podium.testing import AgentHarness, HarnessOptions
+from podium.turn.ports import WorkspaceRequest
 from tests.fuse.sandbox.test_running import running_in
 from tests.waiting import until, wait_until
 
@@ -97,6 +102,40 @@ async def test_a_command_that_has_ended_does_not_run_again(monkeypatch: pytest.M
     assert told[0][1]["argv"][:2] == ["sh", "-c"]
     assert {"command_id": "run sh#1", "stream": "stdout", "text": first.stdout} in [data for _, data in told]
     assert told[-1][1] == {"command_id": "run sh#1", "status": 3, "limit": None, "rung": first.rung}
+
+
+async def test_a_command_in_a_mount_is_put_back_like_any_step(tmp_path: Path) -> None:
+    socket, log, mounted = tmp_path / "run" / "zygote.sock", tmp_path / "log", tmp_path / "mounts" / "w"
+    for name in ("run", "mounts", "blobs"):
+        (tmp_path / name).mkdir()
+    launcher.start(socket, tmp_path / "mounts", log, os.getpid(), few_mounts=True)
+
+    class Mounted(AgentHarness):
+        async def _open_workspace(self, request: WorkspaceRequest) -> Opened:
+            spec = LayerSpec("w", tmp_path / "layers", request.base, request.epoch, request.turn)
+            return await asyncio.to_thread(open_fuse_workspace, socket, spec, f"file://{tmp_path}/blobs", mounted)
+
+    async def program(ctx: AgentContext[Any]) -> Ran:
+        ran = await ctx.run(["sh", "-c", "git init -q . && echo by the command > file && readlink /proc/self/cwd"])
+        Runner.ran.append(ran)
+        assert (ctx.workspace / "file").read_text() == "by the command\n"
+        assert not (ctx.workspace / ".git" / "hooks").exists()
+        if len(Runner.ran) == 1:
+            (ctx.workspace / "file").unlink()
+            raise ConnectionError("the attempt fails")
+        return ran
+
+    Runner.program = program
+    try:
+        async with Mounted(Runner) as agent:
+            answer = await agent.send("go")
+            assert answer.ok, answer.error
+        first, second, _ = Runner.ran
+        assert first == second
+        assert (first.stdout, first.restored) == (f"{mounted}\n", (".git/hooks",))
+    finally:
+        launcher.shut_down(socket)
+        mounts.unmount_all_under(tmp_path)
 
 
 async def test_output_comes_while_the_command_runs() -> None:
