@@ -26,6 +26,7 @@ HINTS: Final = HintTable(
         podium.AskRefused: None,
         podium.AskTimeout: None,
         podium.EventNotFound: "`podium log {agent} --json` lists its events",
+        podium.SandboxRefused: "`podium doctor --sandbox` says what works where it runs",
         podium.UnknownArtifact: "`podium artifacts AGENT` lists an agent's artifacts",
     }
 )

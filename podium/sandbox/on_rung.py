@@ -68,7 +68,10 @@ async def run_on(
     finally:
         await _remove(tmp)
     if answer["failure"]:
-        raise CommandNotStarted(f"{argv[0]} could not be started in the sandbox ({rung}): {answer['failure']}")
+        raise CommandNotStarted(
+            f"{argv[0]} could not be started in the sandbox ({rung}): {answer['failure']}. Its program has to be "
+            "readable there: the system's are, others by what the policy declares"
+        )
     if answer["left"]:
         raise OSError(f"{answer['left']} processes of {argv[0]} were killed and do not end: does a file system hang?")
     status: int = answer["status"]
@@ -81,7 +84,7 @@ def _check_paths(policy: Policy) -> None:
             raise SandboxRefused(f"{path} is to be writable in a sandbox, and is no directory; make it first")
     for path in policy.readable:
         if not os.path.exists(path):  # noqa: PTH110
-            raise SandboxRefused(f"{path} is to be readable in a sandbox, and is not there")
+            raise SandboxRefused(f"{path} is to be readable in a sandbox, and is not there; declare what each node has")
 
 
 def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Path | None) -> dict[str, Any]:
@@ -149,7 +152,8 @@ def _filter(rung: Rung, network: Network) -> str:
 def _program(name: str, path: str, directory: str) -> str:
     found = shutil.which(name, path=path) if "/" not in name else os.path.join(directory, name)  # noqa: PTH118
     if found is None or not Path(found).is_file():
-        raise CommandNotStarted(f"there is no program {name}" + ("" if "/" in name else f" in {path}"))
+        where = "" if "/" in name else f" in {path}; give its path, or a PATH that has it"
+        raise CommandNotStarted(f"there is no program {name}{where}")
     return found
 
 
