@@ -25,6 +25,7 @@ __all__ = [
     "FULL_STATE_EVENTS",
     "HOOKS",
     "MESSAGE_ANSWERED",
+    "MODEL_CALLED",
     "PARTS",
     "STATE_EVENTS",
     "TOOL_RESULT",
@@ -47,6 +48,8 @@ __all__ = [
     "FiredReminder",
     "ForkPoint",
     "MessageAnswered",
+    "ModelAnswer",
+    "ModelCalled",
     "Part",
     "StateDelta",
     "StepsSummary",
@@ -69,6 +72,7 @@ AGENT_SNAPSHOT: Final = "agent.snapshot"
 ARTIFACT_ADDED: Final = "artifact.added"
 MESSAGE_ANSWERED: Final = "message.answered"
 TOOL_RESULT: Final = "tool_result"
+MODEL_CALLED: Final = "model.called"
 TURN_COMMITTED: Final = "turn.committed"
 TURN_FAILED: Final = "turn.failed"
 TURN_CANCELLED: Final = "turn.cancelled"
@@ -107,6 +111,7 @@ EVENT_TYPES: Final = frozenset(
         AGENT_SNAPSHOT,
         ARTIFACT_ADDED,
         MESSAGE_ANSWERED,
+        MODEL_CALLED,
         TURN_COMMITTED,
         TURN_FAILED,
         TURN_CANCELLED,
@@ -233,6 +238,47 @@ class ToolCalled(TypedDict):
     """Absent if the call was refused."""
 
 
+class ModelAnswer(TypedDict):
+    """What a model answered, as far as the agent read it."""
+
+    message: JsonObject
+    """Text, tool calls and the provider's own blocks, in the form of `podium.models.codec`."""
+    reasoning: NotRequired[str]
+    """What it thought, as far as it can be read; absent without any."""
+    usage: JsonObject
+    """Tokens, those from the provider's cache and its reason for a miss; `podium.models.Usage`."""
+    finished: JsonObject | None
+    """Why it ended, the model, the provider's id of the answer, the cost; ``None`` if it was cut."""
+
+
+class ModelCalled(TypedDict):
+    """``model.called``: a call of a model in a turn: what was sent, and what came back.
+
+    Messages, tools and texts that the record has already are named, not repeated, by events of the same branch behind
+    the last one with the full state: so folding, deletion and export keep a call with what it refers to, or drop both.
+    `podium.history.model_calls` reads it.
+    """
+
+    profile: str
+    digest: str
+    """Of what was asked, as in `ModelCallSummary`."""
+    status: Literal["done", "failed", "left", "cancelled"]
+    prompt: list[JsonObject]
+    """See `podium.history.prompts`. A message's ``content`` may be ``{"event", "at"}``: the text at that place of the
+    payload of an event of the same turn."""
+    depth: NotRequired[int]
+    """Calls that are read one after the other to find a message of the prompt; absent if it is 0."""
+    cache: NotRequired[list[Json]]
+    """``[index, hint]`` of the messages with a cache hint; absent without any."""
+    tools: NotRequired[Json]
+    """The tools; ``{"call"}`` if they are those of another call; absent without any."""
+    temperature: NotRequired[float]
+    max_output_tokens: NotRequired[int]
+    answer: ModelAnswer
+    error: NotRequired[JsonObject]
+    """Of a failed call: `podium.models.ModelError`, or the class and text of another exception."""
+
+
 class StateDelta(TypedDict):
     """A turn's change of the state."""
 
@@ -261,7 +307,7 @@ class ModelCallSummary(TypedDict):
 
     profile: str
     digest: str
-    """BLAKE3 of what was asked: profile, messages, tools and parameters, as canonical JSON."""
+    """BLAKE3 of what was asked: profile, digests of the messages, tools and parameters, as canonical JSON."""
     model: NotRequired[str]
     """The model that answered, in the provider's words; absent if the answer has no end."""
     input_tokens: NotRequired[int]

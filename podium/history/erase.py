@@ -1,6 +1,7 @@
-"""Erasure of payloads of messages, their results and artifacts; the chain of events still verifies.
+"""Erasure of payloads of messages, their results, artifacts and calls of models; the chain of events still verifies.
 
-Only events that replay does not read can be erased: public events, such as messages, results and artifacts. Copies of
+Only events that replay does not read can be erased: public events, such as messages, results, artifacts and calls of
+models. A text that a call shares with a message of its turn is erased with it. Copies of
 their content in the agent's state or files are not erased; folding the history drops old states.
 """
 
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING
 from chronicle.errors import InvalidInput
 from podium.agent_record import find_session
 from podium.errors import EventNotFound
-from podium.events import ARTIFACT_ADDED, MESSAGE_ANSWERED
+from podium.events import ARTIFACT_ADDED, MESSAGE_ANSWERED, MODEL_CALLED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,10 +46,10 @@ def erase_messages(store: JournalStore, address: Address, event_ids: Sequence[Ev
             raise EventNotFound(f"{address} has no event {event_id}", str(address))
         if event.branch_id not in own:
             raise InvalidInput(f"event {event_id} belongs to another agent than {address}; erase it there")
-        if "." in event.type and event.type not in (ARTIFACT_ADDED, MESSAGE_ANSWERED):
+        if "." in event.type and event.type not in (ARTIFACT_ADDED, MESSAGE_ANSWERED, MODEL_CALLED):
             raise InvalidInput(
-                f"event {event_id} is {event.type}, which replay reads; only messages, results and artifacts can be "
-                "erased"
+                f"event {event_id} is {event.type}, which replay reads; only messages, results, artifacts and calls of "
+                "models can be erased"
             )
         if not event.erased:
             found.append(event)

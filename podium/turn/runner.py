@@ -52,6 +52,7 @@ from podium.turn.retaining import retain
 from podium.turn.rollback import roll_back, seal_failed_attempt
 from podium.turn.scope.artifacts import keep_artifacts
 from podium.turn.scope.open_turn import OpenTurn
+from podium.turn.scope.recorded_calls import RecordedCalls
 from podium.turn.scope.turn_scope import TurnScope
 from podium.turn.steps.changes import question
 from podium.turn.steps.pausing import Pause
@@ -114,6 +115,7 @@ class TurnRunner:
         self._writing = asyncio.Lock()
         """Held from reading the head until the commit on top of it is done."""
         self._steering: Steering | None = None
+        self._calls: RecordedCalls
         self._permit: Permit | None = None
         """The running turn's permit to change the state."""
         self._steps: TurnSteps | None = None
@@ -141,6 +143,7 @@ class TurnRunner:
         env = self._env
         head = await env.run_store(env.store.head, session.main_branch_id)
         self.ledger = Ledger(env.store, env.committer, session, lease, head, env.run_store, env.leases)
+        self._calls = RecordedCalls(env, self.ledger)
         record = await self._read_or_create()
         opened = await env.open_workspace(WorkspaceRequest(self._address, record.tree, lease.epoch, self.turn + 1))
         self.workspace = opened.workspace
@@ -197,6 +200,7 @@ class TurnRunner:
             ArtifactWriter(self._env.blobs, lambda: self.workspace.root, self._class.max_artifact_bytes),
             self.ledger.reminders,
             self._sandbox,
+            self._calls,
         )
         scope = TurnScope(turn, message, frame_sink(self._publish, message, stream_of))
         if message is not None:
@@ -465,6 +469,7 @@ class TurnRunner:
         await self._append(lambda next_commit: cancel_commit(next_commit, message, cancellation, said, tree))
 
     async def _reload(self) -> None:
+        self._calls.forget()
         await roll_back(self._env, self.workspace)
         await self._env.run_blocking(self._env.store.reserve.restore)
         self._load_state(await self.committed())

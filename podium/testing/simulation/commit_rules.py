@@ -13,6 +13,7 @@ from podium.events import (
     AGENT_CREATED,
     ASSISTANT_MESSAGE,
     MESSAGE_ANSWERED,
+    MODEL_CALLED,
     TURN_CANCELLED,
     TURN_COMMITTED,
     TURN_FAILED,
@@ -125,7 +126,7 @@ class CommitRules:
                 self._must(last.turn == line.turn, line, f"{TURN_CANCELLED} counted as a turn")
                 cancelled = self._settle(line, commit, (Outcome.CANCELLED,))
                 self._kept(line, payload)
-                said = [event.type for event in commit.events[:-1]]
+                said = [event.type for event in commit.events[:-1] if event.type != MODEL_CALLED]
                 wanted = (
                     [USER_MESSAGE, *[ASSISTANT_MESSAGE] * (len(said) - 1)] if payload["policy"] == "interrupt" else []
                 )

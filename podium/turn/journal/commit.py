@@ -23,6 +23,7 @@ from chronicle.journal.records import (
 )
 from podium.events import (
     AGENT_CREATED,
+    MODEL_CALLED,
     TURN_CANCELLED,
     TURN_COMMITTED,
     TURN_FAILED,
@@ -295,8 +296,8 @@ def cancel_commit(
     """Return the commit that records the cancellation of a message.
 
     Args:
-        said: the message's event and its replies so far, recorded only if it was interrupted; empty if its turn had
-            not started.
+        said: the message's event, its calls of models and its replies so far; only the calls are recorded unless it
+            was interrupted. Empty if its turn had not started.
         tree: the workspace as its turn left it; ``None`` if its turn had not started.
     """
     message_id, turn = message.message_id, next_commit.head.turn
@@ -305,6 +306,8 @@ def cancel_commit(
         drafts.extend(replace(draft, turn=turn) for draft in said)
         if not said:
             drafts.append(next_commit.draft(USER_MESSAGE, user_message(message), message_id, turn))
+    else:
+        drafts.extend(replace(draft, turn=turn) for draft in said if draft.type == MODEL_CALLED)
     payload: JsonObject = {
         "message_id": message_id,
         "policy": cancellation.policy,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import aclosing
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
-from podium.errors import ContextMisuse, PodiumError
+from podium.errors import ContextMisuse, PodiumError, ProgramChanged
 from podium.turn.ports import ModelCall
 from podium.turn.steps.kinds import StreamStep
 
@@ -38,8 +39,9 @@ class ModelCalls:
         qos: QualityOfService | None,
     ) -> AsyncGenerator[LLMStreamChunk, None]:
         """Call a model as a step, or yield what it said in an earlier attempt; see `AgentContext.llm`."""
-        from podium.models.codec import chunk_from_json, chunk_to_json, message_to_json  # noqa: PLC0415  for agents
-        from podium.models.port import TextDelta  # noqa: PLC0415  that call models only
+        from podium.models.codec import chunk_from_json, chunk_to_json  # noqa: PLC0415  for agents
+        from podium.models.collecting import Collector  # noqa: PLC0415  that call models only
+        from podium.models.port import Finished, TextDelta  # noqa: PLC0415
         from podium.models.quality import QualityOfService  # noqa: PLC0415
 
         turn = self._hook.turn
@@ -69,12 +71,28 @@ class ModelCalls:
         def described(digest: str, answer: Sequence[Json]) -> ModelCallSummary:
             return _described(profile, digest, answer)
 
-        asked = [profile, [message_to_json(message) for message in messages], tools, temperature, max_output_tokens]
-        step = StreamStep(f"llm {profile}", parts, asked, _is_last, described)
-        streamed = turn.steps.stream(step, self._hook.step_prefix)
-        async with aclosing(streamed) as recorded:
-            async for part in recorded:
-                yield TextDelta(part) if isinstance(part, str) else chunk_from_json(part)
+        asked = turn.calls.asked(profile, messages, tools, temperature, max_output_tokens)
+        step = StreamStep(f"llm {profile}", parts, asked.arguments, _is_last, described)
+        said = Collector()
+        await turn.calls.open()
+        try:
+            async with aclosing(turn.steps.stream(step, self._hook.step_prefix)) as recorded:
+                async for part in recorded:
+                    chunk = TextDelta(part) if isinstance(part, str) else chunk_from_json(part)
+                    said.add(chunk)
+                    if isinstance(chunk, Finished):
+                        turn.calls.record(self._hook.record, asked, "done", said.answered())
+                    yield chunk
+        except BaseException as error:
+            if not turn.over and said.answered().finished is None and not isinstance(error, ProgramChanged):
+                turn.calls.record(self._hook.record, asked, _status(error), said.answered(), error)
+            raise
+
+
+def _status(error: BaseException) -> Literal["failed", "left", "cancelled"]:
+    if isinstance(error, GeneratorExit):
+        return "left"
+    return "cancelled" if isinstance(error, asyncio.CancelledError) else "failed"
 
 
 def _described(profile: str, digest: str, answer: Sequence[Json]) -> ModelCallSummary:

@@ -12,6 +12,7 @@ from chronicle.journal.records import Draft, SetReminder
 from podium.caller import NOBODY, Caller
 from podium.errors import ContextMisuse, UnknownAgentType
 from podium.messages.headers import caller_in
+from podium.turn.scope.recorded_calls import name_texts
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from podium.reminders.delayed import DelayedMessage
     from podium.sandbox.policy import Policy
     from podium.turn.ports import Environment
+    from podium.turn.scope.recorded_calls import RecordedCalls
     from podium.turn.steps.turn_steps import TurnSteps
     from podium.turn.stream import Frame
 
@@ -52,6 +54,8 @@ class OpenTurn:
     """Reads the agent's reminders as the last commit left them."""
     sandbox: Policy | None
     """What the class declares of its commands."""
+    calls: RecordedCalls
+    """Its calls of models."""
     steps: TurnSteps | None = None
     """Its steps; ``None`` in a turn that handles no message."""
     deadline_ms: int = 0
@@ -103,6 +107,7 @@ class OpenTurn:
         for reply in self.replies:
             await reply.finish()
         self.drafts.extend(self.result_drafts.values())
+        name_texts(self.drafts)
         self.close()
         return self.drafts
 

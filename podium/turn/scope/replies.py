@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from chronicle.errors import WrongType
 from podium.agent.reply import Reply
 from podium.errors import ContextMisuse
-from podium.events import ASSISTANT_MESSAGE, MESSAGE_ANSWERED, USER_MESSAGE
+from podium.events import ASSISTANT_MESSAGE, MESSAGE_ANSWERED, MODEL_CALLED, USER_MESSAGE
 from podium.state.plain_json import plain_json, sent_json
 from podium.turn.scope.open_turn import YIELD_INTERVAL_S
 from podium.turn.steps.effects import current_step
@@ -95,11 +95,12 @@ class Replies:
             turn.yield_s = asyncio.get_running_loop().time() + YIELD_INTERVAL_S
 
     def so_far(self) -> Sequence[Draft]:
-        """Return the hook's message and its replies, unfinished ones last, for the record of a cancelled turn."""
+        """Return the events of a cancelled turn: message, calls of models and replies, unfinished ones last."""
         recorded = [
             draft
             for draft in self._turn.drafts
-            if draft.type in {USER_MESSAGE, ASSISTANT_MESSAGE} and draft.correlation_id == self._hook.message_id
+            if draft.type in {USER_MESSAGE, MODEL_CALLED, ASSISTANT_MESSAGE}
+            and draft.correlation_id == self._hook.message_id
         ]
         unfinished = [reply for reply in self._own() if not reply.finished and reply.text]
         partial = [self._hook.draft(ASSISTANT_MESSAGE, {**reply.record, "partial": True}) for reply in unfinished]

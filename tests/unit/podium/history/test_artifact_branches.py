@@ -222,7 +222,7 @@ async def test_what_is_erased_is_gone(store: JournalStore, url: str) -> None:
         with pytest.raises(UnknownArtifact, match="was erased"):
             find_artifact(store, fresh, large.artifact_id)
         assert problems(store, fresh) == []
-        with pytest.raises(InvalidInput, match="only messages, results and artifacts"):
+        with pytest.raises(InvalidInput, match="only messages, results, artifacts and calls of models"):
             erase_messages(store, agent.address, [agent.events("turn.committed")[0][0].event_id])
         async with AgentHarness(Painter, "a", store=store, blobs=fresh) as again:
             await painted(again, "three")

@@ -203,7 +203,7 @@ async def test_results_outlive_fold_and_can_be_erased_and_compared() -> None:
         assert last.correlation_id is not None
         assert "data" not in settled_frames(store, agent.blobs, branch_id, last.correlation_id)[-1]  # type: ignore[arg-type]
         (end, _) = agent.events("turn.committed")[-1]
-        with pytest.raises(InvalidInput, match="only messages, results and artifacts can be erased"):
+        with pytest.raises(InvalidInput, match="only messages, results, artifacts and calls of models can be erased"):
             erase_messages(store, address, [end.event_id])
         fold_agent(store, agent.blobs, address, Retention(turns=1), IdSource(), agent.clock.now_ms())
         assert read_agent(store, agent.blobs, address).turn == 3
