@@ -52,6 +52,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "steps.steps",
         "List the steps of a turn, in the order of their ends: how long each took, and what it changed.",
     ),
+    "context": ("context.context", "Show what an agent's models were sent in a turn, and what they answered."),
     "inbox": (
         "inbox.inbox",
         "Show what waits at an agent: pending, paused and parked messages, and those of others held in the outbox.",

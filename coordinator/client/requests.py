@@ -352,6 +352,18 @@ class AsyncRequests:
         request = Request("GET", "state", "history.state_object", lambda: objects.State, {"turn": "at"})
         return await self._backend.call(request, address_of(agent), turn=at)
 
+    async def context(self, agent: str, *, at: int | None = None) -> objects.ModelContext:
+        """Return what an agent's models were sent in a turn, and what they answered.
+
+        Args:
+            at: the turn; the last one with calls of models by default.
+
+        Raises:
+            ResourceNotFound: no such agent, or no such turn.
+        """
+        request = Request("GET", "context", "history.context_object", lambda: objects.ModelContext, {"turn": "at"})
+        return await self._backend.call(request, address_of(agent), turn=at)
+
     async def diff(
         self, agent: str, before: int | None = None, after: int | None = None, *, other: str | None = None
     ) -> objects.Difference:

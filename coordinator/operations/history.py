@@ -23,6 +23,7 @@ from podium.events import (
     TURN_PAUSED,
 )
 from podium.history.compare import compare
+from podium.history.model_calls import calls_of_turn
 from podium.history.transcript import visible_transcript
 from podium.turn.upload import shown_path
 
@@ -36,8 +37,18 @@ if TYPE_CHECKING:
     from podium.address import Address
     from podium.agent_record import AgentRecord
     from podium.history.compare import Comparison
+    from podium.history.model_calls import RecordedCall
 
-__all__ = ["change_of_path", "difference", "difference_object", "event_page", "state_object", "turn_page", "version"]
+__all__ = [
+    "change_of_path",
+    "context_object",
+    "difference",
+    "difference_object",
+    "event_page",
+    "state_object",
+    "turn_page",
+    "version",
+]
 
 
 def version(store: JournalStore, address: Address) -> int:
@@ -62,6 +73,42 @@ def state_object(store: JournalStore, blobs: BlobReader, address: Address, turn:
         turn=record.turn,
         version=record.version_seq,
         state=record.state,
+    )
+
+
+def context_object(
+    store: JournalStore, blobs: BlobReader, address: Address, turn: int | None = None
+) -> objects.ModelContext:
+    """Return the calls of models of a turn, of the last one with any if ``None``.
+
+    Raises:
+        UnknownAgent: there is no such agent, or it never started.
+        UnknownMoment: it has not committed that turn.
+        Corrupt: an event is damaged.
+    """
+    found = calls_of_turn(store, blobs, address, turn)
+    return objects.ModelContext(
+        agent=address.name,
+        turn=found[0].event.turn if turn is None and found else turn,
+        calls=tuple(_context_call(call) for call in found),
+    )
+
+
+def _context_call(call: RecordedCall) -> objects.ContextCall:
+    event, payload = call.event, call.payload
+    return objects.ContextCall(
+        event_id=event.event_id,
+        seq=event.seq,
+        message_id=event.correlation_id,
+        ended_at=event.ts,
+        profile=payload["profile"],
+        status=payload["status"],
+        messages=tuple(call.messages),
+        tools=None if call.tools is None else tuple(call.tools),
+        temperature=payload.get("temperature"),
+        max_output_tokens=payload.get("max_output_tokens"),
+        answer=cast("dict[str, Any]", payload["answer"]),
+        error=payload.get("error"),
     )
 
 

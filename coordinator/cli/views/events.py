@@ -80,6 +80,9 @@ def gist(event_type: str, payload: Any) -> str:
             return f"{name} {json_text(arguments)}: {output}"
         case "message.answered", {"data": data}:
             return json_text(data)
+        case "model.called", {"profile": profile, "status": status, "answer": {"usage": usage}}:
+            tokens = f"{usage['input_tokens']} tokens ({usage['cached_tokens']} cached), {usage['output_tokens']} back"
+            return f"{profile}: {status}, {tokens}"
         case "agent.created", {"state": state}:
             return json_text(state)
         case "turn.committed", {"state": {"patch": patch}, "cause": cause}:

@@ -25,8 +25,8 @@ from coordinator.gateway.dependencies import (
 from coordinator.gateway.documents import statuses
 from coordinator.gateway.routers import router_at
 from coordinator.gateway.streaming import STREAM, AsksForStream, LastEventId, StreamingOf
-from coordinator.operations.history import state_object, turn_page
-from coordinator.operations.objects import Difference, EventPage, Forked, Page, Rewound, State, Turn
+from coordinator.operations.history import context_object, state_object, turn_page
+from coordinator.operations.objects import Difference, EventPage, Forked, ModelContext, Page, Rewound, State, Turn
 from podium.address import Address
 
 __all__ = ["router"]
@@ -80,6 +80,18 @@ async def list_events(
 async def list_turns(agents: Agents, address: Reading, limit: Limit = 100, cursor: Cursor = None) -> Page[Turn]:
     """List committed turns, oldest first: their causes, times, steps, and how much they changed."""
     return await agents.read(turn_page, address, limit=limit, cursor=cursor)
+
+
+@router.get("/context", responses=statuses(404))
+async def get_context(
+    agents: Agents,
+    address: Reading,
+    at: Annotated[
+        int | None, Query(ge=0, le=MAX_TURN, description="A committed turn; the last one with calls by default.")
+    ] = None,
+) -> ModelContext:
+    """Return what the models were sent in a turn, and what they answered."""
+    return await agents.read(context_object, address, at)
 
 
 @router.get("/diff", responses=statuses(404))

@@ -8,12 +8,14 @@ from typing import Any, Literal, TypeAlias
 from coordinator.operations.objects.result import Result, key, one_of
 
 __all__ = [
+    "ContextCall",
     "Difference",
     "DifferenceSide",
     "Event",
     "EventPage",
     "ForkPoint",
     "Forked",
+    "ModelContext",
     "Part",
     "Rewound",
     "State",
@@ -160,6 +162,44 @@ class Turn(Result):
     """Paths that differ from those at the end of the turn before; a renamed one counts once."""
     steps: tuple[dict[str, Any], ...] = ()
     """Summaries of its steps and calls of models, in the order of their ends, as its event has them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContextCall(Result):
+    """A call of a model in a turn: what was sent, and what came back."""
+
+    event_id: str
+    """Of the event that records it."""
+    seq: int
+    message_id: str | None
+    """The message that the agent handled."""
+    ended_at: int
+    profile: str
+    status: str = field(metadata=one_of("done", "failed", "left", "cancelled"))
+    """`left`: the agent stopped reading the answer."""
+    messages: tuple[dict[str, Any] | None, ...]
+    """What was sent; null for a message that was erased."""
+    tools: tuple[dict[str, Any], ...] | None
+    """Null without any."""
+    temperature: float | None
+    """Null: the model's own."""
+    max_output_tokens: int | None
+    """Null: as the profile says."""
+    answer: dict[str, Any]
+    """`message`, `usage` with the tokens from the provider's cache, `finished`, and `reasoning` if there was any."""
+    error: dict[str, Any] | None
+    """Of a failed call; null otherwise."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelContext(Result):
+    """What an agent's models were sent in a turn, and what they answered."""
+
+    agent: str
+    turn: int | None
+    """The last one with calls, if none was named; null if there is none."""
+    calls: tuple[ContextCall, ...]
+    """In the order of their ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ SCOPES: Final = {
     Scope.READ: {
         *("list_agents", "get_agent", "explain_agent", "get_state", "list_events", "list_turns"),
         "get_difference",
+        "get_context",
         *("list_root", "get_file", "head_file", "get_file_history"),
         *("list_artifacts", "get_artifact", "head_artifact", "find_artifact"),
         *(
