@@ -24,6 +24,7 @@
     ├── Evicted                 this activation lost its lease: another one runs the agent
     ├── TurnsLost               the journal has lost turns of an activation: it was restored, or replaced
     ├── Permanent               for agents' code to raise: no further attempt can succeed
+    │   ├── ContextTooLarge     a conversation is above its hard cap, and nothing of it is left to summarise
     │   ├── ContextMisuse       agents' code uses its context in a place or at a time where it does not work
     │   │   └── ReadOnly        a read-only handler tries to change or to send something
     │   ├── ProgramChanged      an attempt asks for other steps than the record of an earlier one has
@@ -82,6 +83,7 @@ __all__ = [
     "BundleRefused",
     "CommandNotStarted",
     "ContextMisuse",
+    "ContextTooLarge",
     "DecisionExpired",
     "DecisionInvalid",
     "EventNotFound",
@@ -274,6 +276,25 @@ class Permanent(PodiumError):
 
     A step that raises it is not tried again by its `Retry`.
     """
+
+
+class ContextTooLarge(Permanent):
+    """A conversation is above its hard cap, and nothing of it is left to summarise.
+
+    Attributes:
+        chars: characters of what would be sent.
+        hard_cap_chars: the most that may be.
+        min_tail_turns: the last turns that are not summarised.
+    """
+
+    def __init__(self, chars: int, hard_cap_chars: int, min_tail_turns: int) -> None:
+        super().__init__(
+            f"the conversation has {chars} characters, and at most hard_cap_chars = {hard_cap_chars} are sent; nothing "
+            f"before the last {min_tail_turns} turns (min_tail_turns) is left to summarise: send less, or raise the cap"
+        )
+        self.chars = chars
+        self.hard_cap_chars = hard_cap_chars
+        self.min_tail_turns = min_tail_turns
 
 
 class ContextMisuse(Permanent):

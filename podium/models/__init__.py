@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from podium.models.collecting import Answered as Answered
     from podium.models.collecting import Collector as Collector
     from podium.models.collecting import collect as collect
+    from podium.models.context import ContextWindow as ContextWindow
     from podium.models.errors import ModelError as ModelError
     from podium.models.port import Finished as Finished
     from podium.models.port import ImageBlock as ImageBlock
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 _MODULES: Final = {
     "Answered": "podium.models.collecting",
     "Collector": "podium.models.collecting",
+    "ContextWindow": "podium.models.context",
     "Finished": "podium.models.port",
     "ImageBlock": "podium.models.port",
     "LLMMessage": "podium.models.port",

@@ -67,6 +67,8 @@ def message_to_json(message: LLMMessage) -> JsonObject:
         value["cache"] = message.cache
     if message.response_id is not None:
         value["response_id"] = message.response_id
+    if message.note is not None:
+        value["note"] = message.note
     return value
 
 
@@ -151,6 +153,7 @@ def message_from_json(value: Json) -> LLMMessage:
         "tool_call_id": fields.text_or_none("tool_call_id"),
         "cache": fields.choice_or_none("cache", get_args(CacheHint)),
         "response_id": fields.text_or_none("response_id"),
+        "note": fields.text_or_none("note"),
     }
     fields.end()
     try:

@@ -126,6 +126,8 @@ class LLMMessage:
         tool_call_id: of a ``tool`` message: the call whose result it is.
         response_id: of an ``assistant`` message: the provider's id of the answer, `Finished.response_id`. With it a
             provider can say why it found less in its cache than at that answer.
+        note: why it is not what was said, such as that it stands for an older result: for the record. No provider is
+            sent it.
         cache: a cache breakpoint: the provider should keep what it computed for all messages up to the end of this one.
     """
 
@@ -135,6 +137,7 @@ class LLMMessage:
     tool_call_id: str | None = None
     cache: CacheHint | None = None
     response_id: str | None = None
+    note: str | None = None
 
     def __post_init__(self) -> None:
         if self.role == "tool" and self.tool_call_id is None:

@@ -64,12 +64,11 @@ def _lines(number: int, call: ContextCall) -> Iterator[str]:
 def _message(message: Mapping[str, Any]) -> str:
     content = message["content"]
     blocks = [{"type": "text", "text": content}] if isinstance(content, str) else content
-    said = [
-        block["text"][:_MAX_TEXT] if block["type"] == "text" else f"[{block['type']}]" for block in blocks
-    ]
+    said = [block["text"][:_MAX_TEXT] if block["type"] == "text" else f"[{block['type']}]" for block in blocks]
     called = [f"{call['name']}({json_text(call['arguments'])})" for call in message.get("tool_calls", ())]
     of = f" {message['tool_call_id']}" if "tool_call_id" in message else ""
-    return f"{message['role']}{of}: {' '.join(filter(None, [*said, *called]))}"
+    note = f" ({message['note']})" if "note" in message else ""
+    return f"{message['role']}{of}{note}: {' '.join(filter(None, [*said, *called]))}"
 
 
 def _name(tool: Mapping[str, Any]) -> str:

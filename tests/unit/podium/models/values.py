@@ -55,6 +55,7 @@ def messages(draw: st.DrawFn) -> LLMMessage:
         draw(some_text) if role == "tool" else None,
         draw(cache_hints),
         draw(st.none() | texts) if role == "assistant" else None,
+        draw(st.none() | texts),
     )
 
 
