@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator
 
 ROOT = Path(__file__).resolve().parent.parent
 WORK = Path(".demo")
@@ -62,7 +62,7 @@ def download() -> Path:
 
 
 @contextlib.contextmanager
-def another_terminal() -> Iterator[None]:
+def another_terminal() -> Generator[None]:
     """Keep a chat with another agent open: while a client is connected, the service of the home stays up."""
     say("A second terminal opens a chat with another agent and leaves it open: the service of this home stays up")
     command = [str(PODIUM), "run", "examples/hello.py:HelloAgent", "--key", "door", "--home", str(HOME)]
@@ -153,7 +153,7 @@ def run(*arguments: str, show: bool = True) -> str:
     command = [*arguments, "--home", str(HOME)]
     if show:
         print("   $", shlex.join(["podium", *command]), flush=True)
-    heard = []
+    heard: list[bytes] = []
     deadline = time.monotonic() + COMMAND_S
     with subprocess.Popen([PODIUM, *command], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL) as process:
         assert process.stdout is not None
@@ -203,7 +203,7 @@ def mounts() -> list[str]:
 def processes() -> list[int]:
     """The reviewer's processes: an agent's host prints to that agent's log."""
     log = str(HOME.resolve() / "logs" / AGENT.replace("/", "-"))
-    found = []
+    found: list[int] = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's

@@ -105,7 +105,7 @@ def largest_files(root: Path, count: int) -> list[Place]:
 
 def longest_functions(root: Path, count: int) -> list[Place]:
     """Return the functions and methods with most lines, decorators not counted, longest first."""
-    found = []
+    found: list[tuple[int, str, int, str]] = []
     for path, data in python_files(root):
         tree = parse(data)
         if not isinstance(tree, str):
@@ -129,7 +129,7 @@ def functions(node: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int]]
 
 def notes(root: Path) -> list[Place]:
     """Return the comments in which the authors left themselves something to do."""
-    found = []
+    found: list[Place] = []
     for path, data in python_files(root):
         found += [
             Place(path=path, line=line, text=text.lstrip("#: ")[:200])
@@ -151,7 +151,7 @@ def comments(data: bytes) -> Iterator[tuple[int, str]]:
 
 def imports_of(root: Path, name: str) -> list[Place]:
     """Return where a module, or one below it, is imported. ``name`` is dotted, as after ``import``."""
-    found = []
+    found: list[Place] = []
     for path, data in python_files(root):
         tree = parse(data)
         if isinstance(tree, str):

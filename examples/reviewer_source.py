@@ -122,7 +122,7 @@ def _write(target: Path, path: PurePosixPath, data: bytes) -> None:
 def _untar(source: Path, target: Path) -> Budget:
     budget = Budget()
     with tarfile.open(source) as archive:
-        wanted = []
+        wanted: list[tuple[PurePosixPath, tarfile.TarInfo]] = []
         for member in archive:  # one by one, so that a bomb is refused before it is read to its end
             path = safe_path(member.name)
             if member.isreg():
@@ -140,7 +140,7 @@ def _untar(source: Path, target: Path) -> Budget:
 def _unzip(source: Path, target: Path) -> Budget:
     budget = Budget()
     with zipfile.ZipFile(source) as archive:
-        wanted = []
+        wanted: list[tuple[PurePosixPath, zipfile.ZipInfo]] = []
         for info in archive.infolist():
             path = safe_path(info.filename)
             if stat.S_ISLNK(info.external_attr >> 16):
@@ -157,7 +157,7 @@ def _unzip(source: Path, target: Path) -> Budget:
 
 def _copy(source: Path, target: Path) -> Budget:
     budget = Budget()
-    wanted = []
+    wanted: list[Path] = []
     for file in _files(source):
         info = file.lstat()
         if stat.S_ISREG(info.st_mode):

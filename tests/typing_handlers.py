@@ -1,4 +1,4 @@
-"""Typing examples for handlers: mypy reads this file with the others, and nothing runs it.
+"""Typing examples for handlers: mypy and pyright read this file, and nothing runs it.
 
 Lines that must be errors are marked; an unused mark is an error itself.
 """

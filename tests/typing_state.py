@@ -1,4 +1,4 @@
-"""Typing examples for state: mypy reads this file with the others, and nothing runs it.
+"""Typing examples for state: mypy and pyright read this file, and nothing runs it.
 
 Lines that must be errors are marked; an unused mark is an error itself.
 """
@@ -28,7 +28,7 @@ class State(DeltaState):
     tags: set[int] = set()
 
     @migration(from_version=1)
-    def step(doc: JsonObject) -> JsonObject:  # noqa: N805  a step takes the document only
+    def step(doc: JsonObject) -> JsonObject:  # pyright: ignore[reportGeneralTypeIssues]  # noqa: N805  it takes the document only
         return doc
 
 
@@ -51,8 +51,8 @@ def fields_have_their_declared_types(state: State) -> None:
 
 
 def header_is_plain(state: State) -> None:
-    assert_type(State._version, int)
-    assert_type(state._entity_type, str)
+    assert_type(State._version, int)  # pyright: ignore[reportPrivateUsage]
+    assert_type(state._entity_type, str)  # pyright: ignore[reportPrivateUsage]
 
 
 def functions_keep_the_class(state: State, document: JsonObject) -> None:
