@@ -153,6 +153,7 @@ class Simulator:
             _ = self._world.link.spawn(self._fleet.remind(), f"reminders {number}")
         if self._world.with_pauses:
             _ = self._world.link.spawn(self._clients.decide(), "who decides")
+            _ = self._world.link.spawn(self._clients.look(), "who looks")
         _ = self._world.link.spawn(self._clients.judge(), "who judges")
         async with asyncio.timeout(_PATIENCE_S), asyncio.TaskGroup() as group:
             for number in range(draw.randrange(2, 10)):

@@ -43,7 +43,9 @@ from chronicle.workspace.content import content
 from chronicle.workspace.dir.workspace import open_dir_workspace
 from chronicle.workspace.port import LayerSpec, Opened, TreeRef, Workspace
 from chronicle.workspace.trees import tree
+from podium.agent_record import AgentRecord
 from podium.messages.asking import StoreAsker
+from podium.state import to_json
 from podium.testing import Broken, Simulator
 from podium.testing.simulation.scratch import ScratchWorkspace
 from podium.testing.simulator import SimulatedNodes
@@ -499,6 +501,17 @@ def test_a_broken_store_of_steps_is_found(store: type[MemoryJournalStore]) -> No
 )
 def test_a_broken_store_of_pauses_is_found(store: type[MemoryJournalStore], said: str) -> None:
     assert said in found_within(store=store, with_pauses=True)
+
+
+def test_a_read_that_sees_the_turn_beside_it_is_found(swap: Callable[[type, str, Any], None]) -> None:
+    committed = TurnRunner.committed
+
+    async def live(self: TurnRunner) -> AgentRecord:
+        record = await committed(self)
+        return replace(record, state=to_json(self.state)) if hasattr(self, "state") else record
+
+    swap(TurnRunner, "committed", live)
+    assert "what a read of turn" in found_within(with_pauses=True)
 
 
 def test_a_tree_of_a_step_that_is_not_restored_is_found(swap: Callable[[type, str, Any], None]) -> None:

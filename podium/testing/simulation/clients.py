@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, cast
 from chronicle.canonical import encode
 from chronicle.errors import IdempotencyConflict, Unavailable
 from chronicle.journal.records import NewMessage
-from podium.errors import AgentAsleep, DecisionExpired, DecisionInvalid, Evicted, RunNotFound, RunNotPaused
+from podium.errors import (
+    AgentAsleep,
+    DecisionExpired,
+    DecisionInvalid,
+    Evicted,
+    RunNotFound,
+    RunNotPaused,
+    UnknownAgent,
+)
 from podium.history.step_record import open_pause
 from podium.messages.answers import Answer, answer_run
 from podium.testing.simulation.puppet import KEYS, script
@@ -91,6 +99,26 @@ class Clients:
                 for agent in self._fleet.agents:
                     if agent.session == paused.session and draw.random() < 0.9:
                         self._fleet.poke(agent)
+
+    async def look(self) -> None:
+        """Read agents beside their turns: what a read sees is the state of one commit."""
+        world, draw = self._world, self._world.generator
+        while not world.over:
+            await asyncio.sleep(draw.random())
+            agent = draw.choice(self._fleet.agents)
+            host = agent.host
+            if host is None or host.ended or host.activation is None:
+                continue
+            reading = host.link.spawn(host.activation.read({"handler": "look", "input": {}}), "looking")
+            await asyncio.wait({reading})
+            error = None if reading.cancelled() else reading.exception()
+            if isinstance(error, AgentAsleep | Unavailable | UnknownAgent) or reading.cancelled():
+                continue
+            found, line = reading.result(), world.oracle.line(agent.session.session_id)
+            if found.turn in line.past:  # it is not folded meanwhile
+                state = line.past[found.turn].state
+                seen = {"log": state["log"], "table": state["table"]}
+                world.oracle.verdict.same(line, f"what a read of turn {found.turn} saw", found.data, seen)
 
     async def judge(self) -> None:
         """Decide about steps that do not fit any more; by chance, but without a draw of the others' generator."""

@@ -55,11 +55,15 @@ class MessageModel:
     """Whether it was parked and retried: later messages may have been handled before it."""
 
     def drop_steps(self, kept: int) -> None:
-        """Note that a person has dropped its steps but the first ones: they may be run again."""
+        """Note that a person has dropped its steps but the first ones: they may be run again.
+
+        A pause that was stored, and whose commit was lost, goes in any case: only the last record may be open.
+        """
         steps: dict[str, StepModel] = {}
         for number, (key, step) in enumerate(self.steps.items()):
             holds = "#" in key
-            steps[key if not holds or kept > 0 else f"dropped {number}"] = step
+            is_kept = not holds or (kept > 0 and step.run is not None)
+            steps[key if is_kept else f"dropped {number}"] = step
             kept -= holds
         self.steps = steps
 

@@ -243,8 +243,8 @@ class JournalOracle:
         message.status = MessageStatus.PENDING
         if pause["kind"] == "program":
             message.steps[after.key] = StepModel(0, open_step.turn)
-            if after.result in (GO_ON, BEGIN_ANEW):
-                message.drop_steps(pause["fits"] if after.result == GO_ON else 0)
+            kept = {GO_ON: pause["fits"], BEGIN_ANEW: 0}.get(cast("str", after.result), len(message.steps))
+            message.drop_steps(kept)
             return True
         run = NOBODY if is_late else cast("int", after.result)
         message.steps[after.key] = StepModel(0 if pause["kind"] == "sleep" else run, open_step.turn)

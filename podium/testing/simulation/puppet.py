@@ -15,7 +15,10 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from pydantic import BaseModel
+
 from podium.agent.base import BaseAgent
+from podium.agent.handlers import handler
 from podium.agent.models.delta_state import DeltaState
 from podium.reminders.times import from_ms
 
@@ -71,6 +74,17 @@ class Stage(Protocol):
 STAGE: ContextVar[Stage] = ContextVar("STAGE")
 
 
+class Look(BaseModel):
+    """The argument of `Puppet.look`: none."""
+
+
+class Seen(BaseModel):
+    """What a read of a puppet sees."""
+
+    log: list[int]
+    table: dict[str, int]
+
+
 class Puppet(BaseAgent):
     """Executes the script in each message: ``{"number": 7, "do": [["write", "a.txt", "text"], ...]}``."""
 
@@ -99,6 +113,12 @@ class Puppet(BaseAgent):
         ctx.state.log.append(message["number"])
         for name, *arguments in message["do"]:
             await self._do(ctx, message["number"], earlier, name, arguments)
+
+    @handler(read_only=True)
+    async def look(self, ctx: AgentContext[Any], _: Look) -> Seen:
+        """Return the state of the last commit, after a while."""
+        await asyncio.sleep(0.2)
+        return Seen(log=list(ctx.state.log), table=dict(ctx.state.table))
 
     async def on_steer(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
         ctx.state.steered.append(message["number"])
