@@ -14,6 +14,7 @@ from podium.address import Address
 from podium.agent import AgentContext, BaseAgent, DeltaState, handler
 from podium.errors import InvalidMessage, UnknownHandler
 from podium.history.branching import fork_agent
+from podium.state import OutsideTurn
 from podium.testing import AgentHarness
 from tests.waiting import until
 
@@ -36,6 +37,8 @@ class Account(BaseAgent):
     begun: ClassVar[asyncio.Event]
     may_end: ClassVar[asyncio.Event]
     kept: ClassVar[Any] = None
+    left: ClassVar[asyncio.Queue[list[str]]]
+    task: ClassVar[asyncio.Task[None]]
     max_attempts = 1
     turn_timeout_s = 30
 
@@ -82,6 +85,24 @@ class Account(BaseAgent):
             case _:
                 await ctx.ask("account/bob", {})
         return 0
+
+    @handler(read_only=True)
+    async def leaves(self, ctx: AgentContext[State], _: Nothing) -> None:
+        type(self).task = asyncio.create_task(self._later(ctx))
+
+    async def _later(self, ctx: AgentContext[State]) -> None:
+        await self.may_end.wait()
+        found = []
+        for state in (ctx.state, self.kept):
+            try:
+                state.balance = 7
+            except OutsideTurn as error:
+                found.append(type(error).__name__)
+        try:
+            await ctx.tell("account/bob", {})
+        except ReadOnly as error:
+            found.append(type(error).__name__)
+        await self.left.put(sorted(found, reverse=True))
 
     async def _change(self, ctx: AgentContext[State]) -> None:
         ctx.state.balance = 7
@@ -153,6 +174,18 @@ async def test_a_message_that_does_not_fit_a_read() -> None:
         assert error is not None
         assert error["type"] == "InvalidMessage"
         assert "balance is read-only" in str(error["message"])
+
+
+async def test_a_task_that_a_read_leaves_behind_changes_nothing() -> None:
+    async with AgentHarness(Account) as account:
+        Account.left = asyncio.Queue()
+        await account.read({"handler": "leaves", "input": {}})
+        paying = asyncio.create_task(account.send(PAY))
+        await Account.begun.wait()
+        Account.may_end.set()
+        assert await Account.left.get() == ["ReadOnly", "OutsideTurn", "OutsideTurn"]
+        assert (await paying).ok
+        assert account.state == {"balance": 5, "log": ["paid"]}
 
 
 async def test_a_fork_is_read_as_it_is() -> None:
