@@ -191,7 +191,7 @@ class Simulator:
         turn = self._world.generator.choice(list(line.past))
         if read_agent(self._world.store, self._world.blobs, agent.address, turn).state != line.past[turn].state:
             self._world.oracle.verdict.fail(f"{agent.address} reads otherwise at turn {turn}")
-        lease = self._world.oracle.acquire_lease(
+        lease = self._world.link.store.acquire_lease(
             agent.session.session_id, "inspector", self._world.clock.now_ms(), LEASE_MS, takeover=True
         )
         host = SimulatedHost(self._world, agent, "inspector", lease, unclean=False)

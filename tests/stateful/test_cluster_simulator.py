@@ -49,6 +49,11 @@ def test_nothing_is_broken_on_nodes_that_come_and_go(with_restores: bool) -> Non
     assert part_of(0, with_restores=with_restores) > 10 * SEEDS
 
 
+def test_an_agent_that_nobody_wakes_after_a_restore_has_new_epochs_too() -> None:
+    """In this run only its inspection acquires its lease after the second restore."""
+    ClusterSimulator(400156, CODE, with_restores=True).run()
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("with_restores", [False, True])
