@@ -9,13 +9,21 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
-import platform
 import stat
 import struct
 from collections.abc import Iterable
 from typing import Final
 
-__all__ = ["LANDLOCK_ABI", "confine", "die_with_parent", "landlock_abi", "reap_orphans", "socket_filter"]
+__all__ = [
+    "LANDLOCK_ABI",
+    "allow",
+    "confine",
+    "die_with_parent",
+    "landlock_abi",
+    "new_ruleset",
+    "reap_orphans",
+    "socket_filter",
+]
 
 LANDLOCK_ABI: Final = 6
 """Linux 6.12: the first that keeps signals and abstract sockets within a sandbox."""
@@ -83,27 +91,47 @@ def landlock_abi() -> int:
     return max(0, int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), 1)))
 
 
-def confine(
-    readable: Iterable[str], writable: Iterable[str], devices: Iterable[str], *, tcp: bool, filtered: bytes
-) -> None:
-    """Confine this process, and all that it will start, for good: files, TCP, signals, system calls, capabilities.
+def new_ruleset(*, tcp: bool) -> int:
+    """Return the descriptor of a ruleset of Landlock that allows no file, and no signals to outside of it.
 
     Args:
+        tcp: whether sockets can listen and connect; the filter says which sockets there are.
+
+    Raises:
+        OSError: the kernel refused.
+    """
+    attributes = struct.pack("QQQ", _ALL_FS, 0 if tcp else _ALL_TCP, _ALL_SCOPES)
+    return _checked(_libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0), "Landlock")
+
+
+def allow(ruleset: int, readable: Iterable[str], writable: Iterable[str], devices: Iterable[str]) -> None:
+    """Add to a ruleset.
+
+    Args:
+        ruleset: its descriptor.
         readable: files and directories; programs in them can be run.
         writable: directories.
         devices: files that can be read and written, and not removed.
-        tcp: whether its sockets can listen and connect; the filter says which sockets it can make.
-        filtered: a program of `socket_filter`.
 
     Raises:
-        OSError: a path is not there, or the kernel refused; the process may be confined in part, and must end.
+        OSError: a path is not there, or the kernel refused.
     """
-    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
-    attributes = struct.pack("QQQ", _ALL_FS, 0 if tcp else _ALL_TCP, _ALL_SCOPES)
-    ruleset = _checked(_libc.syscall(_LANDLOCK_CREATE, attributes, ctypes.c_size_t(len(attributes)), 0), "Landlock")
     for paths, rights in ((readable, _READ_FS), (writable, _ALL_FS), (devices, _READ_FS | _FILE_FS)):
         for path in paths:
             _allow(ruleset, path, rights)
+
+
+def confine(ruleset: int, filtered: bytes) -> None:
+    """Confine this process, and all that it will start, for good: files, TCP, signals, system calls, capabilities.
+
+    Args:
+        ruleset: its descriptor; it is closed.
+        filtered: a program of `socket_filter`.
+
+    Raises:
+        OSError: the kernel refused; the process may be confined in part, and must end.
+    """
+    _prctl(_PR_SET_NO_NEW_PRIVS, 1, "PR_SET_NO_NEW_PRIVS")
     _drop_capabilities()
     _checked(_libc.syscall(_LANDLOCK_RESTRICT, ruleset, 0), "Landlock")
     os.close(ruleset)
@@ -143,9 +171,9 @@ def socket_filter(families: Iterable[int]) -> bytes:
     Raises:
         OSError: the numbers of this machine's system calls are not known here.
     """
-    if platform.machine() not in _MACHINES:
-        raise OSError(errno.ENOSYS, f"no filter of system calls for {platform.machine()}")
-    arch, socket_number, refused = _MACHINES[platform.machine()]
+    if os.uname().machine not in _MACHINES:
+        raise OSError(errno.ENOSYS, f"no filter of system calls for {os.uname().machine}")
+    arch, socket_number, refused = _MACHINES[os.uname().machine]
     allowed = [*families]
     program = [
         (_LOAD, 0, 0, _ARCH_AT),

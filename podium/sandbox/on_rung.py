@@ -15,13 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from podium.errors import CommandNotStarted, SandboxRefused
-from podium.sandbox.bubblewrap import bubblewrap, wrapped
+from podium.sandbox.bubblewrap import FILES_AT, bubblewrap, wrapped
 from podium.sandbox.kernel import socket_filter
 from podium.sandbox.policy import RUNGS, Ended, Network, Policy, Rung
 from podium.sandbox.protected import put_back, remember
+from podium.sandbox.trees import remove
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+
 
 __all__ = ["Stream", "run_on"]
 
@@ -39,7 +41,7 @@ _SYSTEM: Final = (
 """What can be read on every rung, if it is there: programs, libraries, the files of ``/etc`` without secrets."""
 _DEVICES: Final = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _NO_ANSWER: Final = json.dumps(
-    {"status": -9, "limit": None, "failure": "its supervisor was killed", "left": 0}
+    {"status": -9, "limit": None, "failure": "its supervisor was killed", "left": 0, "again": False}
 ).encode()
 
 
@@ -85,6 +87,12 @@ def _check_paths(policy: Policy) -> None:
     for path in policy.readable:
         if not os.path.exists(path):  # noqa: PTH110
             raise SandboxRefused(f"{path} is to be readable in a sandbox, and is not there; declare what each node has")
+    for path in (*policy.writable, *policy.readable):
+        for above in policy.writable:
+            if path != above and path.is_relative_to(above):
+                within = path.relative_to(above)
+                if os.path.realpath(path) != os.path.join(os.path.realpath(above), within):  # noqa: PTH118
+                    raise SandboxRefused(f"{path} goes through a link in {above}, where a command may have made it")
 
 
 def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Path | None) -> dict[str, Any]:
@@ -103,18 +111,22 @@ def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Pat
         "confine": None,
         "filter": None,
         "wrapped": rung == "bubblewrap",
+        "files": (),
     }
     if rung != "none":
         request["filter"] = _filter(rung, policy.network)
     if rung == "landlock":
         request["confine"] = {
-            "readable": [*_system(), "/proc", *map(str, policy.readable)],
+            "directories": [*_directories(), "/proc"],
+            "readable": [*_files(), *map(str, policy.readable)],
             "writable": [tmp, *map(str, policy.writable)],
             "devices": _DEVICES,
             "tcp": policy.network == "open",
         }
     elif rung == "bubblewrap":
-        request["argv"] = wrapped([program, *argv[1:]], policy, system=_system(), tmp=tmp, cwd=directory)
+        command = [program, *argv[1:]]
+        request["argv"] = wrapped(command, policy, system=_directories(), files=_files(), tmp=tmp, cwd=directory)
+        request["files"] = [*enumerate(_files(), FILES_AT)]
         request["program"] = bubblewrap()
         request["cwd"] = "/"
     return request
@@ -133,9 +145,15 @@ def _input(data: bytes) -> Iterator[str]:
 
 
 @cache
-def _system() -> tuple[str, ...]:
-    """Return what is there of the system's paths."""
-    return tuple(each for each in _SYSTEM if Path(each).exists())
+def _directories() -> tuple[str, ...]:
+    """Return the directories of the system that are there."""
+    return tuple(filter(os.path.isdir, _SYSTEM))
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    """Return the files of the system that are there, and that this user may read."""
+    return tuple(each for each in _SYSTEM if os.path.isfile(each) and os.access(each, os.R_OK))  # noqa: PTH113
 
 
 @cache
@@ -162,41 +180,45 @@ async def _supervised(
 ) -> dict[str, Any]:
     """Run what was asked for, and return the answer of its supervisor."""
     # Imported here: only what runs a command has a spawner.
-    from podium.sandbox.spawning import start_supervisor  # noqa: PLC0415
+    from podium.sandbox import spawning  # noqa: PLC0415
 
-    control, its_control = socket.socketpair()
     streams: dict[int, Stream] = {}
-    with control, its_control, contextlib.ExitStack() as closed_at_end:
-        theirs = [its_control.fileno()]
-        for name in ("stdout", "stderr"):
-            reading, writing = os.pipe()
-            closed_at_end.callback(os.close, reading)
-            theirs.append(writing)
-            streams[reading] = name
-            os.set_blocking(reading, False)
-        try:
-            start_supervisor(theirs)
-        finally:
-            its_control.close()
-            for each in theirs[1:]:
-                os.close(each)
-        control.setblocking(False)
-        try:
-            await asyncio.get_running_loop().sock_sendall(control, json.dumps(request).encode() + b"\n")
-            await _deliver(streams, control, most, on_output)
-            answer: dict[str, Any] = json.loads(await _answer(control))
-        except BaseException:
-            with contextlib.suppress(OSError):  # it has ended
-                control.shutdown(socket.SHUT_WR)
-            await _until_ended(control)
-            raise
+    line = json.dumps(request).encode() + b"\n"
+    control, again = spawning.take_supervisor(), False
+    try:
+        with contextlib.ExitStack() as closed_at_end, contextlib.ExitStack() as closed_when_sent:
+            theirs = []
+            for name in ("stdout", "stderr"):
+                reading, writing = os.pipe()
+                closed_at_end.callback(os.close, reading)
+                closed_when_sent.callback(os.close, writing)
+                theirs.append(writing)
+                streams[reading] = name
+                os.set_blocking(reading, False)
+            sent = socket.send_fds(control, [line], theirs)
+            closed_when_sent.close()
+            try:
+                await asyncio.get_running_loop().sock_sendall(control, line[sent:])
+                stopped = await _deliver(streams, control, most, on_output)
+                answer: dict[str, Any] = json.loads(await _answer(control))
+            except BaseException:
+                with contextlib.suppress(OSError):  # it has ended
+                    control.shutdown(socket.SHUT_WR)
+                await _until_ended(control)
+                raise
+        again = answer["again"] and not stopped
+    finally:
+        (spawning.give_back if again else spawning.close)(control)
     return answer
 
 
 async def _deliver(
     streams: dict[int, Stream], control: socket.socket, most: int, on_output: Callable[[Stream, bytes], Awaitable[None]]
-) -> None:
-    """Hand on what comes until both streams are closed; what is too much ends the command, and is dropped."""
+) -> bool:
+    """Hand on what comes until both streams are closed; what is too much ends the command, and is dropped.
+
+    Return whether it was too much.
+    """
     room = most
     while streams:
         for reading in await _readable(streams):
@@ -210,6 +232,7 @@ async def _deliver(
             if room > 0:
                 await on_output(streams[reading], piece[:room])
             room -= len(piece)
+    return room < 0
 
 
 async def _readable(descriptors: Iterable[int]) -> list[int]:
@@ -236,7 +259,10 @@ async def _answer(control: socket.socket) -> bytes:
     """Return the line that says how the command ended."""
     received = b""
     while not received.endswith(b"\n"):
-        piece = await asyncio.get_running_loop().sock_recv(control, _CHUNK)
+        try:
+            piece = await asyncio.get_running_loop().sock_recv(control, _CHUNK)
+        except ConnectionError:  # it was killed before it had read all
+            piece = b""
         if not piece:
             return _NO_ANSWER
         received += piece
@@ -255,10 +281,4 @@ async def _remove(tmp: str) -> None:
     try:
         os.rmdir(tmp)  # noqa: PTH106
     except OSError:  # not empty
-        await asyncio.to_thread(_remove_tree, tmp)
-
-
-def _remove_tree(tmp: str) -> None:
-    for directory, _, _ in os.walk(tmp):
-        os.chmod(directory, 0o700)  # noqa: PTH101  a command may have closed its own
-    shutil.rmtree(tmp)
+        await asyncio.to_thread(remove, tmp)

@@ -1,4 +1,4 @@
-"""The connection of this process with its spawner (`podium.sandbox.spawner`), which the first command starts."""
+"""The connections of this process with its spawner, which the first command starts, and with supervisors that wait."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ import socket
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+__all__ = ["close", "give_back", "take_supervisor"]
 
-__all__ = ["start_supervisor"]
-
+_MAX_IDLE: Final = 4
+"""Supervisors that wait for a command; each has two processes, of some 3 MB that they share with nothing."""
 _BOOTSTRAP: Final = (
     "'podium sandbox'; import sys; sys.path.insert(0, {package!r}); from podium.sandbox.spawner import main; main(3)"
 )
@@ -42,8 +41,8 @@ class _Spawner:
                 setsid=True,
             )
 
-    def start(self, descriptors: Sequence[int]) -> None:
-        socket.send_fds(self._socket, [b"\n"], descriptors)
+    def start(self, control: socket.socket) -> None:
+        socket.send_fds(self._socket, [b"\n"], [control.fileno()])
 
     def close(self) -> None:
         self._socket.close()
@@ -53,20 +52,72 @@ class _Spawner:
 
 _lock: Final = threading.Lock()
 _spawner: _Spawner | None = None
+_idle: Final[list[socket.socket]] = []
 
 
-def start_supervisor(descriptors: Sequence[int]) -> None:
-    """Have a supervisor started that has these: its socket, and the outputs of the command.
-
-    A spawner that was killed is replaced; commands that it started go on.
-    """
-    global _spawner
+def take_supervisor() -> socket.socket:
+    """Return the connection of a supervisor that does nothing else; give it back by `give_back`, or close it."""
     with _lock:
-        if _spawner is not None and _spawner.owner == os.getpid():
+        _forget_those_of_a_parent()
+        while _idle:
+            control = _idle.pop()
+            if _waits(control):
+                return control
+            control.close()
+        return _started()
+
+
+def give_back(control: socket.socket) -> None:
+    """Keep a supervisor that has answered, for the next command."""
+    with _lock:
+        _forget_those_of_a_parent()
+        if len(_idle) < _MAX_IDLE:
+            _idle.append(control)
+        else:
+            control.close()
+
+
+def close(control: socket.socket) -> None:
+    """Have a supervisor end, and another one start if none is left: ahead, since that takes a while."""
+    control.close()
+    with _lock:
+        _forget_those_of_a_parent()
+        if not _idle:
+            _idle.append(_started())
+
+
+def _forget_those_of_a_parent() -> None:
+    """After a fork what there is serves the parent."""
+    global _spawner
+    if _spawner is not None and _spawner.owner != os.getpid():
+        _spawner = None
+        _idle.clear()
+
+
+def _waits(control: socket.socket) -> bool:
+    """Whether the other end is open; it has nothing to say."""
+    try:
+        control.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        pass
+    return False
+
+
+def _started() -> socket.socket:
+    """Have a supervisor forked. A spawner that was killed is replaced; supervisors that it forked go on."""
+    global _spawner
+    control, its = socket.socketpair()
+    control.setblocking(False)
+    with its:
+        if _spawner is not None:
             try:
-                _spawner.start(descriptors)
-                return
+                _spawner.start(its)
             except ConnectionError:
                 _spawner.close()
+            else:
+                return control
         _spawner = _Spawner()
-        _spawner.start(descriptors)
+        _spawner.start(its)
+    return control

@@ -6,6 +6,7 @@ The cells *reached* are attempts that work there, so what is refused elsewhere i
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import json
 import os
 import re
@@ -106,6 +107,9 @@ class Host:
 def running_host(user: str, workspace: Path | None = None) -> Iterator[Host]:
     with new_directory("podium-sandbox-test-") as directory, ExitStack() as stack:
         directory.chmod(0o711)
+        with open(os.devnull, "rb") as nothing:  # noqa: PTH123
+            left_open = fcntl.fcntl(nothing, fcntl.F_DUPFD_CLOEXEC, 250)
+        stack.callback(os.close, left_open)
         uid = NOBODY if user == "plain" and os.geteuid() == 0 else None
         process = stack.enter_context(
             subprocess.Popen(
@@ -114,6 +118,7 @@ def running_host(user: str, workspace: Path | None = None) -> Iterator[Host]:
                 env={**os.environ, "API_KEY": SECRET, "PYTHONDONTWRITEBYTECODE": "1"},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
+                pass_fds=(stack.enter_context((directory / "of-the-parent").open("w")).fileno(), left_open),
                 text=True,
             )
         )
@@ -263,6 +268,21 @@ def _(host: Host, rung: str) -> Outcome:
         return reached(host.python(rung, code))
     finally:
         libc.shmctl(segment, 0, None)  # IPC_RMID
+
+
+@attempt("use a descriptor that the host has open")
+def _(host: Host, rung: str) -> Outcome:
+    code = """if 1:
+        import errno, os
+        for number in range(3, 1024):
+            try:
+                os.fstat(number)
+            except OSError:
+                continue
+            print("reached")
+            raise SystemExit
+        raise OSError(errno.EBADF, "none")"""
+    return reached(host.python(rung, code))
 
 
 @attempt("send a signal to the host")

@@ -110,7 +110,9 @@ def test_nothing_outside_is_written_while_a_link_is_swapped_in(tmp_path: Path) -
                 swaps += 1
             except OSError:  # it has been put back meanwhile
                 if not (workspace / "link").is_symlink():
-                    (workspace / "link").symlink_to(outside)
+                    with suppress(OSError):
+                        remove(str(workspace / "link"))
+                        (workspace / "link").symlink_to(outside)
 
     thread = threading.Thread(target=swap)
     thread.start()

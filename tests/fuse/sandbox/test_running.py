@@ -135,8 +135,10 @@ async def test_a_spawner_that_was_killed_is_replaced() -> None:
     assert (await on("none", "exit 1", Heard())).status == 1
     spawner = spawning._spawner
     assert spawner is not None
-    for pid in [*children(spawner._pid), spawner._pid]:
+    supervisors = children(spawner._pid)
+    for pid in [*supervisors, spawner._pid]:
         os.kill(pid, signal.SIGKILL)
+    await until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in supervisors))
     await until(lambda: "Z" in Path(f"/proc/{spawner._pid}/stat").read_text().rpartition(")")[2])
     assert (await on("none", "exit 2", Heard())).status == 2
 
