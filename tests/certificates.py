@@ -13,16 +13,19 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 __all__ = ["write_certificate"]
 
 
-def write_certificate(certificate: Path, key: Path, address: str = "127.0.0.1") -> None:
-    """Write a certificate of localhost, and of an address, that is signed with its own key."""
+def write_certificate(
+    certificate: Path, key: Path, address: str = "127.0.0.1", hosts: Sequence[str] = ("localhost",)
+) -> None:
+    """Write a certificate of hosts, and of an address, that is signed with its own key."""
     private = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    names = [x509.DNSName("localhost"), x509.IPAddress(ip_address(address))]
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
+    names = [*map(x509.DNSName, hosts), x509.IPAddress(ip_address(address))]
     now, day = datetime.now(UTC), timedelta(days=1)
     signed = (
         x509.CertificateBuilder()

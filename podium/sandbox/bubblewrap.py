@@ -40,7 +40,7 @@ def wrapped(
     """
     command = ["bwrap", "--die-with-parent", "--disable-userns", "--cap-drop", "ALL", "--seccomp", str(FILTER_AT)]
     command += [f"--unshare-{each}" for each in _NAMESPACES]
-    command += ["--unshare-net"] if policy.network == "none" else []
+    command += ["--unshare-net"] if policy.network != "open" else []
     for path in system:
         if os.path.islink(path) and path.count("/") == 1:  # noqa: PTH114  /bin -> usr/bin
             command += ["--symlink", os.readlink(path), path]  # noqa: PTH115

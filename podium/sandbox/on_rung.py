@@ -9,6 +9,7 @@ import os
 import shutil
 import socket
 import tempfile
+from contextlib import AsyncExitStack
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -16,14 +17,18 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from podium.errors import CommandNotStarted, SandboxRefused
 from podium.sandbox.bubblewrap import FILES_AT, bubblewrap, wrapped
+from podium.sandbox.egress.allow_list import Proxied
+from podium.sandbox.egress.listening import PROXY_VARIABLES, interpreter_paths, served, with_listener
+from podium.sandbox.egress.outside import Outside
 from podium.sandbox.kernel import socket_filter
-from podium.sandbox.policy import RUNGS, Ended, Network, Policy, Rung
+from podium.sandbox.policy import RUNGS, Ended, Policy, Rung
 from podium.sandbox.protected import put_back, remember
 from podium.sandbox.trees import remove
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 
+    from podium.sandbox.egress.proxy import Denied, OnDenied
 
 __all__ = ["Stream", "run_on"]
 
@@ -51,10 +56,12 @@ async def run_on(
     policy: Policy,
     *,
     on_output: Callable[[Stream, bytes], Awaitable[None]],
+    on_denied: OnDenied | None = None,
     cwd: Path | None = None,
     stdin: bytes = b"",
+    outside: Outside | None = None,
 ) -> Ended:
-    """Do what `podium.sandbox.running.run` does on one rung, which is not probed before."""
+    """Do what `podium.sandbox.running.run` does on one rung, which is not probed before; ``outside`` is for tests."""
     if RUNGS.index(rung) < RUNGS.index(policy.needs):
         raise SandboxRefused(f"the policy asks for {policy.needs}, and {rung} is weaker")
     _check_paths(policy)
@@ -63,8 +70,13 @@ async def run_on(
         request = _request(rung, argv, policy, tmp, cwd)
         before = remember(policy.writable)
         try:
-            with _input(stdin) as request["stdin"]:
-                answer = await _supervised(request, policy.limits.output_bytes, on_output)
+            async with AsyncExitStack() as stack:
+                channel: tuple[socket.socket, ...] = ()
+                if isinstance(policy.network, Proxied):
+                    proxy = served(policy.network, outside or Outside(), on_denied or _ignore)
+                    channel = (await stack.enter_async_context(proxy),)
+                request["stdin"] = stack.enter_context(_input(stdin))
+                answer = await _supervised(request, channel, policy.limits.output_bytes, on_output)
         finally:
             restored = put_back(before)
     finally:
@@ -78,6 +90,10 @@ async def run_on(
         raise OSError(f"{answer['left']} processes of {argv[0]} were killed and do not end: does a file system hang?")
     status: int = answer["status"]
     return Ended(128 - status if status < 0 else status, answer["limit"], rung, restored)
+
+
+async def _ignore(_: Denied) -> None:
+    """For who does not ask what was denied."""
 
 
 def _check_paths(policy: Policy) -> None:
@@ -98,7 +114,9 @@ def _check_paths(policy: Policy) -> None:
 def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Path | None) -> dict[str, Any]:
     """Return what a supervisor is asked for: see `podium.sandbox.spawner`."""
     tmp_inside = "/tmp" if rung == "bubblewrap" else tmp  # noqa: S108  its own
-    environment = {"PATH": _PATH, "HOME": tmp_inside, **policy.environment, "TMPDIR": tmp_inside}
+    proxied = isinstance(policy.network, Proxied)
+    variables = {**(PROXY_VARIABLES if proxied else {}), **policy.environment}
+    environment = {"PATH": _PATH, "HOME": tmp_inside, **variables, "TMPDIR": tmp_inside}
     directory = str(cwd or next(iter(policy.writable), tmp_inside))
     program = _program(argv[0], environment["PATH"], directory)
     request: dict[str, Any] = {
@@ -114,7 +132,7 @@ def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Pat
         "files": (),
     }
     if rung != "none":
-        request["filter"] = _filter(rung, policy.network)
+        request["filter"] = _filter(internet=policy.network == "open" or rung == "bubblewrap")
     if rung == "landlock":
         request["confine"] = {
             "directories": [*_directories(), "/proc"],
@@ -124,8 +142,10 @@ def _request(rung: Rung, argv: Sequence[str], policy: Policy, tmp: str, cwd: Pat
             "tcp": policy.network == "open",
         }
     elif rung == "bubblewrap":
-        command = [program, *argv[1:]]
-        request["argv"] = wrapped(command, policy, system=_directories(), files=_files(), tmp=tmp, cwd=directory)
+        command, system = [program, *argv[1:]], _directories()
+        if proxied:
+            command, system = with_listener(command), (*system, *interpreter_paths(system))
+        request["argv"] = wrapped(command, policy, system=system, files=_files(), tmp=tmp, cwd=directory)
         request["files"] = [*enumerate(_files(), FILES_AT)]
         request["program"] = bubblewrap()
         request["cwd"] = "/"
@@ -157,14 +177,13 @@ def _files() -> tuple[str, ...]:
 
 
 @cache
-def _filter(rung: Rung, network: Network) -> str:
+def _filter(*, internet: bool) -> str:
     """Return the filter of system calls of a rung.
 
     There are no Unix sockets: nothing here can say which ones a process may connect to (docker.sock, podium's own). No
     namespace has AF_VSOCK, the way to a hypervisor. Of bubblewrap's network ``none`` there is the loopback interface.
     """
-    has_internet = network == "open" or rung == "bubblewrap"
-    return socket_filter((socket.AF_INET, socket.AF_INET6) if has_internet else ()).hex()
+    return socket_filter((socket.AF_INET, socket.AF_INET6) if internet else ()).hex()
 
 
 def _program(name: str, path: str, directory: str) -> str:
@@ -176,7 +195,10 @@ def _program(name: str, path: str, directory: str) -> str:
 
 
 async def _supervised(
-    request: dict[str, Any], most: int, on_output: Callable[[Stream, bytes], Awaitable[None]]
+    request: dict[str, Any],
+    channel: Sequence[socket.socket],
+    most: int,
+    on_output: Callable[[Stream, bytes], Awaitable[None]],
 ) -> dict[str, Any]:
     """Run what was asked for, and return the answer of its supervisor."""
     # Imported here: only what runs a command has a spawner.
@@ -195,7 +217,9 @@ async def _supervised(
                 theirs.append(writing)
                 streams[reading] = name
                 os.set_blocking(reading, False)
-            sent = socket.send_fds(control, [line], theirs)
+            sent = socket.send_fds(control, [line], [*theirs, *(each.fileno() for each in channel)])
+            for each in channel:
+                each.close()
             closed_when_sent.close()
             try:
                 await asyncio.get_running_loop().sock_sendall(control, line[sent:])

@@ -14,13 +14,14 @@ from types import MappingProxyType
 from typing import Final, Literal, get_args
 
 from podium.errors import SandboxRefused
+from podium.sandbox.egress.allow_list import Proxied
 
 __all__ = ["RUNGS", "Ended", "Limit", "Limits", "Network", "Policy", "Rung"]
 
 Rung = Literal["none", "landlock", "bubblewrap"]
 """What confines a command; each one is stronger than those before it."""
 RUNGS: Final[tuple[Rung, ...]] = get_args(Rung)
-Network = Literal["none", "open"]
+Network = Literal["none", "open"] | Proxied
 Limit = Literal["time", "memory", "processes", "output", "disk"]
 _NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 
@@ -64,8 +65,8 @@ class Policy:
         """Refuse what no rung can keep."""
         if self.at_least not in RUNGS:
             raise SandboxRefused(f"there is no sandbox {self.at_least!r}; there are {', '.join(RUNGS)}")
-        if self.network not in get_args(Network):
-            raise SandboxRefused(f"a sandbox has no network {self.network!r}; it is none or open")
+        if not isinstance(self.network, Proxied) and self.network not in ("none", "open"):
+            raise SandboxRefused(f"a sandbox has no network {self.network!r}; it is none, open, or Proxied(allow=…)")
         for path in (*self.writable, *self.readable):
             if not path.is_absolute() or os.path.normpath(path) != os.fspath(path):
                 raise SandboxRefused(f"{path}: a path of a sandbox is absolute, without . and ..")
@@ -77,9 +78,14 @@ class Policy:
 
     @property
     def needs(self) -> Rung:
-        """The weakest rung that can keep it: Landlock's rules only add, so what is writable is so all the way down."""
+        """The weakest rung that can keep it.
+
+        Landlock's rules only add, so what is writable is so all the way down; and a port that it allows is one of all
+        hosts, so there is no way to a proxy only.
+        """
         beneath = any(path.is_relative_to(above) for path in self.readable for above in self.writable)
-        return max(self.at_least, "bubblewrap" if beneath else "none", key=RUNGS.index)
+        hidden = beneath or isinstance(self.network, Proxied)
+        return max(self.at_least, "bubblewrap" if hidden else "none", key=RUNGS.index)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from podium.errors import CommandNotStarted, SandboxRefused
 from podium.sandbox.bubblewrap import bubblewrap
+from podium.sandbox.egress.allow_list import Proxied
 from podium.sandbox.kernel import LANDLOCK_ABI, landlock_abi
 from podium.sandbox.on_rung import run_on
 from podium.sandbox.policy import RUNGS, Limits, Policy
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from podium.sandbox.on_rung import Stream
-    from podium.sandbox.policy import Rung
+    from podium.sandbox.policy import Network, Rung
 
-__all__ = ["best_rung", "known_rung", "probe"]
+__all__ = ["best_rung", "known_rung", "probe", "probe_proxy"]
 
 _COMMAND: Final = ("/bin/sh", "-c", ": > /dev/null")
 _LIMITS: Final = Limits(time_s=30.0)
@@ -42,6 +43,13 @@ def known_rung() -> Rung | None:
     return next((rung for rung in reversed(RUNGS) if rung in _found and _found[rung] is None), None)
 
 
+async def probe_proxy() -> str | None:
+    """Run a command whose network is a list of hosts; return why that does not work, ``None`` if it does."""
+    if (await probe())["bubblewrap"] is not None:
+        return "it needs bubblewrap, whose network has no other way out"
+    return await _why_not("bubblewrap", Proxied(allow=("example.org",)))
+
+
 async def best_rung(policy: Policy) -> Rung:
     """Return the strongest rung that works here.
 
@@ -59,7 +67,7 @@ async def best_rung(policy: Policy) -> Rung:
     )
 
 
-async def _why_not(rung: Rung) -> str | None:
+async def _why_not(rung: Rung, network: Network = "none") -> str | None:
     missing = _missing(rung)
     if missing is not None:
         return missing
@@ -69,7 +77,8 @@ async def _why_not(rung: Rung) -> str | None:
         said.extend(piece)
 
     try:
-        ended = await run_on(rung, _COMMAND, Policy(limits=_LIMITS, at_least="none"), on_output=listen)
+        policy = Policy(limits=_LIMITS, at_least="none", network=network)
+        ended = await run_on(rung, _COMMAND, policy, on_output=listen)
     except (CommandNotStarted, SandboxRefused, OSError) as error:
         return str(error)
     if ended.status == 0:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
     from pathlib import Path
 
+    from podium.sandbox.egress.proxy import OnDenied
     from podium.sandbox.on_rung import Stream
     from podium.sandbox.policy import Ended, Policy
 
@@ -22,6 +23,7 @@ async def run(
     policy: Policy,
     *,
     on_output: Callable[[Stream, bytes], Awaitable[None]],
+    on_denied: OnDenied | None = None,
     cwd: Path | None = None,
     stdin: bytes = b"",
 ) -> Ended:
@@ -33,6 +35,7 @@ async def run(
         argv: the program, found by the policy's ``PATH``, and its arguments.
         policy: what it may do; its paths have to be there.
         on_output: gets each piece of output as it comes; the command waits for it.
+        on_denied: gets what a network of some hosts has kept it from, each once; that connection waits for it.
         cwd: an absolute path; the first writable one by default.
         stdin: all that it reads.
 
@@ -40,4 +43,5 @@ async def run(
         SandboxRefused: no rung here keeps the policy; nothing was run.
         CommandNotStarted: there is no such program, or the policy keeps it from being read.
     """
-    return await run_on(await best_rung(policy), argv, policy, on_output=on_output, cwd=cwd, stdin=stdin)
+    rung = await best_rung(policy)
+    return await run_on(rung, argv, policy, on_output=on_output, on_denied=on_denied, cwd=cwd, stdin=stdin)

@@ -6,7 +6,7 @@ as *subreaper* it is the parent of every descendant whose own parent is gone, wh
 watch the process that asked, too: nothing outlives it. `podium.sandbox.spawning` speaks with both.
 
 What they say to each other: to the spawner one byte with a socket, which a new supervisor listens at. To it for each
-command one line of JSON with its outputs; then, perhaps, the name of a
+command one line of JSON with its outputs, and a third descriptor if it is to have one; then, perhaps, the name of a
 limit that was seen from outside, after which nothing more is asked of it. From it one line of JSON when nothing of the
 command is left. A closed socket ends the command and the supervisor.
 """
@@ -93,8 +93,8 @@ class _Supervisor:
             self._fork()
             if self._asker in dict(watch.poll()):
                 return  # the leader is killed with its parent
-            line, outputs, _, _ = socket.recv_fds(self._control, 1 << 16, 2)
-            if len(outputs) != 2:
+            line, outputs, _, _ = socket.recv_fds(self._control, 1 << 16, 3)
+            if len(outputs) < 2:
                 return
             line = line if line.endswith(b"\n") else line + _line(self._control)
             socket.send_fds(self._to_leader, [line], outputs)
@@ -236,14 +236,14 @@ def _become(supervisor: socket.socket, failure: int, expected: dict[str, Any] | 
         die_with_parent()
         os.setsid()
         prepared = None if expected is None else _prepared(expected)
-        line, outputs, _, _ = socket.recv_fds(supervisor, 1 << 16, 2)
+        line, outputs, _, _ = socket.recv_fds(supervisor, 1 << 16, 3)
         request = json.loads(line if line.endswith(b"\n") else line + _line(supervisor))
         filtered = bytes.fromhex(request["filter"] or "")
         descriptors = {0: os.open(request["stdin"], os.O_RDONLY), 1: outputs[0], 2: outputs[1]}
         if request["wrapped"]:
             reading, writing = os.pipe()
             os.write(writing, filtered)  # some hundred bytes
-            descriptors |= {3: reading}
+            descriptors |= {3: reading, **dict(enumerate(outputs[2:], 4))}
             descriptors |= {number: os.open(path, os.O_RDONLY) for number, path in request["files"]}
         ruleset = -1
         if (confined := request["confine"]) is not None:

@@ -113,7 +113,7 @@ def test_a_check_that_is_none(podium: Podium) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="empties the limit of user namespaces in a namespace of its own")
 def test_the_sandboxes_of_a_machine(podium: Podium) -> None:
     found = podium.json("doctor", "--sandbox")
-    assert {each["check"]: each["status"] for each in found["checks"]} == dict.fromkeys(RUNGS, "ok")
+    assert {each["check"]: each["status"] for each in found["checks"]} == dict.fromkeys([*RUNGS, "proxy"], "ok")
     podium("doctor", "--sandbox", "--only", "mount", code=ExitCode.USAGE)
     # Where no user namespace can be made, as in many pods: the program is there, and does not work.
     program = 'echo 0 > /proc/sys/user/max_user_namespaces; exec "$@"'
@@ -132,6 +132,7 @@ def test_the_sandboxes_of_a_machine(podium: Podium) -> None:
     said = subprocess.run([*command, "doctor", "--sandbox"], capture_output=True, text=True, check=True).stdout
     assert re.search(r"(?m)^ok +landlock +works", said)
     assert re.search(r"(?m)^warning +bubblewrap +does not work here: .*it needs user namespaces", said)
+    assert re.search(r"(?m)^warning +proxy +does not work here: it needs bubblewrap", said)
 
 
 # -- mounts -----------------------------------------------------------------------------------------------------------
