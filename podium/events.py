@@ -490,6 +490,8 @@ class TurnPaused(TypedDict):
     """The JSON Schema of an answer."""
     args_hash: str
     """BLAKE3 of schema and reason, as of a step's arguments."""
+    agents: NotRequired[list[str]]
+    """The agents that may answer a promise; absent without any."""
     expires: int | None
     """Epoch milliseconds; ``None`` if it waits for ever."""
     tree_id: str | None

@@ -150,4 +150,5 @@ def _object(session: Session, message: InboxMessage, step: StoredStep, *, of_all
         schema=pause["schema"],
         args_hash=args_hash_of(step.body),
         expires=pause["expires"],
+        agents=tuple(pause.get("agents", ())),
     )

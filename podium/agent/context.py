@@ -27,7 +27,7 @@ from podium.agent.remote import RemoteHandlers
 from podium.agent.reply import Reply
 from podium.answer_schema import NO_DEFAULT
 from podium.errors import InvalidAddress
-from podium.state.plain_json import sent_object
+from podium.state.plain_json import sent_json, sent_object
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
@@ -593,6 +593,7 @@ class AgentContext(Generic[S]):
         reason: str = "",
         timeout: timedelta | float | str | None = None,
         default: D = ...,
+        by: str | Sequence[str] = ...,
     ) -> R | D: ...
 
     @overload
@@ -604,6 +605,7 @@ class AgentContext(Generic[S]):
         reason: str = "",
         timeout: timedelta | float | str | None = None,
         default: Json = ...,
+        by: str | Sequence[str] = ...,
     ) -> Json: ...
 
     async def promise(
@@ -614,11 +616,12 @@ class AgentContext(Generic[S]):
         reason: str = "",
         timeout: timedelta | float | str | None = None,
         default: Any = NO_DEFAULT,
+        by: str | Sequence[str] = (),
     ) -> Any:
         """Pause this turn until something outside has happened, such as a payment; otherwise as `decide`.
 
         Another program resolves or rejects the promise, once, by the run's id (`message_id`) and its name: over HTTP,
-        by a client, by ``podium resolve``. It must be waited for then.
+        by a client, by ``podium resolve``. It must be waited for then. Another agent does by `resolve` and `reject`.
 
         Args:
             name: up to 100 letters, digits and ``. _ -``, after a letter.
@@ -626,6 +629,8 @@ class AgentContext(Generic[S]):
             reason: what it is, for people who look at what waits.
             timeout: how long it waits, as of `decide`.
             default: what is returned if nobody resolves it in time.
+            by: the agents of this tenant that may resolve or reject it, ``type/key``, besides persons and programs; by
+                default none.
 
         Returns:
             the value, of the type; as plain JSON for a JSON Schema.
@@ -633,10 +638,41 @@ class AgentContext(Generic[S]):
         Raises:
             PromiseRejected: it was rejected; the message says why.
             DecisionExpired: it was not resolved in time, and there is no default.
-            InvalidInput: the name cannot be used.
+            InvalidInput: the name, or an address, cannot be used.
             DecisionInvalid, ProgramChanged, PodiumError: as for `decide`.
         """
-        return await self._scope.pauses.promise(name, schema, reason, timeout, default)
+        agents = [self._receiver(agent, "promise") for agent in ([by] if isinstance(by, str) else by)]
+        return await self._scope.pauses.promise(name, schema, reason, timeout, default, agents)
+
+    async def resolve(self, agent: str, run_id: str, promise: str, value: object = None) -> None:
+        """Resolve a promise of another agent, as part of this turn. The promise must name this agent: ``by=``.
+
+        It is delivered after the turn is committed, once, and not at all if the turn fails. One that comes before the
+        run waits for it is kept until then, as is a value that does not fit: `podium why` of the other agent shows it.
+        It is dropped when the run ends.
+
+        Args:
+            agent: whose promise it is, ``type/key``; the tenant is this agent's.
+            run_id: of the run that waits, its `message_id`.
+            promise: the name of the promise.
+            value: JSON that fits the schema of the promise.
+
+        Raises:
+            InvalidAddress, UnknownAgentType: as for `tell`.
+            InvalidInput: an argument cannot be used.
+            PodiumError: the turn is over, or a step runs.
+        """
+        self._scope.outbox.answer(self._receiver(agent, "resolve"), run_id, promise, sent_json(value, "resolve"))
+
+    async def reject(self, agent: str, run_id: str, promise: str, reason: str) -> None:
+        """Reject a promise of another agent, as part of this turn; otherwise as `resolve`.
+
+        Args:
+            reason: why, up to 2,000 characters; the other agent gets it with `podium.PromiseRejected`.
+        """
+        if not isinstance(reason, str):
+            raise WrongType(f"reject takes a reason, a text, not {type(reason).__name__}")
+        self._scope.outbox.answer(self._receiver(agent, "reject"), run_id, promise, None, reason)
 
     async def sleep(self, duration: timedelta | float | str) -> None:
         """Pause this turn for a time, without a process; otherwise as `decide`.

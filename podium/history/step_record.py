@@ -105,6 +105,8 @@ class PauseRecord(TypedDict):
     """The JSON Schema of an answer."""
     expires: int | None
     """Epoch milliseconds; ``None`` if it waits for ever."""
+    agents: NotRequired[list[str]]
+    """The agents of the tenant that may answer a promise, ``type/key``; absent without any."""
     outcome: NotRequired[PauseOutcome]
     """How it ended; absent while the step is open."""
     by: NotRequired[str | None]

@@ -50,6 +50,8 @@ class Answer:
     """Why a promise is rejected: in place of the value."""
     request: str | None = None
     """The `Question.request` that it is for; ``None`` for what is open."""
+    agent: str | None = None
+    """The agent of the tenant that answers, ``type/key``: the promise must name it; ``None`` for others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +133,8 @@ def _open(
         raise RunNotPaused(f"run {run_id} does not wait at {answer.call_id}, but at {step.key}")
     if answer.promise is not None and step.key.rpartition("#")[0] != step_of(answer.promise):
         raise RunNotPaused(f"run {run_id} does not wait for the promise {answer.promise}, but at {step.key}")
+    if answer.agent is not None and answer.agent not in pause.get("agents", ()):
+        raise RunNotPaused(f"run {run_id} waits at {step.key} for nothing that {answer.agent} may answer")
     if answer.args_hash not in (None, args_hash_of(step.body)):
         raise RunNotPaused(f"run {run_id} asks something else at {step.key} than what was answered")
     if answer.request not in (None, _request_of(step)):

@@ -6,7 +6,8 @@ the receiver's inbox drops duplicates.
 
 A message that cannot be delivered now, because its receiver's inbox is full or a limit forbids to make the receiver,
 is *held*: it stays in the outbox with all later ones to the same receiver, so that their order is kept. Other receivers
-are not delayed. Held messages are looked at again with each look into the outbox.
+are not delayed, nor are answers to promises (`podium.messages.promised`). Held messages are looked at again with each
+look into the outbox.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ import structlog
 from chronicle.errors import ChronicleError, InboxFull, Unavailable
 from chronicle.journal.records import NewMessage
 from podium.address import Address
+from podium.answer_message import is_answer
 from podium.errors import InvalidAddress
+from podium.messages.promised import deliver_answer
 from podium.polling import LOOK_EVERY_S, Poller
 
 if TYPE_CHECKING:
@@ -99,8 +102,9 @@ class Courier(Poller):
 
     def _note_held(self, done: _Delivery) -> None:
         # A look that has delivered as many as it may has not seen all messages.
-        held = {**self.held, **done.held} if done.delivered >= _MAX_AT_ONCE else done.held
-        for address, why in done.held.items():
+        found = {**done.answers, **done.held}
+        held = {**self.held, **found} if done.delivered >= _MAX_AT_ONCE else found
+        for address, why in found.items():
             if self.held.get(address) != why:
                 _log.info("messages_held", agent_id=str(address), why=why)
         self.held = held
@@ -114,6 +118,8 @@ class _Delivery:
     """The receivers of new messages, each once."""
     held: dict[Address, str] = field(default_factory=dict)
     """The receivers whose messages stay in the outbox, and why."""
+    answers: dict[Address, str] = field(default_factory=dict)
+    """The receivers for which an answer stays there, and why; others are delivered."""
     delivered: int = 0
     """Messages."""
     complete: bool = True
@@ -170,10 +176,14 @@ def _empty(
             return
         for message in store.outbox(limit=len(chosen), among=chosen):
             receiver = Address.parse(message.target, message.namespace)
-            if receiver in done.held:
+            if receiver in done.held and not is_answer(message.message_id):
                 continue
             try:
-                _admit(store, ids, message, now_ms, inbox_limit)
+                if not is_answer(message.message_id):
+                    _admit(store, ids, message, now_ms, inbox_limit)
+                elif (why := deliver_answer(store, message, now_ms)) is not None:
+                    done.answers[receiver] = why
+                    continue
             except InboxFull as error:
                 done.held[receiver] = f"its inbox is full: {error}"
                 continue
@@ -193,7 +203,12 @@ def _deliverable(store: OutboxRecords, check: Check, held: dict[Address, str]) -
     free: set[Address] = set()
     for envelope in store.outbox_envelopes():
         receiver = _receiver(envelope)
-        if receiver is None or receiver in held:
+        if receiver is None:
+            continue
+        if is_answer(envelope.message_id):
+            yield envelope.message_id
+            continue
+        if receiver in held:
             continue
         if receiver not in free:
             why = check(receiver)

@@ -142,6 +142,8 @@ class PausedRun(Result):
     """The hash of schema and reason; null if nobody can answer."""
     expires: int | None
     """When it goes on without an answer, in epoch milliseconds; null for never."""
+    agents: tuple[str, ...] = ()
+    """The agents that may answer, `type/key`, besides those who have a key or a link."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -272,6 +272,7 @@ def pause_commit(next_commit: NextCommit, message: InboxMessage, address: Addres
         "reason": record.pause["reason"],
         "schema": record.pause["schema"],
         "args_hash": record.args_hash,
+        **({"agents": [*agents]} if (agents := record.pause.get("agents")) else {}),
         "expires": expires_ms,
         **_tree_keys(record.tree),
         "epoch": next_commit.epoch,

@@ -15,13 +15,15 @@ from podium.state.plain_json import sent_json
 from podium.turn.steps.pausing import PauseRequest
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from datetime import timedelta
 
     from chronicle.canonical import Json
+    from podium.address import Address
     from podium.history.step_record import PauseKind, StepRecord
     from podium.turn.scope.open_turn import RunningHook
 
-__all__ = ["Pauses"]
+__all__ = ["Pauses", "check_promise_name"]
 
 _LONGEST_REASON: Final = 2_000
 _PROMISE: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
@@ -38,11 +40,18 @@ class Pauses:
         return await self._answer("decide", "", schema, reason, timeout, default)
 
     async def promise(
-        self, name: str, schema: Any, reason: str, timeout: timedelta | float | str | None, default: Any
+        self,
+        name: str,
+        schema: Any,
+        reason: str,
+        timeout: timedelta | float | str | None,
+        default: Any,
+        agents: Sequence[Address],
     ) -> Any:
         """Pause the turn until a promise is resolved or rejected; see `AgentContext.promise`."""
         check_promise_name(name)
-        return await self._answer("promise", name, schema, reason, timeout, default)
+        names = tuple(sorted({agent.name for agent in agents}))
+        return await self._answer("promise", name, schema, reason, timeout, default, names)
 
     async def _answer(
         self,
@@ -52,6 +61,7 @@ class Pauses:
         reason: str,
         timeout: timedelta | float | str | None,
         default: Any,
+        agents: tuple[str, ...] = (),
     ) -> Any:
         if type(reason) is not str or len(reason) > _LONGEST_REASON:
             raise InvalidInput(f"a {kind} has a reason, a text of at most {_LONGEST_REASON} characters")
@@ -60,7 +70,7 @@ class Pauses:
             adapter, schema = _adapter(schema)
         plain = sent_json(schema, kind)
         check_schema(plain)
-        record = await self._pause(kind, reason, plain, timeout, promise)
+        record = await self._pause(kind, reason, plain, timeout, promise, agents)
         assert record.pause is not None, "it is the step of a pause"
         match record.pause.get("outcome"):
             case "rejected":
@@ -76,7 +86,13 @@ class Pauses:
         await self._pause("sleep", "", False, duration)
 
     async def _pause(
-        self, kind: PauseKind, reason: str, schema: Json, timeout: timedelta | float | str | None, promise: str = ""
+        self,
+        kind: PauseKind,
+        reason: str,
+        schema: Json,
+        timeout: timedelta | float | str | None,
+        promise: str = "",
+        agents: tuple[str, ...] = (),
     ) -> StepRecord:
         turn = self._hook.turn
         turn.check_open()
@@ -90,7 +106,7 @@ class Pauses:
         if (asked := ask_in(self._hook.message.headers if self._hook.message else None)) is not None:
             # Then nobody waits for the answer any more, and the message is dropped.
             expires_ms = min(expires_ms or asked.deadline_ms, asked.deadline_ms)
-        record = await turn.steps.pause(PauseRequest(kind, reason, schema, expires_ms, promise))
+        record = await turn.steps.pause(PauseRequest(kind, reason, schema, expires_ms, promise, agents))
         assert record.pause is not None, "it is the step of a pause"
         ended = {"outcome": record.pause.get("outcome"), "by": record.pause.get("by")}
         self._hook.send({"type": "agent_resume", "call_id": record.key, **ended})

@@ -30,6 +30,8 @@ class PauseRequest:
     """Epoch milliseconds; ``None`` if it waits for ever. A further attempt may ask with another one."""
     promise: str = ""
     """The name of a promise."""
+    agents: tuple[str, ...] = ()
+    """The agents that may answer it, ``type/key``."""
 
     @property
     def step(self) -> str:

@@ -380,6 +380,8 @@ class TurnSteps:
             "schema": request.schema,
             "expires": request.expires_ms,
         }
+        if request.agents:
+            pause["agents"] = list(request.agents)
         await self._not_cancelled(step, self._end(step, None, None, pause))
 
     async def _let_failures_be_handled(self) -> None:
