@@ -1,8 +1,9 @@
 """Load on a fleet, and the faults that it is to survive.
 
 Clients outside send to clerks through all gateways (`tests.e2e.chaos.sender`), while something of the fleet is killed,
-cut off or restarted. After each fault the next one comes when all agents have answered further messages. At the end
-`tests.e2e.chaos.judge` compares what there is with what the clients were told.
+cut off or restarted. After each fault the next one comes when all agents have answered further messages; some seconds
+after it the clients send little, until shortly before the next one. At the end `tests.e2e.chaos.judge` compares what
+there is with what the clients were told.
 """
 
 from __future__ import annotations
@@ -99,8 +100,10 @@ class Chaos:
 
     def play(self, faults: Sequence[str], answers: int) -> None:
         """Have the faults happen one after the other, each under load, and mend what nobody else does."""
-        self.wait_for_answers(answers, "the start")
         for fault in faults:
+            (self.directory / "fault").touch()
+            self.wait_for_answers(answers, f"what was before: {fault}")
+            (self.directory / "fault").touch()  # the load that has begun lasts some seconds more
             print("fault", fault, len(told(self.directory, "answered")), f"{time.monotonic():.1f}", flush=True)
             self.suffer(fault, answers)
             self.wait_for_answers(answers, fault)
@@ -196,6 +199,7 @@ class Chaos:
 
     def finish(self) -> None:
         """Have the clients end when all their messages are answered, and judge."""
+        print("end", len(told(self.directory, "answered")), f"{time.monotonic():.1f}", flush=True)
         (self.directory / "enough").touch()
         for client in self._clients:
             assert client.wait(RECOVERY_S) == 0, "a client has failed"

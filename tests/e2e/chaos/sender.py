@@ -3,6 +3,8 @@
 ``python -m tests.e2e.chaos.sender URL,… NAME DIRECTORY AGENT …``: several messages at a time. It writes a line to
 ``acknowledged`` for each message that a gateway has accepted, and to ``answered`` for each answer, and repeats
 under the same idempotency key what failed, at the next gateway. It ends when there is a file ``enough``.
+
+Whoever touches a file ``fault`` before each fault gets load when it matters: some seconds later it sends little.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import asyncio
 import contextlib
 import itertools
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,10 @@ if TYPE_CHECKING:
 AT_A_TIME = 8
 RECONNECT_S = 5.0
 AGAIN_S = 0.2
+LOAD_S = 3.0
+"""How long after a fault all senders send without a pause."""
+PAUSE_S = 2.0
+"""Of each sender between messages afterwards."""
 
 
 async def send(clients: Sequence[AsyncPodium], agent: str, number: str, writes: bool, directory: Path) -> None:
@@ -45,6 +52,12 @@ async def send(clients: Sequence[AsyncPodium], agent: str, number: str, writes: 
             return
 
 
+def rests(directory: Path) -> bool:
+    """Whether the last fault is some time ago."""
+    fault = directory / "fault"
+    return fault.exists() and time.time() > fault.stat().st_mtime + LOAD_S
+
+
 async def main(urls: str, name: str, directory: Path, agents: list[str]) -> None:
     """Send until it is enough."""
     numbers = itertools.count()
@@ -53,6 +66,8 @@ async def main(urls: str, name: str, directory: Path, agents: list[str]) -> None
         while not (directory / "enough").exists():
             number = next(numbers)
             await send(clients, agents[number % len(agents)], f"{name}-{number}", number % 3 == 0, directory)
+            if rests(directory):
+                await asyncio.sleep(PAUSE_S)
 
     async with contextlib.AsyncExitStack() as stack:
         clients = [
