@@ -34,6 +34,7 @@ __all__ = [
     "FOREIGN",
     "NAMES",
     "NOBODY",
+    "OF_LINKS",
     "OWN",
     "Route",
     "Tenants",
@@ -44,6 +45,8 @@ __all__ = [
 
 _UI: Final = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "x"}]}
 _AG_UI: Final = {"id": "m1", "role": "user", "content": "x"}
+OF_LINKS: Final = {"get_question", "answer_question"}
+"""Routes that take the token of a link, and no key."""
 BODIES: Final[dict[str, Any]] = {
     "append_event": {
         "expected_version": 1,

@@ -11,7 +11,7 @@ import pytest
 
 from coordinator.access.caller import Scope
 from podium.address import Address
-from tests.unit.coordinator.gateway.every_route import FOREIGN, NOBODY, OWN, tenants_of_home
+from tests.unit.coordinator.gateway.every_route import FOREIGN, NOBODY, OF_LINKS, OWN, tenants_of_home
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from tests.unit.coordinator.gateway.every_route import Route, Tenants
 
 ANYONE: Final = {"healthz", "readyz"}
-OF_LINKS: Final = {"get_question", "answer_question"}
-"""Those that take the token of a link, and no key."""
 SCOPES: Final = {
     Scope.READ: {
         *("list_agents", "get_agent", "explain_agent", "get_state", "list_events", "list_turns"),

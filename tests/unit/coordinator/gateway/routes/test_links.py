@@ -65,7 +65,11 @@ async def test_its_holder_sees_the_question_and_answers_it_once(home: ServedHome
         "schema": {"type": "integer"},
         "expires": None,
     }
-    for body, code in (({"answer": "five"}, "invalid_decision"), ({"answer": 5, "rejection": "no"}, None)):
+    for body, code in (
+        ({"answer": "five"}, "invalid_decision"),
+        ({"answer": 5, "mesage": 1}, "unknown_field"),
+        ({"answer": 5, "rejection": "no"}, None),
+    ):
         error = await home.error("POST", PATH, 400, json=body, headers=held(made))
         assert code in (None, error["code"])
     answer = await home.http.post(PATH, json={"answer": 5}, headers=held(made))
