@@ -22,7 +22,7 @@ from podium.sandbox.egress.listening import PROXY_VARIABLES, interpreter_paths, 
 from podium.sandbox.egress.outside import Outside
 from podium.sandbox.kernel import socket_filter
 from podium.sandbox.policy import RUNGS, Ended, Policy, Rung
-from podium.sandbox.protected import put_back, remember
+from podium.sandbox.protected import protected
 from podium.sandbox.trees import remove
 
 if TYPE_CHECKING:
@@ -68,8 +68,7 @@ async def run_on(
     tmp = tempfile.mkdtemp(prefix="podium-sandbox-")
     try:
         request = _request(rung, argv, policy, tmp, cwd)
-        before = remember(policy.writable)
-        try:
+        with protected(policy.writable) as restored:
             async with AsyncExitStack() as stack:
                 channel: tuple[socket.socket, ...] = ()
                 if isinstance(policy.network, Proxied):
@@ -77,8 +76,6 @@ async def run_on(
                     channel = (await stack.enter_async_context(proxy),)
                 request["stdin"] = stack.enter_context(_input(stdin))
                 answer = await _supervised(request, channel, policy.limits.output_bytes, on_output)
-        finally:
-            restored = put_back(before)
     finally:
         await _remove(tmp)
     if answer["failure"]:
@@ -89,7 +86,7 @@ async def run_on(
     if answer["left"]:
         raise OSError(f"{answer['left']} processes of {argv[0]} were killed and do not end: does a file system hang?")
     status: int = answer["status"]
-    return Ended(128 - status if status < 0 else status, answer["limit"], rung, restored)
+    return Ended(128 - status if status < 0 else status, answer["limit"], rung, tuple(restored))
 
 
 async def _ignore(_: Denied) -> None:

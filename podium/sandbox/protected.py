@@ -21,7 +21,7 @@ from podium.sandbox.trees import opened, remove
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ["PROTECTED", "Remembered", "put_back", "remember"]
+__all__ = ["PROTECTED", "Remembered", "protected", "put_back", "remember"]
 
 _OF_GIT: Final = ("hooks", "config", "config.worktree", "commondir")
 _START_FILES: Final = (
@@ -51,6 +51,32 @@ class Remembered:
     """Each ``.git`` itself; of a directory only that it is one."""
     files: dict[Path, dict[str, _Entry]]
     """By writable directory or ``.git``, and name."""
+
+
+_REMEMBERED: Final[dict[tuple[Path, ...], tuple[Remembered, int]]] = {}
+"""By the directories of the commands that run: what the first of them has found, and how many they are."""
+
+
+@contextmanager
+def protected(directories: Iterable[Path]) -> Iterator[list[Path]]:
+    """Put the files back at the end of a command, and add what it had changed to the list that this yields.
+
+    Commands of this process that overlap in the same directories share what the first one has found: else one would put
+    back what another has written.
+
+    Raises:
+        SandboxRefused: as `remember`.
+    """
+    key, changed = tuple(directories), list[Path]()
+    before, others = _REMEMBERED.get(key) or (remember(key), 0)
+    _REMEMBERED[key] = before, others + 1
+    try:
+        yield changed
+    finally:
+        others = _REMEMBERED.pop(key)[1] - 1
+        if others:
+            _REMEMBERED[key] = before, others
+        changed += put_back(before)
 
 
 def remember(directories: Iterable[Path]) -> Remembered:

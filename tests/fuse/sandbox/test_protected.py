@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from podium.errors import SandboxRefused
-from podium.sandbox.protected import put_back, remember
+from podium.sandbox.protected import protected, put_back, remember
 from podium.sandbox.trees import remove
 
 DEEP = 1200
@@ -138,3 +138,21 @@ def test_a_writable_directory_within_another_that_became_a_link_is_left_alone(tm
     (outer / "inner").symlink_to(outside)
     put_back(before)
     assert (outside / ".bashrc").read_text() == "theirs"
+
+
+def test_commands_that_overlap_put_back_what_was_there_before_the_first(tmp_path: Path) -> None:
+    file = tmp_path / ".bashrc"
+    first, second = ExitStack(), ExitStack()
+    of_first = first.enter_context(protected([tmp_path]))
+    file.write_text("of the first")
+    of_second = second.enter_context(protected([tmp_path]))
+    first.close()
+    assert not file.exists()
+    file.write_text("of the second")
+    second.close()
+    assert not file.exists()
+    assert of_first == of_second == [file]
+    file.write_text("the owner's")
+    with protected([tmp_path]) as changed:
+        file.write_text("of a third")
+    assert (file.read_text(), changed) == ("the owner's", [file])
