@@ -1,8 +1,8 @@
 """Quotas of tenants: what is allowed, and what is refused.
 
-A message of a client is refused where it is admitted, which one process of a home does, what else it stores before
-that is stored, and a question of an agent where it asks. What an agent has sent with `tell` cannot be refused, as its
-turn was committed: if it would make an agent beyond `Quota.agents`, it is held in the outbox
+A message of a client is refused where it is admitted, and a read where it begins, which one process of a home does,
+what else it stores before that is stored, and a question of an agent where it asks. What an agent has sent with `tell`
+cannot be refused, as its turn was committed: if it would make an agent beyond `Quota.agents`, it is held in the outbox
 (`coordinator.access.outbox_quotas`). Whatever wakes an agent, the coordinator keeps those beyond `Quota.awake_agents`
 asleep (`coordinator.fleet.wakes.quotas`).
 """
@@ -74,7 +74,7 @@ class Quota:
     """Bytes of the files of its agents, as of their last turns, of artifacts, bundles and responses, and of the
     records of its agents and sessions. What clients store is added at once; the sum of all is up to a minute old."""
     messages_per_minute: int | None = None
-    """Messages that are admitted in any 60 seconds."""
+    """Messages of clients that are admitted, and reads, in any 60 seconds."""
 
 
 @dataclass(slots=True)
@@ -144,6 +144,24 @@ class Quotas:
             QuotaExceeded: the tenant would have too many agents, or too many awake ones.
         """
         self._admit(address, None)
+
+    def check_read(self, address: Address) -> None:
+        """Let a client read from an agent that exists, and count it as a message.
+
+        Raises:
+            MessageQuotaExceeded: its tenant has sent too many messages in the last minute.
+            QuotaExceeded: the tenant would have too many awake agents.
+        """
+        quota = self._limits().get(address.tenant)
+        if quota is None:
+            return
+        with self._guard:
+            used, now_s = self._tenants[address.tenant], self._clock.monotonic_s()
+            used.drop_expired(now_s)
+            self._check_messages(address.tenant, quota, used, now_s)
+            self._check_awake(address, quota, used, now_s)
+            used.messages.append(now_s)
+            used.admitted[address] = now_s
 
     def check_fork(self, address: Address) -> None:
         """Let a fork be made.

@@ -393,6 +393,7 @@ class HomeAgents(HomeDeploys):
             InvalidMessage: the message does not fit, or names no read-only handler.
             ReadOnly: the handler tried to change or to send something.
             ReadFailed: it raised, or took too long.
+            QuotaExceeded: the tenant may not send as many messages, or wake another agent.
         """
         turn, data = await (await self._link.client()).read(str(address), message)
         return objects.ReadResult(agent=address.name, turn=turn, data=data)

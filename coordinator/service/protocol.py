@@ -38,7 +38,8 @@ that agents inherit (`coordinator.process_environment`);
     puts an agent to sleep after its running turn; answered when it sleeps;
 ``read {"agent", "message"}``
     calls the read-only handler that the message names, beside the agent's turns; answers ``{"turn", "data"}``, the turn
-    whose state it has read, and its result. Nothing is admitted or recorded. The agent is woken if it sleeps;
+    whose state it has read, and its result. Nothing is admitted or recorded, though it counts as a message of the
+    tenant's quota. The agent is woken if it sleeps;
 ``rewind {"agent", "turn", "only"}``
     passivates the agent, rewinds it to a turn, and lets it continue with its pending messages; ``only`` is a list of
     ``state``, ``files`` and ``transcript``, or null for all; answers ``{"from", "turn"}``, the turns before and after,

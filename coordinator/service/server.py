@@ -107,6 +107,7 @@ class ServiceServer:
         self._ids = IdSource()
         self._quotas = StoredQuotas(open_records(home).quotas)
         quotas = Quotas(self._quotas, self._store, self._blobs, self._clock)
+        self._check_read = quotas.check_read
         self._admission = Admission(
             self._store,
             self._blobs,
@@ -386,6 +387,7 @@ class ServiceServer:
         await asyncio.to_thread(find_session, self._store, address)  # one that never got a message is not made for it
         code = await self._types.code_of(address.agent_type)
         await self._types.check(address, None, message, read=True)
+        await asyncio.to_thread(self._check_read, address)
         found = await self._router.read(address, code, message)
         return {"turn": found.turn, "data": found.data}
 

@@ -87,7 +87,8 @@ async def read_agent(request: Request, agents: Agents, address: Reading, body: R
     """Call a read-only handler, and return its result.
 
     It runs at once, also while a turn runs or is paused, with the state of the last commit; nothing is recorded. An
-    agent that sleeps is woken. A request without an answer may be repeated.
+    agent that sleeps is woken. It counts as a message of the tenant's quota. A request without an answer may be
+    repeated.
     """
     try:
         return await while_connected(request, agents.read_only(address, body.message))

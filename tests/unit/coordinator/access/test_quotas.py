@@ -187,6 +187,24 @@ def test_agents_that_are_awake() -> None:
         home.send("a")
 
 
+def test_reads_count_as_messages_and_are_refused_where_an_agent_would_be_woken() -> None:
+    home = Home(messages_per_minute=3, awake_agents=1, agents=1, bytes=1)
+    a, b = (Address("writing", key, "acme") for key in "ab")
+    home.checks.check_read(a)
+    with pytest.raises(QuotaExceeded, match="1 agents awake"):  # "a" is about to wake
+        home.checks.check_read(b)
+    home.checks.check_read(a)
+    home.checks.check_read(a)
+    with pytest.raises(MessageQuotaExceeded):
+        home.checks.check_read(a)
+    with pytest.raises(MessageQuotaExceeded):
+        home.send("a")
+    home.checks.check_read(Address("writing", "a", "zeta"))
+    home.clock.advance(60.0)
+    home.checks.check_read(b)
+    assert home.count() == 0
+
+
 async def test_bytes_of_files() -> None:
     home = Home(bytes=20_000)
     home.send("new")

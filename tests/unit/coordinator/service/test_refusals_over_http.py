@@ -19,6 +19,7 @@ from coordinator.streams.home_streams import HomeStreams
 from podium.agent import AgentContext, BaseAgent, handler
 from podium.agent.handler_specs import interface_of
 from podium.errors import AgentLoadError, HostDied
+from podium.turn.reading import Read
 from tests.unit.coordinator.service.served import HELLO, Agents, client_of, serving
 
 if TYPE_CHECKING:
@@ -135,6 +136,37 @@ async def test_a_message_that_does_not_fit_its_handler(
         for wrong in ({"handler": "search", "input": {"text": "x"}}, {"handler": "count", "input": {"text": 3}}):
             refused(await http.post(f"{path}/read", json={"message": wrong}), 422)
     assert len(agents.delivered) == 1
+
+
+async def test_reads_are_under_the_quotas_of_messages_and_of_awake_agents(home: Home) -> None:
+    class Readable(Agents):
+        reads = 0
+
+        async def read(self, address: Address, code: Code, message: dict[str, Any]) -> Read:
+            self.reads += 1
+            return Read(1, 7)
+
+    agents = Readable()
+    typed = Registry([RegisteredAgent("hello", "/a.py", "Searcher", interface=interface_of(Searcher))])
+    search, count = ({"message": {"handler": name, "input": {"text": "x"}}} for name in ("search", "count"))
+    async with gateway(home, agents, typed) as http:
+
+        async def read(key: str) -> httpx.Response:
+            return await http.post(f"/v1/agents/hello/{key}/read", json=count)
+
+        for key in "ab":
+            sent = await http.post(f"/v1/agents/hello/{key}/messages", json=search, headers={"Prefer": "respond-async"})
+            assert sent.status_code == 202
+        open_records(home).set_quotas({"default": Quota(messages_per_minute=2, awake_agents=1)})
+        for key, status in (("a", 200), ("b", 403), ("a", 200), ("nobody", 404), ("a", 429)):
+            answer = await read(key)
+            assert answer.status_code == status, answer.text
+            if status != 200 and key != "nobody":
+                assert answer.json()["error"]["code"] == "quota_exceeded"
+        assert 0 < int(answer.headers["Retry-After"]) <= 60
+        assert agents.reads == 2
+        open_records(home).set_quotas({})
+        assert (await read("b")).json()["data"] == 7
 
 
 async def test_a_repetition_of_a_message_that_does_not_fit_any_more_is_answered_as_the_first_one(home: Home) -> None:
