@@ -216,8 +216,9 @@ class AgentContext(Generic[S]):
             agent: the receiver's address, ``type/key``; the tenant is the sender's.
             message: a JSON object, the argument of its ``on_message``.
             after: how long after this call it is sent: seconds, a ``timedelta``, or a text such as ``"2h"``; at most
-                five years. Until then it is one of this agent's reminders for others to see and to cancel, and goes
-                with this agent; a fork does not have it, and a rewind leaves it. By default it is sent at once.
+                five years. Until then `cancel_reminder` takes it back by its id, and it is one of this agent's
+                reminders for others to see and to cancel. It goes with this agent; a fork does not have it, and a
+                rewind leaves it. By default it is sent at once.
 
         Returns:
             the message's id.
@@ -372,19 +373,20 @@ class AgentContext(Generic[S]):
         return [scheduled(reminder) for reminder in await self._scope.reminders.list()]
 
     async def cancel_reminder(self, name: str) -> bool:
-        """Cancel a reminder, as part of this turn. A message that it has sent already stays in the inbox.
+        """Cancel a reminder, or a message that is sent later (`tell`), as part of this turn.
+
+        What was sent already is not taken back.
+
+        Args:
+            name: of the reminder; or the id of the message, which `tell` has returned outside of a step.
 
         Returns:
-            whether there was one of that name.
+            whether there was one.
 
         Raises:
-            PodiumError: the turn is over.
+            PodiumError: the turn is over, or a step runs.
         """
-        from chronicle.journal.records import DropReminder  # noqa: PLC0415
-
-        known = any(reminder.name == name for reminder in await self._scope.reminders.list())
-        self._scope.reminders.change(DropReminder(name))
-        return known
+        return await self._scope.reminders.cancel(name)
 
     async def add_artifact(self, name: str, data: bytes | str | Path, media_type: str | None = None) -> str:
         """Publish a named piece of content as part of this turn: a report, an image, a data set.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from chronicle.journal.records import Reminder, SetReminder
 
-    R = TypeVar("R", Reminder, SetReminder)
+    R = TypeVar("R", bound=Reminder | SetReminder)
 
 __all__ = ["EXPIRY", "expiry_body", "expiry_of", "of_program"]
 

@@ -15,7 +15,6 @@ from chronicle.errors import ChronicleError, Conflict, NotFound, StaleEpoch, Sto
 from chronicle.journal.records import Head, Outcome
 from podium.address import label
 from podium.errors import Evicted, TurnsLost
-from podium.reminders.expiries import of_program
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -315,8 +314,8 @@ class Ledger:
         return position > self._read_to > 0 or any(each.message_id == message_id for each in self._ahead)
 
     async def reminders(self) -> Sequence[Reminder]:
-        """Return the agent's reminders, by name."""
-        return of_program(await self.read(lambda: self._store.reminders(self.session.session_id)))
+        """Return the agent's reminders, by name, with its delayed messages and the end of a pause."""
+        return await self.read(lambda: self._store.reminders(self.session.session_id))
 
     async def read(self, call: Callable[[], _T]) -> _T:
         """Run a blocking read of the store; retry while the store is unavailable."""

@@ -51,7 +51,7 @@ class OpenTurn:
     artifacts: ArtifactWriter
     """Stores the contents of artifacts."""
     stored_reminders: Callable[[], Awaitable[Sequence[Reminder]]]
-    """Reads the agent's reminders as the last commit left them."""
+    """Reads the agent's reminders as the last commit left them, with its delayed messages."""
     sandbox: Policy | None
     """What the class declares of its commands."""
     calls: RecordedCalls

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from chronicle.journal.records import SetReminder
+from chronicle.journal.records import DropReminder, SetReminder
 from podium.errors import ContextMisuse
+from podium.reminders.delayed import delayed_name
+from podium.reminders.expiries import of_program
 from podium.turn.steps.effects import current_step
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from chronicle.journal.records import DropReminder, Reminder
+    from chronicle.journal.records import Reminder
     from podium.reminders.setting import Setter
     from podium.turn.scope.open_turn import RunningHook
 
@@ -50,12 +52,33 @@ class Reminders:
         self._turn.reminders.pop(change.name, None)
         self._turn.reminders[change.name] = change
 
+    async def cancel(self, name: str) -> bool:
+        """Cancel a reminder by its name, or a delayed message by its id; return whether there was one.
+
+        Raises:
+            PodiumError: the turn is over, or a step runs.
+        """
+        told = self._turn.delayed
+        stored = await self._stored()
+        known = [each for each in (name, delayed_name(name)) if each in stored]
+        for each in known or [name]:
+            self.change(DropReminder(each))
+        kept = [each for each in told if each.message_id != name]
+        was_told = len(kept) < len(told)
+        told[:] = kept
+        return bool(known) or was_told
+
     async def list(self) -> Sequence[Reminder | SetReminder]:
         """Return the agent's reminders by name, as the turn leaves them.
 
         Raises:
             PodiumError: the turn is over.
         """
+        found = await self._stored()
+        return of_program([found[name] for name in sorted(found)])
+
+    async def _stored(self) -> Mapping[str, Reminder | SetReminder]:
+        """Return what the journal has by name, with the changes of the turn."""
         self._turn.check_open()
         found: dict[str, Reminder | SetReminder] = {each.name: each for each in await self._turn.stored_reminders()}
         for name, change in self._turn.reminders.items():
@@ -63,4 +86,4 @@ class Reminders:
                 found[name] = change
             else:
                 found.pop(name, None)
-        return [found[name] for name in sorted(found)]
+        return found

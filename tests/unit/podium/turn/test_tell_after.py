@@ -8,6 +8,7 @@ from typing import Any, cast
 import pytest
 
 from chronicle.blobs.memory import MemoryBlobStore
+from chronicle.canonical import decode
 from chronicle.errors import InvalidInput, NotFound
 from chronicle.ids import IdSource, MessageId
 from chronicle.journal.memory import MemoryJournalStore
@@ -15,6 +16,7 @@ from coordinator.operations.reminders import cancel, reminder_page
 from podium.address import Address
 from podium.agent import AgentContext, BaseAgent
 from podium.agent.models.delta_state import DeltaState
+from podium.errors import ContextMisuse, Permanent
 from podium.history.branching import fork_agent, rewind_agent
 from podium.testing import AgentHarness
 
@@ -155,6 +157,58 @@ async def test_it_is_listed_and_cancelled(store: MemoryJournalStore) -> None:
             cancel(store, sender.address, f"\x1ftell {second}")
         await sender.advance(10)
         assert [message.message_id for message in store.outbox()] == [MessageId(second)]
+
+
+class Fickle(BaseAgent):
+    """Tells something later, and takes it back."""
+
+    class State(DeltaState):
+        told: str = ""
+        back: list[bool] = []
+
+    async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+        if "tell" in message:
+            ctx.state.told = await ctx.tell("echo/b", {"text": message["tell"]}, after=60)
+            await ctx.tell("echo/b", {"text": "kept"}, after=60)
+        if "back" in message:
+            ctx.state.back.extend([await ctx.cancel_reminder(message["back"] or ctx.state.told) for _ in range(2)])
+        if "fail" in message:
+            raise Permanent("as told")
+
+
+async def test_a_turn_takes_back_what_an_earlier_one_has_told(store: MemoryJournalStore) -> None:
+    async with AgentHarness(Fickle, "a", store=store) as sender:
+        await sender.send({"tell": "never"})
+        await sender.send({"back": None, "fail": True})
+        assert len(store.reminders(store.session("fickle/a").session_id)) == 2, "it was not committed"
+        await sender.send({"back": None})
+        assert sender.state["back"] == [True, False]
+        await sender.advance(60)
+        assert [decode(message.body) for message in store.outbox()] == [{"text": "kept"}]
+        await sender.send({"back": str(store.outbox()[0].message_id)})
+        assert sender.state["back"][2:] == [False, False]
+        assert len(store.outbox()) == 1, "it was sent"
+
+
+async def test_a_turn_takes_back_what_it_has_told(store: MemoryJournalStore) -> None:
+    async with AgentHarness(Fickle, "a", store=store) as sender:
+        await sender.send({"tell": "never", "back": None})
+        assert sender.state["back"] == [True, False]
+        assert sender.state["told"] not in cast("list[str]", sender.events("turn.committed")[-1][1]["sent"])
+        await sender.advance(60)
+        assert [decode(message.body) for message in store.outbox()] == [{"text": "kept"}]
+
+
+async def test_a_step_takes_nothing_back(store: MemoryJournalStore) -> None:
+    class Steps(Fickle):
+        async def on_message(self, ctx: AgentContext[Any], message: dict[str, Any]) -> None:
+            told = await ctx.tell("echo/b", {}, after=60)
+            with pytest.raises(ContextMisuse):
+                await ctx.step("back", ctx.cancel_reminder, told)
+
+    async with AgentHarness(Steps, "a", store=store) as sender:
+        await sender.send({})
+        assert store.next_reminder_ms() is not None
 
 
 async def test_times_that_are_none_are_refused(store: MemoryJournalStore) -> None:
